@@ -1,13 +1,15 @@
-"""What does scoring the checkpoints of a training run cost beyond the device's time, and how much memory does a read take?
+"""What does scoring the checkpoints of a training run cost beyond the device's time, and how much
+memory does a read take?
 
     python benchmarks/bench_checkpoints.py --model=FOLDER --data_dir=BUNDLE
 
-The folder's weights are saved with Orbax, once as a training run would and copied --checkpoints times; all are scored on
---tasks in float32 as `miron-jax eval` does, results written.  Cost is the seconds from the first look at the folder to the
-last result, over the device's seconds of scoring; it is reported with and without compilation, which only the first
-checkpoint needs.  Memory: a bfloat16 checkpoint is restored while other parameters are in use, in seven new processes; each
-one's peak of resident memory over what was resident before, as a share of the checkpoint's bytes.  On a CPU this includes
-the new parameters.  One run of everything else.  The last line is JSON.
+The folder's weights are saved with Orbax, once as a training run would and copied --checkpoints
+times; all are scored on --tasks in float32 as `miron-jax eval` does, results written.  Cost is the
+seconds from the first look at the folder to the last result, over the device's seconds of scoring;
+it is reported with and without compilation, which only the first checkpoint needs.  Memory: a
+bfloat16 checkpoint is restored while other parameters are in use, in seven new processes; each
+one's peak of resident memory over what was resident before, as a share of the checkpoint's bytes.
+On a CPU this includes the new parameters.  One run of everything else.  The last line is JSON.
 """
 
 import json
@@ -52,13 +54,19 @@ def main(_: Sequence[str]) -> None:
         print(json.dumps(restored(Path(FLAGS.restore))))
         return
     with tempfile.TemporaryDirectory() as folder:
-        document = {"run": cost(Path(folder)), "memory": memory(Path(folder)), "environment": environment()}
+        document = {
+            "run": cost(Path(folder)),
+            "memory": memory(Path(folder)),
+            "environment": environment(),
+        }
     print(json.dumps(document, allow_nan=False))
 
 
 def save(folder: Path, dtype: str) -> None:
     with ocp.StandardCheckpointer() as saver:
-        saver.save(folder.absolute(), nnx.to_pure_dict(load_hf(FLAGS.model, jnp.dtype(dtype)).state))
+        saver.save(
+            folder.absolute(), nnx.to_pure_dict(load_hf(FLAGS.model, jnp.dtype(dtype)).state)
+        )
         saver.wait_until_finished()
 
 
@@ -69,7 +77,10 @@ def cost(folder: Path) -> JsonObject:
     for step in range(2, FLAGS.checkpoints + 1):
         shutil.copytree(folder / "run" / "1", folder / "run" / str(step))
     config = RunConfig(
-        str(folder / "run"), tuple(FLAGS.tasks), data_dir=(("", FLAGS.data_dir),), output=str(folder / "results")
+        str(folder / "run"),
+        tuple(FLAGS.tasks),
+        data_dir=(("", FLAGS.data_dir),),
+        output=str(folder / "results"),
     )
     inputs = find_inputs(config)
     compiled: list[float] = []
@@ -115,13 +126,26 @@ def cost(folder: Path) -> JsonObject:
 
 def memory(folder: Path) -> JsonObject:
     save(folder / "bfloat16", "bfloat16")
-    command = [sys.executable, __file__, f"--model={FLAGS.model}", f"--restore={folder / 'bfloat16'}"]
+    command = [
+        sys.executable,
+        __file__,
+        f"--model={FLAGS.model}",
+        f"--restore={folder / 'bfloat16'}",
+    ]
     each = [
-        json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+        json.loads(
+            subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[
+                -1
+            ]
+        )
         for _ in range(PROCESSES)
     ]
     shares = sorted(one["share"] for one in each)
-    return {"checkpoint_bytes": each[0]["checkpoint_bytes"], "median": shares[len(shares) // 2], "shares": shares}
+    return {
+        "checkpoint_bytes": each[0]["checkpoint_bytes"],
+        "median": shares[len(shares) // 2],
+        "shares": shares,
+    }
 
 
 def restored(folder: Path) -> JsonObject:

@@ -1,10 +1,12 @@
-"""How much faster is a dialogue with keys and values kept from turn to turn than with a full pass at every turn?
+"""How much faster is a dialogue with keys and values kept from turn to turn than with a full pass
+at every turn?
 
     python benchmarks/bench_dialogue.py --model=FOLDER
 
-An interview of ruTiE's size in made-up Russian: every question follows the model's own answers to those before it.  "Kept"
-is the time of all turns.  "Whole" is that of the engine's usual pass, in which a turn's two choices share the text: the mean
-of every n-th turn, times all turns.  Compilation is not counted.  Both ways' answers are compared.  The last line is JSON.
+An interview of ruTiE's size in made-up Russian: every question follows the model's own answers to
+those before it.  "Kept" is the time of all turns.  "Whole" is that of the engine's usual pass, in
+which a turn's two choices share the text: the mean of every n-th turn, times all turns.
+Compilation is not counted.  Both ways' answers are compared.  The last line is JSON.
 """
 
 import json
@@ -33,7 +35,8 @@ from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import load_tokenizer
 
 WORDS = (
-    "дом лес река утро вечер книга друг город поезд хлеб зима ветер окно песня море стол дорога мысль голос имя"
+    "дом лес река утро вечер книга друг город поезд хлеб зима ветер окно песня море стол дорога "
+    "мысль голос имя"
 ).split()
 
 FLAGS = flags.FLAGS
@@ -54,7 +57,12 @@ def write_dialogue(folder: Path, turns: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
         for i in range(turns):
-            inputs = {"question": f"{words(9).capitalize()}?", "choice1": words(3), "choice2": words(3), "context": ""}
+            inputs = {
+                "question": f"{words(9).capitalize()}?",
+                "choice1": words(3),
+                "choice2": words(3),
+                "context": "",
+            }
             record = {
                 "instruction": "Вам дан диалог. {context}\n{question}\n1. {choice1}\n2. {choice2}",
                 "inputs": inputs,
@@ -72,7 +80,10 @@ def main(_: Sequence[str]) -> None:
         examples = read_examples(task, Path(folder))
     model, tokenizer = load_model(Path(FLAGS.model), "float32"), load_tokenizer(FLAGS.model)
     setup = Setup(
-        RunConfig(FLAGS.model, ("none",)), tokenizer, TokenBytes(tokenizer, len(tokenizer)), LengthLimit(None, None)
+        RunConfig(FLAGS.model, ("none",)),
+        tokenizer,
+        TokenBytes(tokenizer, len(tokenizer)),
+        LengthLimit(None, None),
     )
     kind = Dialogue(Source(task, examples, DataState("generated", None)), setup)
     scores = TaskScores(kind)
@@ -91,8 +102,13 @@ def main(_: Sequence[str]) -> None:
             sums = [float(np.sum(p)) for p in answers.logprob]
             kept_sums = [float(np.sum(score.logprob)) for score in kept_scores]
             wrong += int(np.argmax(sums)) != int(np.argmax(kept_sums))
-            difference = max(difference, *(abs(a - b) for a, b in zip(sums, kept_sums, strict=True)))
-            print(f"turn {turn}: {tokens[-1]} tokens, kept {kept[-1]:.2f} s, whole {whole[-1]:.2f} s", flush=True)
+            difference = max(
+                difference, *(abs(a - b) for a, b in zip(sums, kept_sums, strict=True))
+            )
+            print(
+                f"turn {turn}: {tokens[-1]} tokens, kept {kept[-1]:.2f} s, whole {whole[-1]:.2f} s",
+                flush=True,
+            )
     kept_seconds, whole_seconds = sum(kept), mean(whole) * len(kept)
     ratio = whole_seconds / kept_seconds
     print(f"kept {kept_seconds:.1f} s, whole {whole_seconds:.1f} s: {ratio:.1f} times faster")

@@ -2,9 +2,10 @@
 
     python benchmarks/bench_dtype.py --model=FOLDER --data_dir=EVAL_BUNDLE --tasks=core --limit=20
 
-`miron-jax eval` runs twice, in float32 and in bfloat16, and the samples are compared: mean and largest difference of the
-log-probabilities of scored tokens (nats), how many examples get another answer (another choice, or greedy in only one of the
-two), both accuracies, and both runs' tokens a second.  The last line is JSON.
+`miron-jax eval` runs twice, in float32 and in bfloat16, and the samples are compared: mean and
+largest difference of the log-probabilities of scored tokens (nats), how many examples get another
+answer (another choice, or greedy in only one of the two), both accuracies, and both runs' tokens a
+second.  The last line is JSON.
 """
 
 import json
@@ -32,14 +33,29 @@ def main(_: Sequence[str]) -> None:
         outputs = {dtype: Path(folder) / dtype for dtype in DTYPES}
         results = {dtype: evaluated(dtype, output) for dtype, output in outputs.items()}
         tasks = {name: compared(name, outputs, results) for name in results["float32"]["tasks"]}
-    print(f"\n{'task':40}{'n':>6}{'mean nats':>11}{'largest':>9}{'flipped':>9}{'float32':>9}{'bfloat16':>9}")
+    print(
+        f"\n{'task':40}{'n':>6}{'mean nats':>11}{'largest':>9}{'flipped':>9}{'float32':>9}{'bfloat16':>9}"  # noqa: E501
+    )
     for name, task in tasks.items():
-        accuracies = "".join(f"{'' if value is None else f'{value:.3f}':>9}" for value in task["accuracy"].values())
-        print(f"{name:40}{task['n']:6}{task['mean']:11.4f}{task['largest']:9.3f}{task['flipped']:9}{accuracies}")
+        accuracies = "".join(
+            f"{'' if value is None else f'{value:.3f}':>9}" for value in task["accuracy"].values()
+        )
+        print(
+            f"{name:40}{task['n']:6}{task['mean']:11.4f}{task['largest']:9.3f}{task['flipped']:9}{accuracies}"
+        )
     speed = {dtype: one["speed"]["tokens_per_second"] for dtype, one in results.items()}
     print("tokens a second: " + ", ".join(f"{dtype} {rate:.0f}" for dtype, rate in speed.items()))
-    document = {"benchmark": "bench_dtype", "model": Path(FLAGS.model).name, "limit": FLAGS.limit, "tasks": tasks}
-    print(json.dumps({**document, "tokens_per_second": speed, "environment": environment()}, allow_nan=False))
+    document = {
+        "benchmark": "bench_dtype",
+        "model": Path(FLAGS.model).name,
+        "limit": FLAGS.limit,
+        "tasks": tasks,
+    }
+    print(
+        json.dumps(
+            {**document, "tokens_per_second": speed, "environment": environment()}, allow_nan=False
+        )
+    )
 
 
 def evaluated(dtype: str, output: Path) -> JsonObject:
@@ -57,7 +73,10 @@ def evaluated(dtype: str, output: Path) -> JsonObject:
 def compared(name: str, outputs: dict[str, Path], results: dict[str, JsonObject]) -> JsonObject:
     """One task's samples in both dtypes, example by example."""
     exact, rounded = (
-        [json.loads(line) for line in (output / "samples" / f"{name}.jsonl").read_text().splitlines()]
+        [
+            json.loads(line)
+            for line in (output / "samples" / f"{name}.jsonl").read_text().splitlines()
+        ]
         for output in outputs.values()
     )
     differences = [
@@ -71,9 +90,12 @@ def compared(name: str, outputs: dict[str, Path], results: dict[str, JsonObject]
         "scored_tokens": len(nats),
         "mean": float(nats.mean()) if len(nats) else 0.0,
         "largest": float(nats.max(initial=0)),
-        "flipped": sum(answer(one) != answer(other) for one, other in zip(exact, rounded, strict=True)),
+        "flipped": sum(
+            answer(one) != answer(other) for one, other in zip(exact, rounded, strict=True)
+        ),
         "accuracy": {
-            dtype: one["tasks"][name]["metrics"].get("accuracy", {}).get("value") for dtype, one in results.items()
+            dtype: one["tasks"][name]["metrics"].get("accuracy", {}).get("value")
+            for dtype, one in results.items()
         },
     }
 

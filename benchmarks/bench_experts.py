@@ -2,8 +2,9 @@
 
     python benchmarks/bench_experts.py --dtype=bfloat16
 
-Both are decoders with random weights; a call computes the hidden states of --rows texts of --length tokens, without the
-head.  Calls take turns, after one of each that is not timed.  Prints medians of seconds, FLOP/s and their ratio.
+Both are decoders with random weights; a call computes the hidden states of --rows texts of --length
+tokens, without the head.  Calls take turns, after one of each that is not timed.  Prints medians of
+seconds, FLOP/s and their ratio.
 """
 
 import functools
@@ -19,7 +20,13 @@ from absl import app, flags
 from common import say
 from flax import nnx
 
-from miron_jax.model.config import Experts, ModelConfig, Rope, attention_flops_per_pair, matmul_params
+from miron_jax.model.config import (
+    Experts,
+    ModelConfig,
+    Rope,
+    attention_flops_per_pair,
+    matmul_params,
+)
 from miron_jax.model.decoder.decoder import abstract, random_params
 from miron_jax.model.visibility import Visibility
 
@@ -36,8 +43,10 @@ def mixture(width: int, length: int) -> ModelConfig:
     heads, layers = width // 64, 4
     rope = Rope(tuple(1e4 ** (-np.arange(32) / 32)))
     return ModelConfig(
-        family="mixtral", vocab_size=1000, d_model=width, num_layers=layers, num_heads=heads, num_kv_heads=heads,
-        head_dim=64, d_ff=3 * width, trained_length=length, num_positions=None, layer_ropes=(rope,) * layers,
+        family="mixtral", vocab_size=1000, d_model=width, num_layers=layers, num_heads=heads,
+        num_kv_heads=heads,
+        head_dim=64, d_ff=3 * width, trained_length=length, num_positions=None,
+        layer_ropes=(rope,) * layers,
         layer_windows=(None,) * layers, norm_eps=1e-5, attn_scale=0.125,
         experts=Experts(count=8, active=2, normalised=True),
     )  # fmt: skip
@@ -49,9 +58,13 @@ def program(config: ModelConfig) -> Callable[[jax.Array], jax.Array]:
 
     @jax.jit
     def run(state: object, token_ids_BT: jax.Array) -> jax.Array:
-        position_BT = jnp.broadcast_to(jnp.arange(FLAGS.length, dtype=jnp.int32)[None], token_ids_BT.shape)
+        position_BT = jnp.broadcast_to(
+            jnp.arange(FLAGS.length, dtype=jnp.int32)[None], token_ids_BT.shape
+        )
         end_BT = jnp.full_like(position_BT, FLAGS.length)
-        return nnx.merge(graphdef, state)(token_ids_BT, position_BT, Visibility(end_BT, position_BT))
+        return nnx.merge(graphdef, state)(
+            token_ids_BT, position_BT, Visibility(end_BT, position_BT)
+        )
 
     return functools.partial(run, random_params(config, FLAGS.dtype, seed=0))
 
@@ -59,7 +72,9 @@ def program(config: ModelConfig) -> Callable[[jax.Array], jax.Array]:
 def main(_arguments: list[str]) -> None:
     experts = mixture(FLAGS.width, FLAGS.length)
     configs = {"mixture": experts, "dense": replace(experts, d_ff=2 * experts.d_ff, experts=None)}
-    token_ids_BT = jnp.asarray(np.random.default_rng(0).integers(0, 1000, (FLAGS.rows, FLAGS.length), dtype=np.int32))
+    token_ids_BT = jnp.asarray(
+        np.random.default_rng(0).integers(0, 1000, (FLAGS.rows, FLAGS.length), dtype=np.int32)
+    )
     programs = {name: program(config) for name, config in configs.items()}
     for run in programs.values():
         jax.block_until_ready(run(token_ids_BT))
@@ -72,12 +87,17 @@ def main(_arguments: list[str]) -> None:
     rates = {}
     pairs = FLAGS.rows * FLAGS.length * (FLAGS.length + 1) / 2
     for name, config in configs.items():
-        flops = 2 * matmul_params(config) * token_ids_BT.size + attention_flops_per_pair(config) * pairs
+        flops = (
+            2 * matmul_params(config) * token_ids_BT.size + attention_flops_per_pair(config) * pairs
+        )
         median = statistics.median(seconds[name])
         rates[name] = flops / median
         say(f"{name}: {median:.3f} s, {flops / 1e9:.1f} GFLOP, {rates[name] / 1e9:.1f} GFLOP/s")
     share = rates["mixture"] / rates["dense"]
-    say(f"{share:.2f} of the dense rate per active FLOP on {jax.devices()[0].device_kind}, {FLAGS.dtype}")
+    say(
+        f"{share:.2f} of the dense rate per active FLOP on {jax.devices()[0].device_kind}, "
+        f"{FLAGS.dtype}"
+    )
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 
     python benchmarks/bench_gauntlet.py --model=FOLDER --data_dir=BUNDLE --limit=20
 
-float32.  This engine runs every benchmark whose file is there (programming left out), then the generation tasks alone.
-The peer is transformers' generate on the same prompt tokens of these tasks, --peer_batch at once, sorted by length and
-padded on the left; a batch generates as many tokens as its task's answers may have, or until all rows have ended.
-Compilation and loading are not counted; one run of each.  The last line is JSON.
+float32.  This engine runs every benchmark whose file is there (programming left out), then the
+generation tasks alone.  The peer is transformers' generate on the same prompt tokens of these
+tasks, --peer_batch at once, sorted by length and padded on the left; a batch generates as many
+tokens as its task's answers may have, or until all rows have ended.  Compilation and loading are
+not counted; one run of each.  The last line is JSON.
 """
 
 import json
@@ -30,14 +31,20 @@ from miron_jax.tokens.tokenizers import load_tokenizer
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)
 flags.DEFINE_string("data_dir", None, "Eval bundle.", required=True)
-flags.DEFINE_integer("limit", 20, "Examples of each task, or of each of its categories.", lower_bound=1)
+flags.DEFINE_integer(
+    "limit", 20, "Examples of each task, or of each of its categories.", lower_bound=1
+)
 flags.DEFINE_integer("peer_batch", 8, "Prompts that the peer runs at once.", lower_bound=1)
 
 
 def main(_: Sequence[str]) -> None:
-    config = RunConfig(FLAGS.model, ("gauntlet",), data_dir=(("", FLAGS.data_dir),), limit=FLAGS.limit)
+    config = RunConfig(
+        FLAGS.model, ("gauntlet",), data_dir=(("", FLAGS.data_dir),), limit=FLAGS.limit
+    )
     inputs = find_inputs(config)
-    generation = Inputs([source for source in inputs.sources if source.task.kind == "generation"], {}, inputs.suites)
+    generation = Inputs(
+        [source for source in inputs.sources if source.task.kind == "generation"], {}, inputs.suites
+    )
     seconds, alone = seconds_of(lambda: evaluate(config, generation, PRINTED))
     alone_seconds = seconds - excluded_seconds(alone)
     say(f"generation tasks alone: {alone_seconds:.1f} s")
@@ -67,9 +74,15 @@ def peer_numbers(inputs: Inputs) -> dict[str, JsonObject]:
         start, num_new = time.perf_counter(), 0
         by_length = sorted(requests.prompts, key=len)
         for i in range(0, len(by_length), FLAGS.peer_batch):
-            num_new += peer_batch(torch, by_length[i : i + FLAGS.peer_batch], requests.max_new_tokens)
+            num_new += peer_batch(
+                torch, by_length[i : i + FLAGS.peer_batch], requests.max_new_tokens
+            )
         seconds = time.perf_counter() - start
-        sizes = {"max_new_tokens": requests.max_new_tokens, "prompts": len(by_length), "drawn": num_new}
+        sizes = {
+            "max_new_tokens": requests.max_new_tokens,
+            "prompts": len(by_length),
+            "drawn": num_new,
+        }
         by_task[task.name] = {"seconds": seconds, **sizes}
         say(f"  {task.name}: HF generate {seconds:.1f} s")
     return by_task
@@ -80,13 +93,21 @@ def peer_batch(torch: PlainTorch, prompts: Sequence[tuple[int, ...]], max_new_to
     ids_BT, mask_BT = torch.left_padded(prompts)
     with torch.torch.inference_mode():
         out_BT = torch.model.generate(
-            ids_BT, attention_mask=mask_BT, do_sample=False, max_new_tokens=max_new_tokens, pad_token_id=0
+            ids_BT,
+            attention_mask=mask_BT,
+            do_sample=False,
+            max_new_tokens=max_new_tokens,
+            pad_token_id=0,
         )
     return int(out_BT.shape[0] * (out_BT.shape[1] - ids_BT.shape[1]))
 
 
 def summary(
-    whole: Outcome, seconds: float, alone: Outcome, alone_seconds: float, peer: dict[str, JsonObject]
+    whole: Outcome,
+    seconds: float,
+    alone: Outcome,
+    alone_seconds: float,
+    peer: dict[str, JsonObject],
 ) -> JsonObject:
     assert whole.generation is not None
     assert alone.generation is not None

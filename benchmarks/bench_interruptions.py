@@ -1,14 +1,17 @@
-"""Is anything lost when a run is interrupted or killed at a random moment, on any layout of devices and processes?
+"""Is anything lost when a run is interrupted or killed at a random moment, on any layout of devices
+and processes?
 
     python benchmarks/bench_interruptions.py --signals=100      # SIGTERM and SIGINT: README's exit status and sentence
     python benchmarks/bench_interruptions.py --kills=300        # kill -9: the answers of an undisturbed run
 
-A tiny model scores CORE-like choices and writes completions. A run that gets a signal is a fresh interpreter; a run that is
-killed is a fork of this process, which has imported everything and started nothing, so that no time goes into imports. Each
-run continues in the folder of the one before, on the next layout of the list, until one completes: its answers (choices,
-completions, how they ended) are compared with those of an undisturbed run on one device, and the folder is emptied. A signal
-that comes before the command has installed its handlers counts as `early`: Python is starting. The last line is JSON.
-"""
+A tiny model scores CORE-like choices and writes completions. A run that gets a signal is a fresh
+interpreter; a run that is killed is a fork of this process, which has imported everything and
+started nothing, so that no time goes into imports. Each run continues in the folder of the one
+before, on the next layout of the list, until one completes: its answers (choices, completions, how
+they ended) are compared with those of an undisturbed run on one device, and the folder is emptied.
+A signal that comes before the command has installed its handlers counts as `early`: Python is
+starting. The last line is JSON.
+"""  # noqa: E501
 
 import argparse
 import contextlib
@@ -50,12 +53,15 @@ LAYOUTS = [
     Layout("data=2", 2, 1, ("--sharding=mesh", "--mesh=data=2")),
     Layout("model=2", 2, 1, ("--sharding=mesh", "--mesh=model=2")),
     Layout("two processes", 1, 2, ("--peer_timeout=5",)),
-    Layout("two processes, one mesh", 1, 2, ("--peer_timeout=5", "--sharding=mesh", "--mesh=model=2")),
+    Layout(
+        "two processes, one mesh", 1, 2, ("--peer_timeout=5", "--sharding=mesh", "--mesh=model=2")
+    ),
 ]
 
 
 class Copy:
-    """`miron-jax` in a fork of this process and a new session, with the methods of subprocess.Popen that are used."""
+    """`miron-jax` in a fork of this process and a new session, with the methods of subprocess.Popen
+    that are used."""
 
     def __init__(self, arguments: Sequence[str], devices: int) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it is open as long as this object
@@ -106,9 +112,21 @@ class Command(NamedTuple):
 
     def start(self, layout: Layout, output: Path) -> list[Process]:
         common = ["eval", f"--model={self.scratch / 'model'}", "--allow_changed_data"]
-        common += [f"--data_dir={self.scratch / 'data'}", "--tasks=core,miron-gen/en", "--items_per_category=3"]
-        common += [f"--compilation_cache={self.scratch / 'programs'}", f"--output={output}", *layout.flags]
-        environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(layout.devices)}
+        common += [
+            f"--data_dir={self.scratch / 'data'}",
+            "--tasks=core,miron-gen/en",
+            "--items_per_category=3",
+        ]
+        common += [
+            f"--compilation_cache={self.scratch / 'programs'}",
+            f"--output={output}",
+            *layout.flags,
+        ]
+        environment = {
+            **os.environ,
+            "JAX_PLATFORMS": "cpu",
+            "JAX_NUM_CPU_DEVICES": str(layout.devices),
+        }
         peer_flags = [()]
         if layout.processes > 1:
             with socket.socket() as free:
@@ -143,14 +161,16 @@ def finish(processes: Sequence[Process]) -> list[tuple[int, str]]:
 
 
 def end(process: Process) -> None:
-    """Kill a process and its children; a copy may not lead its group yet, so it is killed by its own id too."""
+    """Kill a process and its children; a copy may not lead its group yet, so it is killed by its
+    own id too."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     os.kill(process.pid, signal.SIGKILL)
 
 
 def answers(output: Path) -> Answers:
-    """Choices and completions of every samples file, without numbers, whose last digits differ from layout to layout."""
+    """Choices and completions of every samples file, without numbers, whose last digits differ from
+    layout to layout."""
     keys = ("id", "prediction", "correct", "generated", "ended")
     by_file = {}
     for path in sorted((output / "samples").rglob("*.jsonl")):
@@ -169,14 +189,17 @@ def is_ready(process: Process) -> bool:
     return any(mask >> (signal.SIGTERM - 1) & 1 for mask in masks)
 
 
-def moments(rng: random.Random, seconds: dict[str, float], layouts: Sequence[Layout]) -> Iterator[tuple[Layout, float]]:
+def moments(
+    rng: random.Random, seconds: dict[str, float], layouts: Sequence[Layout]
+) -> Iterator[tuple[Layout, float]]:
     while True:
         for layout in layouts:
             yield layout, rng.uniform(0.0, 1.05 * seconds[layout.name])
 
 
 def measure(command: Command, layouts: Sequence[Layout], expected: Answers) -> dict[str, float]:
-    """Seconds of a second run on each layout, whose programs are compiled; the answers of all runs must be the same."""
+    """Seconds of a second run on each layout, whose programs are compiled; the answers of all runs
+    must be the same."""
     seconds = {}
     for layout in layouts:
         for _ in range(2):
@@ -192,7 +215,11 @@ def measure(command: Command, layouts: Sequence[Layout], expected: Answers) -> d
 
 
 def interrupt(command: Command, count: int, rng: random.Random, expected: Answers) -> Counter[str]:
-    seconds, counts, output = measure(command, [ONE], expected), Counter[str](), command.scratch / "out"
+    seconds, counts, output = (
+        measure(command, [ONE], expected),
+        Counter[str](),
+        command.scratch / "out",
+    )
     for number, (layout, moment) in zip(range(count), moments(rng, seconds, [ONE]), strict=False):
         signum = (signal.SIGTERM, signal.SIGINT)[number % 2]
         [process] = command.start(layout, output)
@@ -203,14 +230,20 @@ def interrupt(command: Command, count: int, rng: random.Random, expected: Answer
         counts["signals"] += 1
         if not ready:
             counts["early"] += 1
-        elif status == INTERRUPTED and "interrupted; what is scored is kept" in errors and "Traceback" not in errors:
+        elif (
+            status == INTERRUPTED
+            and "interrupted; what is scored is kept" in errors
+            and "Traceback" not in errors
+        ):
             counts["75 and its sentence"] += 1
         elif status == 0 and answers(output) == expected:
             counts["0, all was done"] += 1
             shutil.rmtree(output)
         else:
             counts["wrong"] += 1
-            print(f"{signum.name} after {moment:.2f} s: status {status}: {errors[-600:]}", flush=True)
+            print(
+                f"{signum.name} after {moment:.2f} s: status {status}: {errors[-600:]}", flush=True
+            )
     counts["changed answers"] += compare(command, output, expected)
     return counts
 
@@ -219,7 +252,11 @@ def kill(command: Command, count: int, rng: random.Random, expected: Answers) ->
     import jax  # noqa: F401 - the copies need it; it starts no backend
 
     command = command._replace(copies=True)
-    seconds, counts, output = measure(command, LAYOUTS, expected), Counter[str](), command.scratch / "out"
+    seconds, counts, output = (
+        measure(command, LAYOUTS, expected),
+        Counter[str](),
+        command.scratch / "out",
+    )
     for _, (layout, moment) in zip(range(count), moments(rng, seconds, LAYOUTS), strict=False):
         processes = command.start(layout, output)
         time.sleep(moment)
@@ -234,7 +271,10 @@ def kill(command: Command, count: int, rng: random.Random, expected: Answers) ->
         for process, (status, errors) in zip(processes, ended, strict=True):
             if process not in killed and status not in (0, INTERRUPTED):
                 counts["wrong"] += 1
-                line = f"{layout.name}, killed after {moment:.2f} s: the other's status {status}: {errors[-600:]}"
+                line = (
+                    f"{layout.name}, killed after {moment:.2f} s: the other's status {status}: "
+                    f"{errors[-600:]}"
+                )
                 print(line, flush=True)
         if all(status == 0 for status, _ in ended):
             counts["runs that had ended"] += 1
@@ -255,7 +295,9 @@ def main(flags: argparse.Namespace) -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"
     from tests.support.tiny_model import make_model, write_core_data
 
-    with tempfile.TemporaryDirectory(prefix="miron-interruptions-", ignore_cleanup_errors=True) as scratch:
+    with tempfile.TemporaryDirectory(
+        prefix="miron-interruptions-", ignore_cleanup_errors=True
+    ) as scratch:
         command, rng = Command(Path(scratch)), random.Random(flags.seed)
         make_model(command.scratch / "model")
         write_core_data(command.scratch / "data")

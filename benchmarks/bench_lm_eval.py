@@ -2,12 +2,13 @@
 
     python benchmarks/bench_lm_eval.py --model=FOLDER --data_dir=BUNDLE      # half an hour on two cores
 
-Two workloads, made of the bundle's files as lm-eval tasks: 5-shot arc_easy, and ten multiple-choice tasks of which every
-second one has 5 shots.  Both run in one process through `lm_eval.simple_evaluate`, float32, engines taking turns.  HFLM runs
-the first examples of each task at its best batch size, and its time is scaled by the number of requests.  Seconds are end to
-end without loading and compilation; `harness` is the part outside the model.  Equal values of the metrics on the examples
-that both run are checked.  The last line is JSON.
-"""
+Two workloads, made of the bundle's files as lm-eval tasks: 5-shot arc_easy, and ten multiple-choice
+tasks of which every second one has 5 shots.  Both run in one process through
+`lm_eval.simple_evaluate`, float32, engines taking turns.  HFLM runs the first examples of each task
+at its best batch size, and its time is scaled by the number of requests.  Seconds are end to end
+without loading and compilation; `harness` is the part outside the model.  Equal values of the
+metrics on the examples that both run are checked.  The last line is JSON.
+"""  # noqa: E501
 
 import json
 import statistics
@@ -34,9 +35,12 @@ flags.DEFINE_integer("peer_every", 5, "HFLM runs the first 1/n of the examples."
 flags.DEFINE_integer("repeats", 3, "Timed runs; medians are reported.", lower_bound=1)
 
 FILES = (
-    "world_knowledge/arc_easy", "world_knowledge/arc_challenge", "commonsense_reasoning/openbook_qa",
-    "commonsense_reasoning/piqa", "commonsense_reasoning/commonsense_qa", "commonsense_reasoning/siqa",
-    "symbolic_problem_solving/logi_qa", "reading_comprehension/boolq", "world_knowledge/bigbench_misconceptions",
+    "world_knowledge/arc_easy", "world_knowledge/arc_challenge",
+    "commonsense_reasoning/openbook_qa",
+    "commonsense_reasoning/piqa", "commonsense_reasoning/commonsense_qa",
+    "commonsense_reasoning/siqa",
+    "symbolic_problem_solving/logi_qa", "reading_comprehension/boolq",
+    "world_knowledge/bigbench_misconceptions",
     "symbolic_problem_solving/agi_eval_lsat_ar",
 )  # fmt: skip
 BATCH_SIZES = (1, 4, 16)
@@ -60,10 +64,13 @@ def write_tasks(folder: Path) -> tuple[list[str], TaskManager]:
             continue
         names.append(f"own_{Path(file).name}")
         task = {
-            "task": names[-1], "dataset_path": "json", "test_split": "test", "fewshot_split": "test",
+            "task": names[-1], "dataset_path": "json", "test_split": "test",
+            "fewshot_split": "test",
             "dataset_kwargs": {"data_files": {"test": str(data)}}, "output_type": "multiple_choice",
-            "doc_to_text": "{{query}}\nAnswer:", "doc_to_choice": "{{choices}}", "doc_to_target": "gold",
-            "num_fewshot": 5 * ((i + 1) % 2), "metric_list": [{"metric": "acc"}, {"metric": "acc_norm"}],
+            "doc_to_text": "{{query}}\nAnswer:", "doc_to_choice": "{{choices}}",
+            "doc_to_target": "gold",
+            "num_fewshot": 5 * ((i + 1) % 2),
+            "metric_list": [{"metric": "acc"}, {"metric": "acc_norm"}],
         }  # fmt: skip
         (folder / f"{Path(file).name}.yaml").write_text(json.dumps(task))  # YAML holds JSON
     return names, TaskManager(include_path=str(folder), include_defaults=False)
@@ -83,7 +90,12 @@ def timed(model: Any, names: Sequence[str], limit: int, tasks: TaskManager) -> T
     model.loglikelihood = watched
     compiled, start = compile_seconds(model), time.perf_counter()
     results = simple_evaluate(
-        model=model, tasks=list(names), limit=limit, task_manager=tasks, bootstrap_iters=0, log_samples=True
+        model=model,
+        tasks=list(names),
+        limit=limit,
+        task_manager=tasks,
+        bootstrap_iters=0,
+        log_samples=True,
     )
     compiled = compile_seconds(model) - compiled
     seconds = time.perf_counter() - start - compiled
@@ -95,25 +107,36 @@ def compile_seconds(model: Any) -> float:
     return model.session.forward.speed.compile_seconds if isinstance(model, MironLM) else 0.0
 
 
-def measure(names: Sequence[str], limit: int, ours: MironLM, theirs: Any, tasks: TaskManager) -> dict[str, Any]:
+def measure(
+    names: Sequence[str], limit: int, ours: MironLM, theirs: Any, tasks: TaskManager
+) -> dict[str, Any]:
     few = max(1, limit // FLAGS.peer_every)
     timed(ours, names, limit, tasks)  # compiles
     sizes = {
-        size: at_batch_size(theirs, size, lambda: timed(theirs, names, max(1, few // 4), tasks)) for size in BATCH_SIZES
+        size: at_batch_size(theirs, size, lambda: timed(theirs, names, max(1, few // 4), tasks))
+        for size in BATCH_SIZES
     }
     best = min(sizes, key=lambda size: sizes[size].seconds)
-    say(f"  HFLM's batch size: {best}, of { {size: round(each.seconds, 1) for size, each in sizes.items()} }")
+    say(
+        f"  HFLM's batch size: {best}, of "
+        f"{ {size: round(each.seconds, 1) for size, each in sizes.items()} }"
+    )
     own, peer = [], []
     for _ in range(FLAGS.repeats):
         own.append(timed(ours, names, limit, tasks))
         peer.append(at_batch_size(theirs, best, lambda: timed(theirs, names, few, tasks)))
         scaled = peer[-1].seconds * own[-1].requests / peer[-1].requests
-        say(f"  miron_jax {own[-1].seconds:.1f} s, HFLM {scaled:.1f} s, scaled from {peer[-1].seconds:.1f} s")
+        say(
+            f"  miron_jax {own[-1].seconds:.1f} s, HFLM {scaled:.1f} s, scaled from "
+            f"{peer[-1].seconds:.1f} s"
+        )
     seconds = statistics.median(each.seconds for each in own)
     scaled = statistics.median(each.seconds for each in peer) * own[0].requests / peer[0].requests
     return {
-        "tasks": list(names), "limit": limit, "requests": own[0].requests, "peer_requests": peer[0].requests,
-        "seconds": seconds, "harness_seconds": statistics.median(each.seconds - each.of_model for each in own),
+        "tasks": list(names), "limit": limit, "requests": own[0].requests,
+        "peer_requests": peer[0].requests,
+        "seconds": seconds,
+        "harness_seconds": statistics.median(each.seconds - each.of_model for each in own),
         "hflm_seconds": scaled, "hflm_batch_size": best, "times_faster": scaled / seconds,
         "differing": differing(own[0].results, peer[0].results),
     }  # fmt: skip
@@ -125,7 +148,8 @@ def at_batch_size(model: Any, size: int, action: Callable[[], Timed]) -> Timed:
 
 
 def differing(ours: Any, theirs: Any) -> dict[str, float]:
-    """Of the examples that both ran: the largest difference of a log-likelihood, and how many are judged otherwise."""
+    """Of the examples that both ran: the largest difference of a log-likelihood, and how many are
+    judged otherwise."""
     largest, judged = 0.0, 0
     for name, samples in theirs["samples"].items():
         found = {sample["doc_id"]: sample for sample in ours["samples"][name]}

@@ -1,4 +1,5 @@
-"""How fast are MIRON's numbers, compared with the card's loop in torch, on the same items, weights and dtype?
+"""How fast are MIRON's numbers, compared with the card's loop in torch, on the same items, weights
+and dtype?
 
     python benchmarks/bench_miron.py --model=FOLDER
 
@@ -6,20 +7,24 @@ miron-gen in English and Russian, float32.  This engine runs all items, in two w
 
     card   the card's two numbers only: one scored request and one completion an item
     full   all that `miron-jax eval` computes: the two, healed log-probability, PMI, distractors, the clean partners of
-           noisy items, up to 8 tokenizations of a target; its self-check is not counted, as the peers have none
+           noisy items, up to 8 tokenizations of a target; its self-check is not counted, as the
+           peers have none
 
-The peers run --peer_items of the items, sampled evenly, for the card's two numbers; their seconds are scaled by items.  Few
-rows sorted by length need more padding than many, so the batched peer is also reported at the padding of all items:
+The peers run --peer_items of the items, sampled evenly, for the card's two numbers; their seconds
+are scaled by items.  Few rows sorted by length need more padding than many, so the batched peer is
+also reported at the padding of all items:
 
     one by one   the card's loop: one item a forward, logits of every token, one HF generate
     batched      8, 32 or 128 items at once, the fastest of the three, padded on the left; scored sorted by length, with
-                 logits from the first target on; generated sorted by number of new tokens and length
+                 logits from the first target on; generated sorted by number of new tokens and
+                 length
 
-HF generate keeps its cache.  It ends, for both peers, when every row has a newline or its item's number of new tokens.  The
-seconds include tokenization, planning, forward passes, completions and metrics, but neither loading nor compilation.
-Medians of --repeats for this engine.  Exit status 1 if a number differs from a peer's by more than the tolerance, unless
-torch's rounding or a tie is at fault (parity_miron.py).  The last line is JSON.
-"""
+HF generate keeps its cache.  It ends, for both peers, when every row has a newline or its item's
+number of new tokens.  The seconds include tokenization, planning, forward passes, completions and
+metrics, but neither loading nor compilation.  Medians of --repeats for this engine.  Exit status 1
+if a number differs from a peer's by more than the tolerance, unless torch's rounding or a tie is at
+fault (parity_miron.py).  The last line is JSON.
+"""  # noqa: E501
 
 import json
 import os
@@ -71,22 +76,33 @@ from miron_jax.tokens.token_bytes import TokenBytes
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)
-flags.DEFINE_integer("items_per_category", 500, "Items of each category and language.", lower_bound=1)
 flags.DEFINE_integer(
-    "peer_items", 200, "Items that the peers run, rounded up to as many of every group.", lower_bound=1
+    "items_per_category", 500, "Items of each category and language.", lower_bound=1
 )
-flags.DEFINE_integer("repeats", 3, "Timed runs of this engine; medians are reported.", lower_bound=1)
+flags.DEFINE_integer(
+    "peer_items",
+    200,
+    "Items that the peers run, rounded up to as many of every group.",
+    lower_bound=1,
+)
+flags.DEFINE_integer(
+    "repeats", 3, "Timed runs of this engine; medians are reported.", lower_bound=1
+)
 
 BATCH_SIZES = (8, 32, 128)
 
 
 def main(_: Sequence[str]) -> None:
-    inputs = find_inputs(RunConfig(FLAGS.model, ("miron-gen",), items_per_category=FLAGS.items_per_category))
+    inputs = find_inputs(
+        RunConfig(FLAGS.model, ("miron-gen",), items_per_category=FLAGS.items_per_category)
+    )
     sample = sampled_evenly(inputs, FLAGS.peer_items)
     twin = Twin.load(FLAGS.model)
     twin.torch.torch.set_num_threads(os.cpu_count() or 1)
     engine = CardEngine(load_model(resolve_model(FLAGS.model), "float32"), twin)
-    say(f"miron-gen: {len(cloze_items(inputs))} items here, {len(cloze_items(sample))} by the peers")
+    say(
+        f"miron-gen: {len(cloze_items(inputs))} items here, {len(cloze_items(sample))} by the peers"
+    )
     card, full = [], []
     for repeat in range(FLAGS.repeats):
         card.append(engine.run(inputs))
@@ -94,9 +110,13 @@ def main(_: Sequence[str]) -> None:
         full.append(run_full(inputs))
         say(f"  full run {full[-1].seconds:.1f} s")
     peers = run_peers(CardLoop(twin), sample, engine.max_new_tokens(sample))
-    document = summarize(inputs, card, full, peers) | compared(inputs, sample, card[-1], peers, twin)
+    document = summarize(inputs, card, full, peers) | compared(
+        inputs, sample, card[-1], peers, twin
+    )
     print_table(document)
-    print(f"confidences differ by {max(document['largest_confidence'].values()):.1e} of 100 at most")
+    print(
+        f"confidences differ by {max(document['largest_confidence'].values()):.1e} of 100 at most"
+    )
     verdicts = Verdicts(document["torch_rounding"], document["wrong"])
     say_verdicts(f"ties, within {TIE:g} nats in torch", document["ties"], verdicts)
     print(json.dumps(document | {"environment": environment()}, allow_nan=False))
@@ -105,7 +125,9 @@ def main(_: Sequence[str]) -> None:
 
 
 def cloze_items(inputs: Inputs) -> list[Cloze]:
-    return [item for source in inputs.sources for item in source.examples if isinstance(item, Cloze)]
+    return [
+        item for source in inputs.sources for item in source.examples if isinstance(item, Cloze)
+    ]
 
 
 # This engine
@@ -125,22 +147,33 @@ class CardRun(NamedTuple):
 
 
 class CardEngine:
-    """This engine, computing the card's two numbers only.  Compiled programs are kept from run to run."""
+    """This engine, computing the card's two numbers only.  Compiled programs are kept from run to
+    run."""
 
     def __init__(self, model: Model, twin: Twin):
-        self.tokenizer, self.table = twin.tokenizer, TokenBytes(twin.tokenizer, model.config.vocab_size)
+        self.tokenizer, self.table = (
+            twin.tokenizer,
+            TokenBytes(twin.tokenizer, model.config.vocab_size),
+        )
         self.engine = Engine(model)
         self.generator = Generator(model, twin.tokenizer, twin.ends)
 
     def tokenize(self, source: Source) -> ClozeRequests:
-        """The card's requests alone, without those of distractors, clean prefixes and other tokenizations."""
+        """The card's requests alone, without those of distractors, clean prefixes and other
+        tokenizations."""
         bare = [replace(item, distractors=(), clean_prefix=None) for item in source.examples]
         profile = replace(source.task.profile, num_segmentations=1)
-        requests, asked = cloze_requests(bare, profile, self.tokenizer, self.table, None, source.task.name)
+        requests, asked = cloze_requests(
+            bare, profile, self.tokenizer, self.table, None, source.task.name
+        )
         if unspelled := sum(item.target is None for item in asked):
-            sys.exit(f"{source.task.name}: the tokenizer cannot spell {unspelled} items, which the peers would score")
+            sys.exit(
+                f"{source.task.name}: the tokenizer cannot spell {unspelled} items, which the "
+                "peers would score"
+            )
         return ClozeRequests(
-            select(requests, np.asarray([item.card for item in asked if item.card is not None])), asked
+            select(requests, np.asarray([item.card for item in asked if item.card is not None])),
+            asked,
         )
 
     def max_new_tokens(self, inputs: Inputs) -> list[int]:
@@ -165,7 +198,11 @@ class CardEngine:
             ]
         )
         logprobs = iter(scored.answers.logprob)
-        columns = cloze_items(inputs), [asked for cloze in tokenized for asked in cloze.by_item], texts
+        columns = (
+            cloze_items(inputs),
+            [asked for cloze in tokenized for asked in cloze.by_item],
+            texts,
+        )
         answers = [
             Answer(
                 target_confidence(None if asked.card is None else next(logprobs)),
@@ -195,12 +232,14 @@ class FullRun(NamedTuple):
     """One `evaluate` of all items."""
 
     seconds: float
-    excluded: dict[str, float]  # seconds of loading, compilation and self-check, which `seconds` does not include
+    # seconds of loading, compilation and self-check, which `seconds` does not include
+    excluded: dict[str, float]
     outcome: Outcome
 
 
 def run_full(inputs: Inputs) -> FullRun:
-    """Everything that evaluate computes.  It compiles its programs anew each time; those seconds are excluded."""
+    """Everything that evaluate computes.  It compiles its programs anew each time; those seconds
+    are excluded."""
     config = RunConfig(FLAGS.model, ("miron-gen",), items_per_category=FLAGS.items_per_category)
     seconds, outcome = seconds_of(lambda: evaluate(config, inputs))
     assert outcome.generation is not None
@@ -227,7 +266,10 @@ def run_peers(loop: CardLoop, sample: Inputs, max_new_tokens: Sequence[int]) -> 
     one_by_one = loop.run(items, max_new_tokens, 1)
     say(f"  torch, one by one {one_by_one.seconds:.1f} s on {len(items)} items")
     batched = [loop.run(items, max_new_tokens, size) for size in BATCH_SIZES]
-    say("  torch, batched: " + ", ".join(f"{peer.batch_size}: {peer.seconds:.1f} s" for peer in batched))
+    say(
+        "  torch, batched: "
+        + ", ".join(f"{peer.batch_size}: {peer.seconds:.1f} s" for peer in batched)
+    )
     return Peers(one_by_one, min(batched, key=lambda peer: peer.seconds), batched)
 
 
@@ -235,8 +277,11 @@ def run_peers(loop: CardLoop, sample: Inputs, max_new_tokens: Sequence[int]) -> 
 
 
 def compared(inputs: Inputs, sample: Inputs, card: CardRun, peers: Peers, twin: Twin) -> JsonObject:
-    """How both peers' answers differ from this engine's; float64 comes last, as it converts the float32 model in place."""
-    answers = {item.name: answer for item, answer in zip(cloze_items(inputs), card.answers, strict=True)}
+    """How both peers' answers differ from this engine's; float64 comes last, as it converts the
+    float32 model in place."""
+    answers = {
+        item.name: answer for item, answer in zip(cloze_items(inputs), card.answers, strict=True)
+    }
     ties, wrong, disputed = [], [], []
     largest = {"one_by_one": 0.0, "batched": 0.0}
     for name in largest:
@@ -248,7 +293,11 @@ def compared(inputs: Inputs, sample: Inputs, card: CardRun, peers: Peers, twin: 
             difference = abs(ours.confidence - theirs.confidence)
             largest[name] = max(largest[name], difference)
             if not difference <= TOLERANCE:
-                disputed.append(Disputed(item.name, item, "target_confidence", ours.confidence, theirs.confidence))
+                disputed.append(
+                    Disputed(
+                        item.name, item, "target_confidence", ours.confidence, theirs.confidence
+                    )
+                )
     verdicts = judge(disputed, twin)
     return {
         "tolerance": TOLERANCE,
@@ -269,7 +318,12 @@ def summarize(inputs: Inputs, card: list[CardRun], full: list[FullRun], peers: P
     def peer_numbers(peer: PeerRun, seconds: float) -> JsonObject:
         scaled = seconds * items / sampled
         ratio = {name: scaled / our_seconds for name, our_seconds in ours.items()}
-        return {"batch_size": peer.batch_size, "seconds": scaled, "ratio": ratio, "measured_seconds": peer.seconds}
+        return {
+            "batch_size": peer.batch_size,
+            "seconds": scaled,
+            "ratio": ratio,
+            "measured_seconds": peer.seconds,
+        }
 
     return {
         "benchmark": "bench_miron",
@@ -312,7 +366,9 @@ def full_numbers(seconds: float, runs: list[FullRun]) -> JsonObject:
     return {
         "seconds": seconds,
         "all_seconds": [one.seconds for one in runs],
-        **{name: statistics.median(one.excluded[name] for one in runs) for name in runs[0].excluded},
+        **{
+            name: statistics.median(one.excluded[name] for one in runs) for name in runs[0].excluded
+        },
         "requests": outcome.totals.requests,
         "segmentation_tokens": sum(row.asked.added_tokens for row in rows),
         **work(outcome.totals.unique_tokens, outcome.speed.batch_tokens, outcome.generation),
@@ -334,7 +390,8 @@ def work(unique_tokens: int, num_slots: int, generation: GenerationSpeed) -> Jso
 
 def print_table(document: JsonObject) -> None:
     print(
-        f"\nmiron-gen: {document['items']} items; the peers ran {document['peer_items']}; their seconds are scaled by items"
+        f"\nmiron-gen: {document['items']} items; the peers ran {document['peer_items']}; their "
+        "seconds are scaled by items"
     )
     print(f"{'':40}{'seconds':>9}{'items/s':>9}{'x card':>8}{'x full':>8}")
     names = {
@@ -342,22 +399,29 @@ def print_table(document: JsonObject) -> None:
         "full": "miron_jax, everything",
         "one_by_one": "torch, one by one",
         "batched": f"torch, batches of {document['batched']['batch_size']}",
-        "batched_tightly": f"  of {document['batched_tightly']['batch_size']}, padded as all items would be",
+        "batched_tightly": f"  of {document['batched_tightly']['batch_size']}, padded as all items would be",  # noqa: E501
     }
     for key, name in names.items():
         numbers = document[key]
-        ratios = "".join(f"{numbers['ratio'][base]:7.2f}x" for base in ("card", "full")) if "ratio" in numbers else ""
-        print(f"{name:40}{numbers['seconds']:9.1f}{document['items'] / numbers['seconds']:9.1f}{ratios}")
+        ratios = (
+            "".join(f"{numbers['ratio'][base]:7.2f}x" for base in ("card", "full"))
+            if "ratio" in numbers
+            else ""
+        )
+        print(
+            f"{name:40}{numbers['seconds']:9.1f}{document['items'] / numbers['seconds']:9.1f}{ratios}"  # noqa: E501
+        )
     for key in ("card", "full"):
         numbers = document[key]
         print(
-            f"{key}: {numbers['unique_tokens']} tokens to score, padding adds {numbers['padding_percent']:.1f} %; "
-            f"{numbers['new_tokens']} new tokens, {numbers['busy_slots_percent']:.1f} % of slot steps busy; "
+            f"{key}: {numbers['unique_tokens']} tokens to score, padding adds "
+            f"{numbers['padding_percent']:.1f} %; {numbers['new_tokens']} new tokens, "
+            f"{numbers['busy_slots_percent']:.1f} % of slot steps busy; "
             f"{numbers['compile_seconds']:.1f} s to compile"
         )
     print(
-        f"full: the other tokenizations of targets add {document['full']['segmentation_tokens']} of the tokens; self-check "
-        f"{document['full']['self_check_seconds']:.1f} s more"
+        f"full: the other tokenizations of targets add {document['full']['segmentation_tokens']} "
+        f"of the tokens; self-check {document['full']['self_check_seconds']:.1f} s more"
     )
 
 

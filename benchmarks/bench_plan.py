@@ -1,10 +1,12 @@
-"""How fast is the planner on one core, how much does it pad, and does its memory grow with the tokens?
+"""How fast is the planner on one core, how much does it pad, and does its memory grow with the
+tokens?
 
     taskset -c 0 python benchmarks/bench_plan.py
 
-Synthetic requests of three kinds: many-shot questions with four choices, short questions with two, and continuations of
-one token.  Tokens a second count every token of every request (the plain tokens); bytes a token are NumPy's and Python's
-peak by tracemalloc, in a separate run, at one and at four times the size.  No JAX.  The last line is JSON.
+Synthetic requests of three kinds: many-shot questions with four choices, short questions with two,
+and continuations of one token.  Tokens a second count every token of every request (the plain
+tokens); bytes a token are NumPy's and Python's peak by tracemalloc, in a separate run, at one and
+at four times the size.  No JAX.  The last line is JSON.
 """
 
 import json
@@ -29,7 +31,11 @@ class Kind(NamedTuple):
     answer: int  # tokens at most
 
 
-KINDS = {"many shots": Kind(2000, 520, 4, 12), "short": Kind(20000, 20, 2, 6), "one token": Kind(20000, 90, 1, 1)}
+KINDS = {
+    "many shots": Kind(2000, 520, 4, 12),
+    "short": Kind(20000, 20, 2, 6),
+    "one token": Kind(20000, 90, 1, 1),
+}
 
 
 def make_requests(kind: Kind, times: int = 1) -> Requests:
@@ -37,14 +43,20 @@ def make_requests(kind: Kind, times: int = 1) -> Requests:
     rng = np.random.default_rng(0)
     sequences: list[np.ndarray] = []
     starts: list[int] = []
-    for length in rng.integers(kind.context * 4 // 5, kind.context * 6 // 5 + 1, kind.questions * times):
+    for length in rng.integers(
+        kind.context * 4 // 5, kind.context * 6 // 5 + 1, kind.questions * times
+    ):
         context = np.append(0, rng.integers(1, 49152, length)).astype(np.int32)
         for size in rng.integers(1, kind.answer + 1, kind.choices):
-            sequences.append(np.concatenate([context, rng.integers(1, 49152, size).astype(np.int32)]))
+            sequences.append(
+                np.concatenate([context, rng.integers(1, 49152, size).astype(np.int32)])
+            )
             starts.append(len(context))
     offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in sequences])]).astype(np.int64)
     no_flags = np.zeros(len(starts), bool)
-    return Requests(np.concatenate(sequences), offsets, np.asarray(starts, np.int32), no_flags, no_flags)
+    return Requests(
+        np.concatenate(sequences), offsets, np.asarray(starts, np.int32), no_flags, no_flags
+    )
 
 
 def seconds_of(requests: Requests, repeats: int = 5) -> tuple[float, Plan]:
@@ -80,12 +92,14 @@ def measure(kind: Kind) -> dict[str, float]:
 def main() -> None:
     rows = {name: measure(kind) for name, kind in KINDS.items()}
     print(
-        f"{'requests':12} {'tokens':>9} {'Mtokens/s':>9} {'padding':>8} {'shared':>7} {'bytes/token':>12} {'at 4x':>6}"
+        f"{'requests':12} {'tokens':>9} {'Mtokens/s':>9} {'padding':>8} {'shared':>7} "
+        f"{'bytes/token':>12} {'at 4x':>6}"
     )
     for name, row in rows.items():
         print(
-            f"{name:12} {row['tokens']:9.0f} {row['tokens_per_second'] / 1e6:9.1f} {100 * row['padding']:7.1f}% "
-            f"{row['plain_over_unique']:6.2f}x {row['bytes_per_token']:12.0f} {row['bytes_per_token_4x']:6.0f}"
+            f"{name:12} {row['tokens']:9.0f} {row['tokens_per_second'] / 1e6:9.1f} "
+            f"{100 * row['padding']:7.1f}% {row['plain_over_unique']:6.2f}x "
+            f"{row['bytes_per_token']:12.0f} {row['bytes_per_token_4x']:6.0f}"
         )
     print(json.dumps({"benchmark": "bench_plan", "kinds": rows}))
 

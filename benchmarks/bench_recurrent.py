@@ -1,11 +1,13 @@
-"""A recurrent model of real size on questions with choices: shared states against whole requests, and against torch.
+"""A recurrent model of real size on questions with choices: shared states against whole requests,
+and against torch.
 
     python benchmarks/bench_recurrent.py --family=mamba --questions=16
 
-The model has random weights (Mamba's 130M by default).  Each question follows the same few-shot prefix and has --choices
-choices of unlike lengths.  The engine scores all requests twice in turn: as tries whose branches start from shared states,
-and one row a request by `logits` of the same model, as an OwnModel without a state does; torch (transformers) scores
---torch_rows of the requests one by one, and its time is scaled to all.  Prints medians of seconds and FLOP/s.
+The model has random weights (Mamba's 130M by default).  Each question follows the same few-shot
+prefix and has --choices choices of unlike lengths.  The engine scores all requests twice in turn:
+as tries whose branches start from shared states, and one row a request by `logits` of the same
+model, as an OwnModel without a state does; torch (transformers) scores --torch_rows of the requests
+one by one, and its time is scaled to all.  Prints medians of seconds and FLOP/s.
 """
 
 import dataclasses
@@ -68,7 +70,11 @@ def requests() -> Requests:
     for _ in range(FLAGS.questions):
         question = np.concatenate([prefix, rng.integers(1, 50280, rng.integers(20, 60))])
         for _ in range(FLAGS.choices):
-            ids.append(np.concatenate([question, rng.integers(1, 50280, rng.integers(2, 16))]).astype(np.int32))
+            ids.append(
+                np.concatenate([question, rng.integers(1, 50280, rng.integers(2, 16))]).astype(
+                    np.int32
+                )
+            )
             starts.append(len(question))
     no = np.zeros(len(ids), bool)
     return Requests(*end_to_end(ids), np.asarray(starts, np.int32), no, no)
@@ -81,7 +87,9 @@ def random_params(model: Any) -> Any:
     def one(leaf: jax.ShapeDtypeStruct) -> jax.Array:
         rows = leaf.shape[-2] if leaf.ndim > 2 else leaf.shape[-1]
         mean, scale = (
-            (0.0, rows**-0.5) if leaf.ndim > 2 or (len(leaf.shape) == 2 and leaf.shape[0] > 1000) else (1.0, 0.1)
+            (0.0, rows**-0.5)
+            if leaf.ndim > 2 or (len(leaf.shape) == 2 and leaf.shape[0] > 1000)
+            else (1.0, 0.1)
         )
         return jnp.asarray(rng.normal(mean, scale, leaf.shape), jnp.float32)
 
@@ -94,7 +102,11 @@ def whole_rows(model: OwnModel) -> OwnModel:
     def logits(params: Any, token_ids_BT: jax.Array) -> jax.Array:
         bound = BoundNetwork(model, params)
         hidden_BTD = bound.by_steps(token_ids_BT)
-        return bound.head().logits(hidden_BTD.reshape(-1, hidden_BTD.shape[-1])).reshape(*token_ids_BT.shape, -1)
+        return (
+            bound.head()
+            .logits(hidden_BTD.reshape(-1, hidden_BTD.shape[-1]))
+            .reshape(*token_ids_BT.shape, -1)
+        )
 
     return OwnModel(model.vocab_size, logits=logits, params=model.params)
 
@@ -105,7 +117,9 @@ def torch_seconds(path: Path, asked: Requests) -> float:
     import transformers
 
     transformers.logging.set_verbosity_error()
-    model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(path)).eval()
+    model = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.from_pretrained(path)
+    ).eval()
     chosen = np.linspace(0, len(asked) - 1, FLAGS.torch_rows).astype(int)
     with torch.no_grad():
         model(torch.tensor(asked.tokens(0)[None, :32].astype(np.int64)))
@@ -137,18 +151,29 @@ def main(_arguments: list[str]) -> None:
                     seconds[name].append(forward.speed.device_seconds - before)
                 else:
                     say(
-                        f"{name}: {totals.unique_tokens} of {totals.plain_tokens} tokens, {totals.padded_tokens} places"
+                        f"{name}: {totals.unique_tokens} of {totals.plain_tokens} tokens, "
+                        f"{totals.padded_tokens} places"
                     )
         largest = float(np.abs(answers["shared states"] - answers["a row a request"]).max())
         medians = {name: statistics.median(values) for name, values in seconds.items()}
         flops = network_flops(model)
         for name, value in medians.items():
-            say(f"{name}: {value:.2f} s, {flops * totals_of(asked, name) / value / 1e9:.0f} GFLOP/s")
-        say(f"{medians['a row a request'] / medians['shared states']:.2f}x, largest difference {largest:.1e} nats")
+            say(
+                f"{name}: {value:.2f} s, {flops * totals_of(asked, name) / value / 1e9:.0f} GFLOP/s"
+            )
+        say(
+            f"{medians['a row a request'] / medians['shared states']:.2f}x, largest difference "
+            f"{largest:.1e} nats"
+        )
         if FLAGS.torch_rows:
             peer = torch_seconds(folder, asked)
-            say(f"torch, one request a call: {peer:.1f} s, {peer / medians['shared states']:.1f}x the shared states")
-        say(f"{jax.devices()[0].device_kind}, {FLAGS.family}, {flops / 2e6:.0f}M weights in matmuls")
+            say(
+                f"torch, one request a call: {peer:.1f} s, {peer / medians['shared states']:.1f}x "
+                "the shared states"
+            )
+        say(
+            f"{jax.devices()[0].device_kind}, {FLAGS.family}, {flops / 2e6:.0f}M weights in matmuls"
+        )
 
 
 def totals_of(asked: Requests, name: str) -> int:
@@ -156,7 +181,11 @@ def totals_of(asked: Requests, name: str) -> int:
     if name == "a row a request":
         return len(asked.token_ids)
     return len(
-        {tuple(asked.tokens(r)[: i + 1].tolist()) for r in range(len(asked)) for i in range(len(asked.tokens(r)) - 1)}
+        {
+            tuple(asked.tokens(r)[: i + 1].tolist())
+            for r in range(len(asked))
+            for i in range(len(asked.tokens(r)) - 1)
+        }
     )
 
 

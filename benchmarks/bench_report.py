@@ -2,10 +2,10 @@
 
     python benchmarks/bench_report.py --data_dir=BUNDLE       # two minutes on two cores
 
-No model runs: two folders are written as eval would, with the questions and choices of the bundle's files, of all tasks of
-CORE and the Gauntlet, and seeded log-probabilities.  Timed are `report --html` of one, in headless Chromium the time until
-the list of examples is drawn and until an example in its middle is open, and `compare` of both.
-The last line is JSON.
+No model runs: two folders are written as eval would, with the questions and choices of the bundle's
+files, of all tasks of CORE and the Gauntlet, and seeded log-probabilities.  Timed are `report
+--html` of one, in headless Chromium the time until the list of examples is drawn and until an
+example in its middle is open, and `compare` of both.  The last line is JSON.
 """
 
 import json
@@ -47,12 +47,18 @@ def examples_of(path: Path) -> Iterator[tuple[list[str], list[str], int | None]]
         if "choices" in row:
             yield [row["query"]] * len(row["choices"]), row["choices"], row["gold"]
         elif "context_options" in row:
-            yield row["context_options"], [row["continuation"]] * len(row["context_options"]), row["gold"]
+            yield (
+                row["context_options"],
+                [row["continuation"]] * len(row["context_options"]),
+                row["gold"],
+            )
         elif "continuation" in row:
             yield [row["context"]], [row["continuation"]], None
 
 
-def samples_of(path: Path, draws: np.random.Generator, more: int) -> Iterator[tuple[ExampleScore, ExampleResult]]:
+def samples_of(
+    path: Path, draws: np.random.Generator, more: int
+) -> Iterator[tuple[ExampleScore, ExampleResult]]:
     """Scores and samples of the rows of a file, repeated `more` times."""
     for i, (contexts, texts, gold) in enumerate([*examples_of(path)] * more):
         num_tokens = [max(1, len(text.encode()) // BYTES_A_TOKEN) for text in texts]
@@ -68,7 +74,9 @@ def samples_of(path: Path, draws: np.random.Generator, more: int) -> Iterator[tu
             ExampleResult(
                 id=i,
                 row=i,
-                asked=AskedPrompt(prompt=contexts[0][-TAIL:], prompt_sha256=digest_of(*contexts, *texts)),
+                asked=AskedPrompt(
+                    prompt=contexts[0][-TAIL:], prompt_sha256=digest_of(*contexts, *texts)
+                ),
                 gold=gold,
                 prediction=score.prediction,
                 correct=score.correct,
@@ -106,7 +114,9 @@ def write_run(folder: Path, files: Sequence[tuple[str, Path]], seed: int) -> int
         )
         target = folder / "samples" / f"{name}.jsonl"
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text("".join(f"{strict_json(example_json(example))}\n" for _, example in pairs))
+        target.write_text(
+            "".join(f"{strict_json(example_json(example))}\n" for _, example in pairs)
+        )
     suites = {suite: SuiteResult({}) for suite in ("core", "gauntlet")}
     result = RunResult(config={"model": folder.name}, tasks=results, suites=suites)
     (folder / "results.json").write_text(strict_json(run_json(result)))
@@ -114,19 +124,25 @@ def write_run(folder: Path, files: Sequence[tuple[str, Path]], seed: int) -> int
 
 
 def in_browser(file: Path) -> dict[str, float]:
-    """Seconds until the list is drawn, and until an example in the middle of the largest task is open."""
+    """Seconds until the list is drawn, and until an example in the middle of the largest task is
+    open."""
     from playwright.sync_api import sync_playwright
 
     drawn = "document.querySelector('#list button')?.textContent.length > 3"
     with sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=shutil.which(FLAGS.chromium), args=["--no-sandbox"])
+        browser = started.chromium.launch(
+            executable_path=shutil.which(FLAGS.chromium), args=["--no-sandbox"]
+        )
         page = browser.new_page()
         start = time.perf_counter()
         page.goto(file.as_uri())
         page.wait_for_function(drawn)
         until_drawn = time.perf_counter() - start
         start = time.perf_counter()
-        page.evaluate("document.getElementById('list').scrollTop = document.getElementById('spacer').offsetHeight / 2")
+        page.evaluate(
+            "document.getElementById('list').scrollTop = "
+            "document.getElementById('spacer').offsetHeight / 2"
+        )
         page.wait_for_timeout(50)
         page.wait_for_function(drawn)
         page.locator("#list button").nth(6).click()
@@ -138,8 +154,14 @@ def in_browser(file: Path) -> dict[str, float]:
 
 def main(arguments: Sequence[str]) -> None:
     folder = Path(FLAGS.data_dir) / "eval_data"
-    files = [(task.name, task.file.below(folder)) for suite in (core, gauntlet) for task in suite.SUITE.tasks]
-    files = [(name, path) for name, path in files if path.is_file() and next(examples_of(path), None)]
+    files = [
+        (task.name, task.file.below(folder))
+        for suite in (core, gauntlet)
+        for task in suite.SUITE.tasks
+    ]
+    files = [
+        (name, path) for name, path in files if path.is_file() and next(examples_of(path), None)
+    ]
     with tempfile.TemporaryDirectory() as scratch:
         runs = [Path(scratch) / name for name in ("a", "b")]
         num_examples = max(write_run(own, files, seed) for seed, own in enumerate(runs))
@@ -147,9 +169,15 @@ def main(arguments: Sequence[str]) -> None:
         page = page_of(read_runs([str(runs[0])])).encode()
         report_seconds = time.perf_counter() - start
         (Path(scratch) / "out.html").write_bytes(page)
-        say(f"{num_examples} examples, {len(files)} tasks: report {report_seconds:.1f} s, {len(page) / 1e6:.1f} MB")
+        say(
+            f"{num_examples} examples, {len(files)} tasks: report {report_seconds:.1f} s, "
+            f"{len(page) / 1e6:.1f} MB"
+        )
         browser = in_browser(Path(scratch) / "out.html")
-        say(f"browser: drawn after {browser['drawn_seconds']:.2f} s, opened after {browser['opened_seconds']:.2f} s")
+        say(
+            f"browser: drawn after {browser['drawn_seconds']:.2f} s, opened after "
+            f"{browser['opened_seconds']:.2f} s"
+        )
         start = time.perf_counter()
         first, second = read_runs([str(own) for own in runs])
         found = compare(first, second)

@@ -1,14 +1,16 @@
-"""How fast are frozen request sets and texts on this engine, compared with a runner that pads every row to 1,024 tokens?
+"""How fast are frozen request sets and texts on this engine, compared with a runner that pads every
+row to 1,024 tokens?
 
     python benchmarks/bench_requests.py --model=FOLDER --data_dir=BUNDLE      # a quarter of an hour on two cores
 
-The set has the form of OLMoBaseEval-Easy's: of each task of CORE and of the Gauntlet, at most 51, the gold continuations of
-some questions behind the same five questions with their answers (the first five that have no more than MOST_CHARS
-characters).  The peer does as Marin's runner: task by task, rows padded to a multiple of 1,024 tokens, the last one repeated
-until a batch is full, the loss of every position; in torch, float32, on the first requests of some tasks; its time is scaled
-by its rows.  The text: the questions of the set, a document a task, in windows of 1,024 tokens.  Seconds are end to end
-without loading and compilation.  The last line is JSON.
-"""
+The set has the form of OLMoBaseEval-Easy's: of each task of CORE and of the Gauntlet, at most 51,
+the gold continuations of some questions behind the same five questions with their answers (the
+first five that have no more than MOST_CHARS characters).  The peer does as Marin's runner: task by
+task, rows padded to a multiple of 1,024 tokens, the last one repeated until a batch is full, the
+loss of every position; in torch, float32, on the first requests of some tasks; its time is scaled
+by its rows.  The text: the questions of the set, a document a task, in windows of 1,024 tokens.
+Seconds are end to end without loading and compilation.  The last line is JSON.
+"""  # noqa: E501
 
 import json
 import math
@@ -54,13 +56,19 @@ class Timed(NamedTuple):
 def write_set(folder: Path) -> int:
     """requests.jsonl with gold of each question behind five others; returns the number of tasks."""
     bundle = tuple((suite, FLAGS.data_dir) for suite in SUITES)
-    config = RunConfig(FLAGS.model, SUITES, data_dir=bundle, limit=SHOTS + 4 * FLAGS.limit, allow_changed_data=True)
+    config = RunConfig(
+        FLAGS.model, SUITES, data_dir=bundle, limit=SHOTS + 4 * FLAGS.limit, allow_changed_data=True
+    )
     inputs = find_inputs(config, fetch=False)
     sources = [
-        source._replace(task=replace(source.task, profile=replace(source.task.profile, num_fewshot=0)))
+        source._replace(
+            task=replace(source.task, profile=replace(source.task.profile, num_fewshot=0))
+        )
         for source in inputs.sources
     ]
-    tasks = RunTasks.of(config, inputs._replace(sources=sources), architecture_of(config, find_model(config)))
+    tasks = RunTasks.of(
+        config, inputs._replace(sources=sources), architecture_of(config, find_model(config))
+    )
     lines: list[str] = []
     num_tasks = 0
     for kind in tasks.kinds:
@@ -74,7 +82,11 @@ def write_set(folder: Path) -> int:
         num_tasks += 1
         shots = "".join(f"{pair.context}{pair.continuation}\n\n" for pair in gold[:SHOTS])
         for pair in gold[SHOTS : SHOTS + FLAGS.limit]:
-            request = {"task": kind.source.task.name, "doc_id": pair.doc_id, "context": shots + pair.context}
+            request = {
+                "task": kind.source.task.name,
+                "doc_id": pair.doc_id,
+                "context": shots + pair.context,
+            }
             lines.append(json.dumps({**request, "continuation": pair.continuation}) + "\n")
     (folder / "requests.jsonl").write_text("".join(lines))
     return num_tasks
@@ -84,7 +96,9 @@ def write_texts(folder: Path, requests: Path) -> None:
     texts: dict[str, list[str]] = {}
     for line in (requests / "requests.jsonl").read_text().splitlines():
         row = json.loads(line)
-        texts.setdefault(row["task"], []).append(row["context"].rpartition("\n\n")[2] + row["continuation"])
+        texts.setdefault(row["task"], []).append(
+            row["context"].rpartition("\n\n")[2] + row["continuation"]
+        )
     for name, each in texts.items():
         (folder / f"{name.replace('/', '_')}.txt").write_text("\n\n".join(each))
 
@@ -125,7 +139,9 @@ def run_peer(torch: PlainTorch, tasks: Sequence[Requests], outcome: Outcome) -> 
         answers = torch.batch(padded, [first for _, first in batch])
         seconds += time.perf_counter() - start
         ran += PEER_BATCH
-        for r, ((ids, first), example) in enumerate(zip(chosen, outcome.tasks[index].examples, strict=False)):
+        for r, ((ids, first), example) in enumerate(
+            zip(chosen, outcome.tasks[index].examples, strict=False)
+        ):
             assert example is not None
             logprob = float(answers.logprob[r][: len(ids) - first].sum(dtype=np.float64))
             text = outcome.inputs.sources[index].examples[r].continuations[0]
@@ -145,17 +161,24 @@ def main(_: Sequence[str]) -> None:
         num_requests = sum(map(len, tasks))
         say(f"{num_tasks} tasks, {num_requests} requests: miron_jax {ours.seconds:.1f} s")
         peer = run_peer(PlainTorch.load(FLAGS.model, "float32"), tasks, ours.outcome)
-        say(f"  padded {peer.seconds:.1f} s, scaled from {peer.rows} rows: {peer.seconds / ours.seconds:.1f}x")
+        say(
+            f"  padded {peer.seconds:.1f} s, scaled from {peer.rows} rows: "
+            f"{peer.seconds / ours.seconds:.1f}x"
+        )
         write_texts(texts, requests)
-        of_text = RunConfig(FLAGS.model, ("text",), data_dir=(("text", str(texts)),), max_length=1024)
+        of_text = RunConfig(
+            FLAGS.model, ("text",), data_dir=(("text", str(texts)),), max_length=1024
+        )
         text = timed(of_text)
         results = run_json(run_result(of_text, text.outcome, text.seconds))
         outside = text.seconds - text.outcome.check.seconds
         document = {
-            "benchmark": "bench_requests", "model": Path(FLAGS.model).name, "tasks": num_tasks, "requests": num_requests,
+            "benchmark": "bench_requests", "model": Path(FLAGS.model).name, "tasks": num_tasks,
+            "requests": num_requests,
             "mean_tokens": sum(len(each.token_ids) for each in tasks) / num_requests,
             "unique_tokens": ours.outcome.totals.unique_tokens, "seconds": ours.seconds,
-            "self_check_seconds": ours.outcome.check.seconds, "padded_seconds": peer.seconds, "padded_rows_run": peer.rows,
+            "self_check_seconds": ours.outcome.check.seconds, "padded_seconds": peer.seconds,
+            "padded_rows_run": peer.rows,
             "times_faster": peer.seconds / ours.seconds, "largest_bits_per_byte": peer.largest,
             "text": {
                 "tokens": sum(task["tokens"] for task in results["tasks"].values()),

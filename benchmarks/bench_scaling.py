@@ -2,17 +2,21 @@
 
     python benchmarks/bench_scaling.py --model=FOLDER --data_dir=EVAL_BUNDLE
 
-processes  `miron-jax eval` on CORE at --limit: one process pinned to one core against two processes pinned to a core each,
-           taking turns, --repeats times, without a cache of compiled programs (of several processes only the first one
-           would have it).  Medians of tokens a second of scoring (seconds of the slowest process, from its first batch to
-           its last, without compilation) and of the whole command without loading, compilation and self-check.  Journal
-           share: seconds that one process spent on its journal (waiting, fingerprints, and the thread that writes) over its
-           wall seconds.
-plan       `miron-jax plan`'s function on --requests requests of 50 tokens (questions with four choices), in its own process:
-           seconds from text to plan, and the peak of its resident memory.
-pod        the plan of full CORE, as far as its files are there, dealt out to --devices devices, eight a host.  Rows of a
-           device; the busiest host over the mean, by predicted cost of its rows and by that of its batches with their empty
-           slots; the latter over an even share of all rows' cost; bytes that go to a host's devices.
+processes  `miron-jax eval` on CORE at --limit: one process pinned to one core against two processes
+           pinned to a core each, taking turns, --repeats times, without a cache of compiled
+           programs (of several processes only the first one would have it).  Medians of tokens a
+           second of scoring (seconds of the slowest process, from its first batch to its last,
+           without compilation) and of the whole command without loading, compilation and
+           self-check.  Journal share: seconds that one process spent on its journal (waiting,
+           fingerprints, and the thread that writes) over its wall seconds.
+plan       `miron-jax plan`'s function on --requests requests of 50 tokens (questions with four
+           choices), in its own process: seconds from text to plan, and the peak of its resident
+           memory.
+pod        the plan of full CORE, as far as its files are there, dealt out to --devices devices,
+           eight a host.  Rows of a
+           device; the busiest host over the mean, by predicted cost of its rows and by that of its
+           batches with their empty slots; the latter over an even share of all rows' cost; bytes
+           that go to a host's devices.
 
 Nothing else should be running.  The last line is JSON.
 """
@@ -67,7 +71,12 @@ def main(_: Sequence[str]) -> None:
         return
     measures = {"processes": processes, "plan": plan, "pod": pod}
     document = {name: measures[name]() for name in FLAGS.parts}
-    print(json.dumps({"benchmark": "bench_scaling", **document, "environment": environment()}, allow_nan=False))
+    print(
+        json.dumps(
+            {"benchmark": "bench_scaling", **document, "environment": environment()},
+            allow_nan=False,
+        )
+    )
 
 
 # Processes
@@ -81,7 +90,8 @@ def processes() -> JsonObject:
                 laps.append(evaluated(Path(folder) / f"{count}-{repeat}", count))
                 say(f"{count} processes: {laps[-1]}")
     median = {
-        count: {name: statistics.median(lap[name] for lap in laps) for name in laps[0]} for count, laps in runs.items()
+        count: {name: statistics.median(lap[name] for lap in laps) for name in laps[0]}
+        for count, laps in runs.items()
     }
     return {
         "one": median[1],
@@ -98,13 +108,26 @@ def evaluated(output: Path, count: int) -> dict[str, float]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "miron_jax.cli", "eval", f"--model={FLAGS.model}", "--tasks=core"]
-    command += [f"--data_dir={FLAGS.data_dir}", f"--limit={FLAGS.limit}", f"--output={output}", "--compilation_cache="]
+    command = [
+        sys.executable,
+        "-m",
+        "miron_jax.cli",
+        "eval",
+        f"--model={FLAGS.model}",
+        "--tasks=core",
+    ]
+    command += [
+        f"--data_dir={FLAGS.data_dir}",
+        f"--limit={FLAGS.limit}",
+        f"--output={output}",
+        "--compilation_cache=",
+    ]
     more = [f"--coordinator=127.0.0.1:{port}", f"--num_processes={count}"] if count > 1 else []
     cores = sorted(os.sched_getaffinity(0))
     started = [
         subprocess.Popen(
-            ["taskset", "-c", str(cores[i]), *command, *more, *([f"--process_id={i}"] if count > 1 else [])],
+            ["taskset", "-c", str(cores[i]), *command, *more,
+                *([f"--process_id={i}"] if count > 1 else [])],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )
         for i in range(count)
@@ -131,26 +154,41 @@ def plan() -> dict[str, float]:
         path = Path(folder) / "eval_data" / "commonsense_reasoning" / "copa.jsonl"
         path.parent.mkdir(parents=True)
         write_requests(path, FLAGS.requests)
-        command = [sys.executable, __file__, f"--model={FLAGS.model}", f"--data_dir={folder}", f"--plan_file={path}"]
+        command = [
+            sys.executable,
+            __file__,
+            f"--model={FLAGS.model}",
+            f"--data_dir={folder}",
+            f"--plan_file={path}",
+        ]
         output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return json.loads(output.splitlines()[-1])
 
 
 def write_requests(path: Path, count: int) -> None:
     """Questions with four choices, of the bundle's words, about fifty tokens each."""
-    words = (Path(FLAGS.data_dir) / "eval_data" / "language_understanding" / "lambada_openai.jsonl").read_text().split()
+    words = (
+        (Path(FLAGS.data_dir) / "eval_data" / "language_understanding" / "lambada_openai.jsonl")
+        .read_text()
+        .split()
+    )
     words = [word for word in words if word.isalpha()]
     rng = random.Random(0)
     with path.open("w", encoding="utf-8") as file:
         for _ in range(count // CHOICES):
             question = " ".join(rng.choices(words, k=41))
             choices = [" ".join(rng.choices(words, k=5)) for _ in range(CHOICES)]
-            file.write(json.dumps({"query": question, "choices": choices, "gold": rng.randrange(CHOICES)}) + "\n")
+            file.write(
+                json.dumps({"query": question, "choices": choices, "gold": rng.randrange(CHOICES)})
+                + "\n"
+            )
 
 
 def planned(path: Path) -> dict[str, float]:
     """Seconds and memory of `miron-jax plan` once the file is read."""
-    config = RunConfig(FLAGS.model, ("core/copa",), data_dir=(("", str(path.parents[2])),), allow_changed_data=True)
+    config = RunConfig(
+        FLAGS.model, ("core/copa",), data_dir=(("", str(path.parents[2])),), allow_changed_data=True
+    )
     inputs = find_inputs(config)
     start = time.perf_counter()
     totals = summarize_plan(config, inputs)
@@ -170,7 +208,11 @@ def pod() -> JsonObject:
     inputs = find_inputs(config)
     architecture = architecture_of(config, find_model(config, weights=False))
     model, tokenizer = architecture.config, architecture.tokenizer
-    cost, limit, table = cost_model(model), length_limit(config, model), TokenBytes(tokenizer, model.vocab_size)
+    cost, limit, table = (
+        cost_model(model),
+        length_limit(config, model),
+        TokenBytes(tokenizer, model.vocab_size),
+    )
     setup = Setup(config, tokenizer, table, limit)
     kinds = [kind_of(source.task)(source, setup) for source in inputs.sources]
     lengths, _, order = survey(kinds, cost)
@@ -188,7 +230,11 @@ def pod() -> JsonObject:
                 length = int(row_length[batch[0]])
                 rows[host] += len(batch)
                 spent[host] += sizes[length] * float(each[batch[0]])
-                sent[host] += 4 * DEVICES_A_HOST * Shape(sizes[length], length, chunk_of(model.vocab_size)).packed_size
+                sent[host] += (
+                    4
+                    * DEVICES_A_HOST
+                    * Shape(sizes[length], length, chunk_of(model.vocab_size)).packed_size
+                )
     return {
         "devices": FLAGS.devices,
         "tasks": len(inputs.sources),

@@ -1,10 +1,11 @@
-"""eval-ua-tion-gen: seconds to make each set, and what scoring all of them by log-probability costs.
+"""eval-ua-tion-gen: seconds to make each set, and what scoring all of them by log-probability
+costs.
 
     python benchmarks/bench_uation.py --model=FOLDER --limit=50
 
-Each set is made three times, of which the median is reported.  Then the first --limit rows of every set are scored, with the
-suite's few-shot examples.  Unique tokens are those that the engine computes, plain tokens those of one row a choice.  The
-last line is JSON.
+Each set is made three times, of which the median is reported.  Then the first --limit rows of every
+set are scored, with the suite's few-shot examples.  Unique tokens are those that the engine
+computes, plain tokens those of one row a choice.  The last line is JSON.
 """
 
 import json
@@ -33,7 +34,10 @@ flags.DEFINE_integer("limit", 50, "Rows of each set.", lower_bound=1)
 def main(_: Sequence[str]) -> None:
     seconds_to_make = {}
     for made in GENERATED:
-        laps = [seconds_of(lambda made=made: MAKERS[made.name]("train", made.num_rows))[0] for _ in range(3)]
+        laps = [
+            seconds_of(lambda made=made: MAKERS[made.name]("train", made.num_rows))[0]
+            for _ in range(3)
+        ]
         seconds_to_make[made.name] = median(laps)
         say(f"{made.name:16} {made.num_rows:5} rows  {seconds_to_make[made.name]:6.3f} s")
     with tempfile.TemporaryDirectory() as output:
@@ -41,16 +45,24 @@ def main(_: Sequence[str]) -> None:
         inputs = find_inputs(config)
         tasks: dict[str, dict[str, float]] = {}
         for source in inputs.sources:
-            totals = summarize_plan(replace(config, tasks=(source.task.name,)), inputs._replace(sources=[source]))
-            tasks[source.task.name] = {"unique_tokens": totals.unique_tokens, "plain_tokens": totals.plain_tokens}
+            totals = summarize_plan(
+                replace(config, tasks=(source.task.name,)), inputs._replace(sources=[source])
+            )
+            tasks[source.task.name] = {
+                "unique_tokens": totals.unique_tokens,
+                "plain_tokens": totals.plain_tokens,
+            }
         seconds, outcome = seconds_of(lambda: evaluate(config, inputs, PRINTED))
     for scores in outcome.tasks:
         assert isinstance(scores.kind, PromptedKind)
         task = tasks[scores.source.task.name]
-        task |= {name: estimate.value for name, estimate in scores.kind.estimates(scores).metrics.items()}
+        task |= {
+            name: estimate.value for name, estimate in scores.kind.estimates(scores).metrics.items()
+        }
         say(
-            f"{scores.source.task.name:34} accuracy {task['accuracy']:.3f}  {task['plain_tokens']:8} plain  "
-            f"{task['unique_tokens']:8} unique  {task['plain_tokens'] / task['unique_tokens']:5.1f}x"
+            f"{scores.source.task.name:34} accuracy {task['accuracy']:.3f}  "
+            f"{task['plain_tokens']:8} plain  {task['unique_tokens']:8} unique  "
+            f"{task['plain_tokens'] / task['unique_tokens']:5.1f}x"
         )
     totals, speed = outcome.totals, outcome.speed
     document = {

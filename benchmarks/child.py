@@ -8,16 +8,24 @@ from multiprocessing.connection import Connection
 from miron_jax.files.readers import JsonObject
 
 
-def in_a_child(seconds: float, function: Callable[..., JsonObject], *arguments: object) -> JsonObject:
-    """What the function returns; {"failed": ...} when it raises, dies or takes longer than `seconds`."""
+def in_a_child(
+    seconds: float, function: Callable[..., JsonObject], *arguments: object
+) -> JsonObject:
+    """What the function returns; {"failed": ...} when it raises, dies or takes longer than
+    `seconds`."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # the parent holds most of the GPU's memory
+    # the parent holds most of the GPU's memory
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     child = context.Process(target=_call, args=(sender, function, *arguments))
     child.start()
     sender.close()
     try:
-        return receiver.recv() if receiver.poll(seconds) else {"failed": f"no answer within {seconds:g} s"}
+        return (
+            receiver.recv()
+            if receiver.poll(seconds)
+            else {"failed": f"no answer within {seconds:g} s"}
+        )
     except EOFError:
         return {"failed": "its process ended without an answer"}
     finally:

@@ -1,7 +1,8 @@
 """What the benchmarks share: real items, this engine, and the record of the machine.
 
-Arrives: a model folder, a data folder.  Leaves: `Work` (items, tokenized once for all engines) and `Answers` to it.
-It deliberately does not know what is compared or timed, nor other engines (peers.py).
+Arrives: a model folder, a data folder.  Leaves: `Work` (items, tokenized once for all engines) and
+`Answers` to it.  It deliberately does not know what is compared or timed, nor other engines
+(peers.py).
 """
 
 import importlib.metadata
@@ -50,7 +51,8 @@ from miron_jax.evaluation.task_kinds.interface import Source  # noqa: E402
 from miron_jax.model.costs import cost_model, useful_flops  # noqa: E402
 from miron_jax.planning.request_batches import RequestBatch, Totals, plan_request_batches, select  # noqa: E402
 
-jax.config.update("jax_default_matmul_precision", "highest")  # bfloat16 operands are not touched by it
+# bfloat16 operands are not touched by it
+jax.config.update("jax_default_matmul_precision", "highest")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 Returned = TypeVar("Returned")
@@ -66,7 +68,8 @@ class Work(NamedTuple):
 
     @property
     def plain_tokens(self) -> int:
-        """Tokens that go through a model which runs one row a request; the last token is a target only."""
+        """Tokens that go through a model which runs one row a request; the last token is a target
+        only."""
         return len(self.requests.token_ids) - len(self.requests)
 
 
@@ -78,7 +81,8 @@ class Answers(NamedTuple):
 
 
 def read_tasks(data_dir: str, labels: Sequence[str]) -> list[Source]:
-    """CORE tasks of these labels (all when empty), in published order; a task without its file is left out."""
+    """CORE tasks of these labels (all when empty), in published order; a task without its file is
+    left out."""
     folder = core.locate(Path(data_dir))
     tasks = {task.name.partition("/")[2]: task for task in core.SUITE.tasks}
     if unknown := set(labels) - tasks.keys():
@@ -93,7 +97,11 @@ def read_tasks(data_dir: str, labels: Sequence[str]) -> list[Source]:
 
 
 def prepare(
-    source: Source, limit: int | None, tokenizer: Tokenizer, max_length: int | None, num_fewshot: int | None = None
+    source: Source,
+    limit: int | None,
+    tokenizer: Tokenizer,
+    max_length: int | None,
+    num_fewshot: int | None = None,
 ) -> Work:
     """Render and tokenize; `num_fewshot` overrides the suite's own count."""
     task = source.task
@@ -107,7 +115,9 @@ def prepare(
 def every(work: Work, step: int) -> Work:
     """Every step-th example, the first one included."""
     prompts = work.prompts[::step]
-    chosen = np.concatenate([np.arange(work.first[i], work.first[i + 1]) for i in range(0, len(work.prompts), step)])
+    chosen = np.concatenate(
+        [np.arange(work.first[i], work.first[i + 1]) for i in range(0, len(work.prompts), step)]
+    )
     return Work(work.task, prompts, select(work.requests, chosen), _first_requests(prompts))
 
 
@@ -122,11 +132,14 @@ def joined(works: Sequence[Work]) -> Requests:
 def split(works: Sequence[Work], answers: Answers) -> list[Answers]:
     """Answers to the joined works -> answers to each."""
     stops = np.cumsum([0, *(len(work.requests) for work in works)])
-    return [Answers(answers.logprob[a:b], answers.greedy[a:b]) for a, b in itertools.pairwise(stops)]
+    return [
+        Answers(answers.logprob[a:b], answers.greedy[a:b]) for a, b in itertools.pairwise(stops)
+    ]
 
 
 def predictions(work: Work, answers: Answers) -> list[int | None]:
-    """The chosen choice of each example; of an example without choices, 1 if the continuation is all greedy, else 0."""
+    """The chosen choice of each example; of an example without choices, 1 if the continuation is
+    all greedy, else 0."""
     predicted: list[int | None] = []
     for prompt, a, b in zip(work.prompts, work.first[:-1], work.first[1:], strict=True):
         if prompt.gold is None:
@@ -134,7 +147,9 @@ def predictions(work: Work, answers: Answers) -> list[int | None]:
             correct = score_continuation(answers.logprob[a], ranks, prompt.continuations[0]).correct
             predicted.append(None if correct is None else int(correct))
         else:
-            predicted.append(score_choices(answers.logprob[a:b], prompt.continuations, prompt.gold).prediction)
+            predicted.append(
+                score_choices(answers.logprob[a:b], prompt.continuations, prompt.gold).prediction
+            )
     return predicted
 
 
@@ -184,10 +199,14 @@ def layer_kernels(model: Model) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(model.state) if leaf.ndim == 3]
 
 
-def bare_matmuls(kernels: Sequence[np.ndarray], slots: int, dtype: str = "float32") -> Callable[[], list[jax.Array]]:
-    """One pass over all layers: a scan, as the decoder does, whose body is the layer's weight matmuls and nothing else.
+def bare_matmuls(
+    kernels: Sequence[np.ndarray], slots: int, dtype: str = "float32"
+) -> Callable[[], list[jax.Array]]:
+    """One pass over all layers: a scan, as the decoder does, whose body is the layer's weight
+    matmuls and nothing else.
 
-    Every product is part of the carry, so none can be dropped; none depends on another, so nothing overflows.
+    Every product is part of the carry, so none can be dropped; none depends on another, so nothing
+    overflows.
     """
     stacked = [jnp.asarray(kernel) for kernel in kernels]
     inputs = {kernel.shape[1]: jnp.ones((slots, kernel.shape[1]), dtype) for kernel in kernels}
@@ -195,7 +214,9 @@ def bare_matmuls(kernels: Sequence[np.ndarray], slots: int, dtype: str = "float3
     @jax.jit
     def run(stacked: list[jax.Array], inputs: dict[int, jax.Array]) -> list[jax.Array]:
         def layer(_: list[jax.Array], weights: list[jax.Array]) -> tuple[list[jax.Array], None]:
-            return [jnp.dot(inputs[w.shape[0]], w, preferred_element_type=jnp.float32) for w in weights], None
+            return [
+                jnp.dot(inputs[w.shape[0]], w, preferred_element_type=jnp.float32) for w in weights
+            ], None
 
         empty = [jnp.zeros((slots, kernel.shape[2]), jnp.float32) for kernel in kernels]
         return jax.lax.scan(layer, empty, stacked)[0]
@@ -203,13 +224,17 @@ def bare_matmuls(kernels: Sequence[np.ndarray], slots: int, dtype: str = "float3
     return lambda: jax.block_until_ready(run(stacked, inputs))
 
 
-def train_tokenizer(texts: Iterator[str] | Sequence[str], vocab_size: int, folder: Path) -> Tokenizer:
+def train_tokenizer(
+    texts: Iterator[str] | Sequence[str], vocab_size: int, folder: Path
+) -> Tokenizer:
     """A byte-level BPE tokenizer trained on these texts, saved as a transformers folder."""
     from tokenizers import ByteLevelBPETokenizer
     from transformers import PreTrainedTokenizerFast
 
     trained = ByteLevelBPETokenizer()
-    trained.train_from_iterator(texts, vocab_size=vocab_size, special_tokens=["<|endoftext|>"], show_progress=False)
+    trained.train_from_iterator(
+        texts, vocab_size=vocab_size, special_tokens=["<|endoftext|>"], show_progress=False
+    )
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=trained._tokenizer, bos_token="<|endoftext|>", eos_token="<|endoftext|>"
     )
@@ -242,7 +267,15 @@ def median_seconds(action: Callable[[], object], repeats: int) -> float:
 
 def run_eval(output: str | Path, *flags: str) -> JsonObject:
     """results.json of a `miron-jax eval` in a new process."""
-    command = [sys.executable, "-m", "miron_jax.cli", "eval", f"--output={output}", "--allow_changed_data", *flags]
+    command = [
+        sys.executable,
+        "-m",
+        "miron_jax.cli",
+        "eval",
+        f"--output={output}",
+        "--allow_changed_data",
+        *flags,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"miron-jax eval failed:\n{done.stderr}")
@@ -267,14 +300,18 @@ def environment() -> JsonObject:
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in ("jax", "jaxlib", "flax", "transformers", "torch", "lm-eval")},
+        "versions": {
+            name: _version(name)
+            for name in ("jax", "jaxlib", "flax", "transformers", "torch", "lm-eval")
+        },
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "commit": _commit(),
     }
 
 
 def _without_folders(argument: str) -> str:
-    """A flag whose path is cut to its last name: the folders above differ from machine to machine."""
+    """A flag whose path is cut to its last name: the folders above differ from machine to
+    machine."""
     flag, equals, value = argument.partition("=")
     return f"{flag}={Path(value).name}" if equals and value.startswith("/") else argument
 
@@ -288,12 +325,17 @@ def _version(package: str) -> str | None:
 
 def _cpu_model() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
 
 
 def _commit() -> str | None:
     def git(*words: str) -> str | None:
-        done = subprocess.run(["git", "-C", str(REPOSITORY), *words], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["git", "-C", str(REPOSITORY), *words], capture_output=True, text=True, check=False
+        )
         return done.stdout.strip() if done.returncode == 0 else None
 
     commit = git("rev-parse", "--short=12", "HEAD")

@@ -1,7 +1,7 @@
 """When the device is busy, and what the host does while it is idle.
 
-Arrives: a run inside `with DeviceClock()`.  Leaves: times of its batches, gaps between them, samples of the host's threads.
-It deliberately does not know what is run.
+Arrives: a run inside `with DeviceClock()`.  Leaves: times of its batches, gaps between them,
+samples of the host's threads.  It deliberately does not know what is run.
 """
 
 import queue
@@ -36,7 +36,8 @@ class Gap(NamedTuple):
 
 
 class DeviceClock:
-    """Notes when each batch is handed to the device and when it is done, and what the host does in the meantime.
+    """Notes when each batch is handed to the device and when it is done, and what the host does in
+    the meantime.
 
     Compilation and the self-check, which has its own programs, are left out of all sums.
     """
@@ -47,7 +48,9 @@ class DeviceClock:
         self._samples: list[tuple[float, tuple[str, ...]]] = []
         self._launches: queue.Queue[tuple[float, Tree] | None] = queue.Queue()
         self._ended = threading.Event()
-        self._threads = [threading.Thread(target=loop, daemon=True) for loop in (self._watch, self._sample)]
+        self._threads = [
+            threading.Thread(target=loop, daemon=True) for loop in (self._watch, self._sample)
+        ]
         self._unwrapped: list[tuple[type, str, Callable[..., object]]] = []
 
     def __enter__(self) -> Self:
@@ -58,7 +61,9 @@ class DeviceClock:
             thread.start()
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         for owner, name, method in self._unwrapped:
             setattr(owner, name, method)
         self._launches.put(None)
@@ -74,7 +79,9 @@ class DeviceClock:
     def _noted(self, method: Callable[..., Compiled], *arguments: object) -> "_Noted":
         return _Noted(method(*arguments), self._launches)
 
-    def _excluding(self, method: Callable[..., object], *arguments: object, **more: object) -> object:
+    def _excluding(
+        self, method: Callable[..., object], *arguments: object, **more: object
+    ) -> object:
         started = time.perf_counter()
         result = method(*arguments, **more)
         self._excluded.append((started, time.perf_counter()))
@@ -89,7 +96,9 @@ class DeviceClock:
     def _sample(self) -> None:
         watchers = {thread.ident for thread in self._threads}
         while not self._ended.wait(SAMPLE_SECONDS):
-            frames = [frame for thread, frame in sys._current_frames().items() if thread not in watchers]
+            frames = [
+                frame for thread, frame in sys._current_frames().items() if thread not in watchers
+            ]
             self._samples.append((time.perf_counter(), tuple(filter(None, map(_function, frames)))))
 
     @property
@@ -106,7 +115,9 @@ class DeviceClock:
     def gaps(self) -> list[Gap]:
         """Between the first batch and the last one's end, longest first."""
         last = max(ready for _, ready in self.flights)
-        excluded = [(start, min(end, last)) for start, end in self._excluded if self.first < start < last]
+        excluded = [
+            (start, min(end, last)) for start, end in self._excluded if self.first < start < last
+        ]
         return sorted(_gaps(self.flights + excluded), key=lambda gap: -gap.seconds)
 
     @property
@@ -115,7 +126,9 @@ class DeviceClock:
 
     def within(self, gap: Gap) -> Counter[str]:
         """How many samples of a host thread were in each function."""
-        return Counter(name for at, names in self._samples if gap.start <= at <= gap.end for name in names)
+        return Counter(
+            name for at, names in self._samples if gap.start <= at <= gap.end for name in names
+        )
 
 
 class _Noted:

@@ -1,10 +1,11 @@
 """Makes stems_en.txt and stems_ru.txt anew; for development only, no run needs it.
 
 Needs: pip install wordfreq==3.1.1 pymorphy3==2.0.6 pymorphy3-dicts-ru==2.4.417150.4580142, then
-`python benchmarks/freeze_stems.py` in an environment with those and this project.
-Arrives: sounds and word lists.  Leaves: the two files, each the benchmark's stems, a blank line, the training stems.
-It deliberately does not know frames.  It imports the rules from the two modules that read the lists, so both files must
-exist; their content does not matter.  New lists are a new benchmark: every item and golden changes.
+`python benchmarks/freeze_stems.py` in an environment with those and this project.  Arrives: sounds
+and word lists.  Leaves: the two files, each the benchmark's stems, a blank line, the training
+stems.  It deliberately does not know frames.  It imports the rules from the two modules that read
+the lists, so both files must exist; their content does not matter.  New lists are a new benchmark:
+every item and golden changes.
 """
 
 import re
@@ -23,29 +24,31 @@ FOLDER = Path(__file__).parent.parent / "tasks" / "generators" / "miron_gen"
 
 NUM_ENGLISH = 1200  # every third stem goes to training
 NUM_RUSSIAN = 360  # of each family
-NUM_COMMON_WORDS = {"en": 3000, "ru": 20_000}  # no stem lies within one edit of these; short ones would leave few
+# no stem lies within one edit of these; short ones would leave few
+NUM_COMMON_WORDS = {"en": 3000, "ru": 20_000}
 
 _ENGLISH_ONSETS = """b bl br ch cl cr d dr f fl fr g gl gr h j k l m n p pl pr r s sh shr sk sl sm sn sp spl spr st str
-    sw t th thr tr tw v w z"""
+    sw t th thr tr tw v w z"""  # noqa: E501
 
-# Nucleus and coda together, less those whose commonest words inflect irregularly or are themselves inflected forms: -ing
-# -ink -ind -eep -ow -ake -ide -et -un -elt -est -orn -old -us -um and their like.
+# Nucleus and coda together, less those whose commonest words inflect irregularly or are themselves
+# inflected forms: -ing -ink -ind -eep -ow -ake -ide -et -un -elt -est -orn -old -us -um and their
+# like.
 _ENGLISH_RIMES = {
     "sibilant": """ass ess iss oss ash esh ish osh ush atch etch itch otch utch anch ench inch onch unch ax ex ix ox azz
-        ezz izz ozz uzz""",
+        ezz izz ozz uzz""",  # noqa: E501
     "consonant_y": """abby ebby ibby obby ubby addy eddy iddy oddy uddy aggy eggy iggy oggy uggy ammy emmy immy ommy ummy
         anny enny inny onny unny appy eppy ippy oppy uppy ampy empy impy ompy umpy anty enty inty onty unty andy endy
-        indy ondy undy arty erty irty urty alky elky ilky olky ulky asky esky isky osky usky asty isty osty usty""",
+        indy ondy undy arty erty irty urty alky elky ilky olky ulky asky esky isky osky usky asty isty osty usty""",  # noqa: E501
     "vowel_y": "oy ey",
     "silent_e": "abe ade ane ape aze ibe ime ipe ize obe ope ube ude uke ume une upe ute uze",
     "doubling": "ab eb ib ob ub ag eg og am em om ap ep ip op up",
     "plain": """ack eck ick ock amp emp imp omp ump ant int ont unt ist ost ask esk isk osk usk alk elk ilk olk ulk alm elm
         ilm art ert irt ort ark erk irk ork arp erp orp urp arm erm irm orm arn ern urn asp esp isp osp usp aft ift oft
-        uft""",
+        uft""",  # noqa: E501
 }
 
-# Sounds of words that nobody wants to read, and a few that an invented word should not bring to mind; only those that
-# onsets and rimes can make.
+# Sounds of words that nobody wants to read, and a few that an invented word should not bring to
+# mind; only those that onsets and rimes can make.
 _ENGLISH_BLOCKED = re.compile(
     "fup|shit|shis|[^aei]unt$|dick|prick|tit|twa[bpt]|slut|nig|neg|fag|spic|chin[kc]|wog|wop|jiz|hiz|pi[sz]|rap|hom|sex"
     "|bitch|jap|crap|fart|tran|sp[re]*er[mn]|shag|spas|spaz|spess|slag|slop|bugg|bum|pimp|thug|strip|drug|drun[nk]|rot|chub"
@@ -53,10 +56,21 @@ _ENGLISH_BLOCKED = re.compile(
 )
 
 _RUSSIAN_ONSETS = "б в г д з к л м н п р с т ф х бл бр гл гр др кл кр пл пр тр"
-_RUSSIAN_FINALS = {"masculine": "бгдзкмнпрстфх", "feminine": "бгдзкмнпрстфх", "adjective": "бдзмрст", "verb": "глмнр"}
-_RUSSIAN_SUFFIX = {"masculine": ("",), "feminine": ("а",), "adjective": ("ный", "истый", "атый"), "verb": ("ать",)}
+_RUSSIAN_FINALS = {
+    "masculine": "бгдзкмнпрстфх",
+    "feminine": "бгдзкмнпрстфх",
+    "adjective": "бдзмрст",
+    "verb": "глмнр",
+}
+_RUSSIAN_SUFFIX = {
+    "masculine": ("",),
+    "feminine": ("а",),
+    "adjective": ("ный", "истый", "атый"),
+    "verb": ("ать",),
+}
 
-# Roots that would read as a prefixed or inflected word, a surname, a gerund or one that loses a vowel.
+# Roots that would read as a prefixed or inflected word, a surname, a gerund or one that loses a
+# vowel.
 _RUSSIAN_PREFIXES = re.compile("по|на|за|до|не|ни|со|ра[зс]|ро[зс]|про|пре|при|бе[зс]")
 _RUSSIAN_BAD_ENDS = {
     "masculine": re.compile("(о.|и[нтмх]|ут|ам|ах)$"),
@@ -68,7 +82,13 @@ _RUSSIAN_BLOCKED = re.compile(
     "еб|муд|сук|п[ие]д|хер|сос|трах|лох|дур|гад|дебил|кал|лоб[ко]|пук|поп|пис|труп|нар[ик]|наз[ис]|бух|убиб|кака|зоп|дрис"
     "|си[ск]|вагин|ану|пен[иу]|гул[ао]г|туп|глуп|блев|хохо|рак|кун[аи]|труса"
 )
-_CASES = {"genitive": "gent", "dative": "datv", "accusative": "accs", "instrumental": "ablt", "prepositional": "loct"}
+_CASES = {
+    "genitive": "gent",
+    "dative": "datv",
+    "accusative": "accs",
+    "instrumental": "ablt",
+    "prepositional": "loct",
+}
 
 
 def edits(word: str, alphabet: str) -> Iterator[str]:
@@ -142,14 +162,19 @@ def russian_candidates(kind: str) -> list[str]:
 
 
 def sound_russian() -> Callable[[str], bool]:
-    """A test for lemmas: unknown to both word lists in every form, and never inflected otherwise by pymorphy3."""
+    """A test for lemmas: unknown to both word lists in every form, and never inflected otherwise by
+    pymorphy3."""
     known = wordfreq.get_frequency_dict("ru", wordlist="best")
     is_close = close_to_common_word("ru", "абвгдеёжзийклмнопрстуфхцчшщъыьэюя")
     analyzer = pymorphy3.MorphAnalyzer(lang="ru")
 
     def sound(lemma: str) -> bool:
         forms = russian_forms(lemma)
-        if is_close(lemma) or not known.keys().isdisjoint(forms) or any(map(analyzer.word_is_known, forms)):
+        if (
+            is_close(lemma)
+            or not known.keys().isdisjoint(forms)
+            or any(map(analyzer.word_is_known, forms))
+        ):
             return False
         return agrees(analyzer, lemma)
 
@@ -157,23 +182,33 @@ def sound_russian() -> Callable[[str], bool]:
 
 
 def agrees(analyzer: pymorphy3.MorphAnalyzer, lemma: str) -> bool:
-    """False if pymorphy3's best guess for a noun of this gender declines it otherwise; true if it has no such guess."""
+    """False if pymorphy3's best guess for a noun of this gender declines it otherwise; true if it
+    has no such guess."""
     kind = russian.family(lemma)
     gender = {"masculine": {"masc", "inan"}, "feminine": {"femn", "inan"}}.get(kind)
-    parse = next((p for p in analyzer.parse(lemma) if gender and {"NOUN", "nomn", "sing"} | gender in p.tag), None)
+    parse = next(
+        (p for p in analyzer.parse(lemma) if gender and {"NOUN", "nomn", "sing"} | gender in p.tag),
+        None,
+    )
     if parse is None:
         return True
     grammemes = {f"plural_{name}": {"plur", case} for name, case in _CASES.items()}
-    grammemes |= {name: {"sing", case} for name, case in _CASES.items()} | {"plural_nominative": {"plur", "nomn"}}
+    grammemes |= {name: {"sing", case} for name, case in _CASES.items()} | {
+        "plural_nominative": {"plur", "nomn"}
+    }
     return all(
-        (other := parse.inflect(case)) is None or other.word == russian.inflect(lemma, f"{kind}_{name}")
+        (other := parse.inflect(case)) is None
+        or other.word == russian.inflect(lemma, f"{kind}_{name}")
         for name, case in grammemes.items()
         if f"{kind}_{name}" in russian.FORMS
     )
 
 
-def take(queues: Mapping[str, Iterator[str]], count: int, forms: Callable[[str], set[str]]) -> dict[str, list[str]]:
-    """`count` stems, from each queue in turn while it lasts; none has a form in common with another."""
+def take(
+    queues: Mapping[str, Iterator[str]], count: int, forms: Callable[[str], set[str]]
+) -> dict[str, list[str]]:
+    """`count` stems, from each queue in turn while it lasts; none has a form in common with
+    another."""
     stems_of: dict[str, list[str]] = {kind: [] for kind in queues}
     seen: set[str] = set()
     left = list(queues)
@@ -188,7 +223,8 @@ def take(queues: Mapping[str, Iterator[str]], count: int, forms: Callable[[str],
 
 
 def write(name: str, stems_of: Mapping[str, list[str]]) -> None:
-    """Write the benchmark's stems and the training stems, which are every third one of each kind."""
+    """Write the benchmark's stems and the training stems, which are every third one of each
+    kind."""
     training = [stem for stems in stems_of.values() for stem in stems[2::3]]
     benchmark = [stem for stems in stems_of.values() for i, stem in enumerate(stems) if i % 3 < 2]
     text = "\n\n".join("\n".join(sorted(stems)) for stems in (benchmark, training)) + "\n"

@@ -1,8 +1,10 @@
-"""Writes the number of tokens of every word of words_uk.txt, with a space before it; for development only, no run needs it.
+"""Writes the number of tokens of every word of words_uk.txt, with a space before it; for
+development only, no run needs it.
 
-`python benchmarks/freeze_tokens.py FOLDER` with the folder of a Gemma 3 tokenizer.  WordLength needs the counts for pairs
-whose longer word has fewer tokens.  Arrives: words and their parts of speech.  Leaves: the same file with its third column.
-It deliberately does not know what the words are used for.
+`python benchmarks/freeze_tokens.py FOLDER` with the folder of a Gemma 3 tokenizer.  WordLength
+needs the counts for pairs whose longer word has fewer tokens.  Arrives: words and their parts of
+speech.  Leaves: the same file with its third column.  It deliberately does not know what the words
+are used for.
 """
 
 import sys
@@ -16,8 +18,12 @@ PATH = Path(__file__).parent.parent / "tasks" / "generators" / "eval_uation_gen"
 def main(tokenizer_folder: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
     lines = [line.split("\t") for line in PATH.read_text(encoding="utf-8").splitlines()]
-    counts = [len(tokenizer(f" {word}", add_special_tokens=False)["input_ids"]) for word, *_ in lines]
-    text = "".join(f"{word}\t{pos}\t{count}\n" for (word, pos, *_), count in zip(lines, counts, strict=True))
+    counts = [
+        len(tokenizer(f" {word}", add_special_tokens=False)["input_ids"]) for word, *_ in lines
+    ]
+    text = "".join(
+        f"{word}\t{pos}\t{count}\n" for (word, pos, *_), count in zip(lines, counts, strict=True)
+    )
     PATH.write_text(text, encoding="utf-8")
 
 

@@ -1,13 +1,15 @@
-"""Do all readers end on every damaged input with a value or with one sentence, in time and in memory?
+"""Do all readers end on every damaged input with a value or with one sentence, in time and in
+memory?
 
     python benchmarks/fuzz.py --seconds=120            # shared by all targets
     python benchmarks/fuzz.py --target=yaml --inputs=5000 --seed=7
     python benchmarks/fuzz.py --target=yaml --seed=7 --first=311 --inputs=1    # one finding again
 
-A target writes a sane input into a folder and reads it again; each input here is such a folder with one file damaged, in
-its bytes or in its structure.  A worker process reads them with 2 GB of memory beyond what it has at the start and 10 s
-each.  An input that is neither accepted nor refused by InputError is a finding: it is kept, and the flags that read it again
-are printed.  The last line is JSON.
+A target writes a sane input into a folder and reads it again; each input here is such a folder with
+one file damaged, in its bytes or in its structure.  A worker process reads them with 2 GB of memory
+beyond what it has at the start and 10 s each.  An input that is neither accepted nor refused by
+InputError is a finding: it is kept, and the flags that read it again are printed.  The last line is
+JSON.
 """
 
 import json
@@ -58,17 +60,26 @@ def targets() -> list[Target]:
 _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 HOSTILE_BYTES = (
-    b"", b"\0", b"\xff", b"\xc3", b"\xef\xbb\xbf", b"\r", b"\n", b"\n\n", b"\t", b'"', b"'", b"\\", b"{", b"}", b"[", b"]",
-    b":", b",", b"-", b"&a ", b"*a ", b"<<: *a\n", b"? ", b"!!int ''", b"!!bool x", b"!!timestamp x", b"2024-13-45",
-    b"0x" + b"f" * 5000, b"9" * 5000, b"1e999", b"NaN", b"-Infinity", b"null", b"true", b"\\ud83d", b"[" * 5000, b"{" * 5000,
-    b"(" * 300, b"-" * 3000, b"{a:>700000000}", b"{a!r}", b"{a.b}", b"{0}", b"{}", b"a" * 100_000, b"\xd0\x96" * 50,
-    "\u2028".encode(), b"\x1b[31m", b"1:59:59", b"~", b"|", b">", b"%YAML 9.9", b"@", b"`", b"&a [*a]",
+    b"", b"\0", b"\xff", b"\xc3", b"\xef\xbb\xbf", b"\r", b"\n", b"\n\n", b"\t", b'"', b"'", b"\\",
+    b"{", b"}", b"[", b"]",
+    b":", b",", b"-", b"&a ", b"*a ", b"<<: *a\n", b"? ", b"!!int ''", b"!!bool x",
+    b"!!timestamp x", b"2024-13-45",
+    b"0x" + b"f" * 5000, b"9" * 5000, b"1e999", b"NaN", b"-Infinity", b"null", b"true", b"\\ud83d",
+    b"[" * 5000, b"{" * 5000,
+    b"(" * 300, b"-" * 3000, b"{a:>700000000}", b"{a!r}", b"{a.b}", b"{0}", b"{}", b"a" * 100_000,
+    b"\xd0\x96" * 50,
+    "\u2028".encode(), b"\x1b[31m", b"1:59:59", b"~", b"|", b">", b"%YAML 9.9", b"@", b"`",
+    b"&a [*a]",
 )  # fmt: skip
 HOSTILE_VALUES: "tuple[Json, ...]" = (
-    None, True, False, 0, -1, 1, 3, 2**31, 2**63, 10**30, 10**400, 0.5, -1.5, 1e308, float("nan"), float("inf"), "", " ",
-    "\0", "\ud83d", "../../x", "/etc", "x" * 300, "x" * 100_000, "{a}", "{premise:>700000000}", "2024-01-01", "[1, 2]",
-    [], [[]], [None], [1, 2], ["a"], {}, {"a": 1}, {"": None}, [[[[[[1]]]]]], [0] * 10_000, {str(i): i for i in range(1000)},
-    "\u202e", "\x1b]0;a\7", "${a}", 10**9, "9" * 5000, "-" * 3000 + "1", "1" + "+1" * 3000, "((" * 200, "1/0", "9**9**9",
+    None, True, False, 0, -1, 1, 3, 2**31, 2**63, 10**30, 10**400, 0.5, -1.5, 1e308, float("nan"),
+    float("inf"), "", " ",
+    "\0", "\ud83d", "../../x", "/etc", "x" * 300, "x" * 100_000, "{a}", "{premise:>700000000}",
+    "2024-01-01", "[1, 2]",
+    [], [[]], [None], [1, 2], ["a"], {}, {"a": 1}, {"": None}, [[[[[[1]]]]]], [0] * 10_000,
+    {str(i): i for i in range(1000)},
+    "\u202e", "\x1b]0;a\7", "${a}", 10**9, "9" * 5000, "-" * 3000 + "1", "1" + "+1" * 3000,
+    "((" * 200, "1/0", "9**9**9",
 )  # fmt: skip
 
 
@@ -120,25 +131,38 @@ def _token(content: bytes, rng: random.Random) -> bytes:
     if not matches:
         return _insert(content, rng)
     start, end = rng.choice(matches).span()
-    other = json.dumps(rng.choice(HOSTILE_VALUES)).encode() if rng.random() < 0.5 else rng.choice(HOSTILE_BYTES)
+    other = (
+        json.dumps(rng.choice(HOSTILE_VALUES)).encode()
+        if rng.random() < 0.5
+        else rng.choice(HOSTILE_BYTES)
+    )
     return content[:start] + other + content[end:]
 
 
 def _structure(content: bytes, rng: random.Random) -> bytes:
-    """Replaces, deletes, repeats or renames one value of JSON, which is the file or one of its lines."""
+    """Replaces, deletes, repeats or renames one value of JSON, which is the file or one of its
+    lines."""
     lines = content.split(b"\n")
     for at, part in [(None, content), *((i, lines[i]) for i in [rng.randrange(len(lines))])]:
         try:
             value = json.loads(part)
         except (ValueError, RecursionError):
             continue
-        text = json.dumps(_other(value, rng), ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
+        text = json.dumps(_other(value, rng), ensure_ascii=rng.random() < 0.5).encode(
+            "utf-8", "surrogatepass"
+        )
         return text if at is None else b"\n".join([*lines[:at], text, *lines[at + 1 :]])
     return _token(content, rng)
 
 
 def _other(value: "Json", rng: random.Random, depth: int = 0) -> "Json":
-    keys = list(value.keys() if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ())
+    keys = list(
+        value.keys()
+        if isinstance(value, dict)
+        else range(len(value))
+        if isinstance(value, list)
+        else ()
+    )
     if not keys or depth > 20 or rng.random() < 0.15:
         return rng.choice(HOSTILE_VALUES)
     key = rng.choice(keys)
@@ -171,7 +195,8 @@ def work(name: str, seed: int, pipe: Connection) -> None:
         shutil.copytree(sane, folder)
         target.read(folder)  # raises when the target itself is wrong
         pipe.send(("ready", str(folder)))
-        # The kernel's count, not Python's: libraries allocate memory too.  Address space alone costs nothing.
+        # The kernel's count, not Python's: libraries allocate memory too.  Address space alone
+        # costs nothing.
         match = re.search(r"VmData:\s+(\d+) kB", Path("/proc/self/status").read_text())
         assert match is not None
         limit = (int(match[1]) << 10) + BYTES
@@ -185,7 +210,11 @@ def work(name: str, seed: int, pipe: Connection) -> None:
             except InputError as error:
                 message = str(error)
                 one_line = "\n" not in message
-                pipe.send(("refused", "") if one_line else ("traceback", f"more than a line: {message!r:.200}"))
+                pipe.send(
+                    ("refused", "")
+                    if one_line
+                    else ("traceback", f"more than a line: {message!r:.200}")
+                )
             except BaseException as error:
                 pipe.send(("traceback", f"{place_of(error)}: {str(error)[:120]!r}"))
 
@@ -193,7 +222,9 @@ def work(name: str, seed: int, pipe: Connection) -> None:
 def place_of(error: BaseException) -> str:
     """The type of an error and the innermost line of this project that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = (f for f in reversed(frames) if "site-packages" not in f.filename and f.filename[0] == "/")
+    ours = (
+        f for f in reversed(frames) if "site-packages" not in f.filename and f.filename[0] == "/"
+    )
     frame = next(ours, frames[-1])
     return f"{type(error).__name__} at {frame.filename}:{frame.lineno}"
 
@@ -209,7 +240,8 @@ class Worker:
     """A process that reads damaged inputs of one target."""
 
     def __init__(self, name: str, seed: int) -> None:
-        context = multiprocessing.get_context("fork")  # everything is imported, and jax has no backend yet
+        # everything is imported, and jax has no backend yet
+        context = multiprocessing.get_context("fork")
         self._pipe, other = context.Pipe()
         self.process = context.Process(target=work, args=(name, seed, other), daemon=True)
         self.process.start()
@@ -235,7 +267,9 @@ class Worker:
         shutil.rmtree(self.folder.parent, ignore_errors=True)
 
 
-def fuzz(name: str, seed: int, first: int, count: int | None, seconds: float, keep: Path) -> Counter[str]:
+def fuzz(
+    name: str, seed: int, first: int, count: int | None, seconds: float, keep: Path
+) -> Counter[str]:
     """Numbers of inputs and of verdicts of one target."""
     counts: Counter[str] = Counter()
     places: Counter[str] = Counter()
@@ -270,15 +304,34 @@ def main(rest: Sequence[str]) -> None:
     for name in names:
         share = FLAGS.seconds / len(names)
         counts = fuzz(name, FLAGS.seed, FLAGS.first, FLAGS.inputs, share, Path(FLAGS.keep))
-        print(f"{name}: {', '.join(f'{count} {verdict}' for verdict, count in sorted(counts.items()))}", flush=True)
+        print(
+            f"{name}: "
+            f"{', '.join(f'{count} {verdict}' for verdict, count in sorted(counts.items()))}",
+            flush=True,
+        )
         total += counts
-    document = {"inputs": total["inputs"], "refused": total["refused"], "accepted": total["accepted"]}
-    print(json.dumps({**document, "tracebacks": total["traceback"], "hangs": total["hang"], "seed": FLAGS.seed}))
+    document = {
+        "inputs": total["inputs"],
+        "refused": total["refused"],
+        "accepted": total["accepted"],
+    }
+    print(
+        json.dumps(
+            {
+                **document,
+                "tracebacks": total["traceback"],
+                "hangs": total["hang"],
+                "seed": FLAGS.seed,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":  # not when a file of targets imports `Target`
     flags.DEFINE_integer("seed", 0, "Seed of all damage.")
-    flags.DEFINE_float("seconds", 120.0, "Seconds of all targets together; each has an equal share.")
+    flags.DEFINE_float(
+        "seconds", 120.0, "Seconds of all targets together; each has an equal share."
+    )
     flags.DEFINE_integer("inputs", None, "Inputs of each target, instead of --seconds.")
     flags.DEFINE_integer("first", 0, "Number of the first input.")
     flags.DEFINE_list("target", None, "Names of targets; absent: all.")

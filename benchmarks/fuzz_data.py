@@ -1,4 +1,5 @@
-"""Data files and documents that benchmarks/fuzz.py damages: a sane one of each, and what reads it."""
+"""Data files and documents that benchmarks/fuzz.py damages: a sane one of each, and what reads
+it."""
 
 import contextlib
 import gzip
@@ -41,7 +42,8 @@ from tests.support.mera_records import write_mera
 
 MULTIPLE = {"query": "Where?", "choices": ["here", "there"], "gold": 1, "category": "x"}
 ENTRY = {
-    "label": "a", "dataset_uri": "eval/local_data/x/a.jsonl", "num_fewshot": [0, 5], "icl_task_type": "schema",
+    "label": "a", "dataset_uri": "eval/local_data/x/a.jsonl", "num_fewshot": [0, 5],
+    "icl_task_type": "schema",
     "continuation_delimiter": ": ", "has_categories": True,
 }  # fmt: skip
 AVERAGES = {
@@ -50,14 +52,19 @@ AVERAGES = {
         "subtract_random_baseline": True,
         "rescale_accuracy": True,
         "averages": {"all": ["c"]},
-        "categories": [{"name": "c", "benchmarks": [{"name": "a", "num_fewshot": 0, "random_baseline": 0.25}]}],
+        "categories": [
+            {"name": "c", "benchmarks": [{"name": "a", "num_fewshot": 0, "random_baseline": 0.25}]}
+        ],
     }
 }
 
 
 def _lines(path: Path, *records: Json) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records),
+        encoding="utf-8",
+    )
 
 
 def _quiet(read: Callable[[], object]) -> None:
@@ -74,7 +81,12 @@ def _examples(name: str, suite: Suite[Task]) -> Callable[[Path], object]:
 def _write_core(folder: Path) -> None:
     _lines(folder / "eval_data/commonsense_reasoning/copa.jsonl", MULTIPLE, MULTIPLE)
     rows = [
-        {"label": row.label, "dataset_uri": row.file, "num_fewshot": [row.num_fewshot], "icl_task_type": row.kind}
+        {
+            "label": row.label,
+            "dataset_uri": row.file,
+            "num_fewshot": [row.num_fewshot],
+            "icl_task_type": row.kind,
+        }
         for row in core._TABLE  # pyright: ignore[reportPrivateUsage]
     ]
     (folder / "core.yaml").write_text(yaml.safe_dump({"icl_tasks": rows}))
@@ -95,7 +107,8 @@ def _read_core(folder: Path) -> None:
 
 def _write_yaml(folder: Path) -> None:
     (folder / "tasks.yaml").write_text(
-        yaml.safe_dump({"icl_tasks": [ENTRY, {**ENTRY, "label": "b"}]}) + "base: &b {k: 1}\nown: {<<: *b, l: [*b]}\n"
+        yaml.safe_dump({"icl_tasks": [ENTRY, {**ENTRY, "label": "b"}]})
+        + "base: &b {k: 1}\nown: {<<: *b, l: [*b]}\n"
     )
     (folder / "averages.yaml").write_text(yaml.safe_dump(AVERAGES))
 
@@ -124,7 +137,9 @@ def _read_mera(version: Version) -> Callable[[Path], None]:
 def _write_submission(folder: Path) -> None:
     choices: dict[Key, str] = {0: "1", 1: "0"}
     answers = {data_set.name: choices for data_set in data_sets("v1") if data_set.kind == "choice"}
-    meta: dict[str, dict[Key, JsonObject]] = {name: {key: {"id": key} for key in choices} for name in answers}
+    meta: dict[str, dict[Key, JsonObject]] = {
+        name: {key: {"id": key} for key in choices} for name in answers
+    }
     write_submission(folder / "a.zip", "v1", answers, meta)
     with zipfile.ZipFile(folder / "a.zip") as archive:
         (folder / "PARus.json").write_bytes(archive.read("PARus.json"))
@@ -154,7 +169,10 @@ def _read_humans(folder: Path) -> None:
     annotations = read_annotations([folder / "plain.tsv"])
     read_annotations([folder / "rutie.tsv"], Columns(), PROJECTS["rutie"])
     read_skills(folder / "skills.csv")
-    file, rule = rule_of(str(folder / "gold.csv"), ["INPUT:text"]), rule_of("arithmetic", ["INPUT:text"])
+    file, rule = (
+        rule_of(str(folder / "gold.csv"), ["INPUT:text"]),
+        rule_of("arithmetic", ["INPUT:text"]),
+    )
     for answer in annotations.answers:
         file(answer.item)
         rule(answer.item)
@@ -165,10 +183,14 @@ def _write_parquet(folder: Path) -> None:
     import pyarrow.parquet as parquet
 
     rows = {
-        "prefix": ["Москва is", "a b"] * 8, "target": [" c", " d"] * 8, "category": ["x", "y"] * 8, "id": ["1", "2"] * 8,
-        "distractors": [["e"], None] * 8, "clean_prefix": [None, "f"] * 8, "num_edits": [1, None] * 8,
+        "prefix": ["Москва is", "a b"] * 8, "target": [" c", " d"] * 8, "category": ["x", "y"] * 8,
+        "id": ["1", "2"] * 8,
+        "distractors": [["e"], None] * 8, "clean_prefix": [None, "f"] * 8,
+        "num_edits": [1, None] * 8,
     }  # fmt: skip
-    parquet.write_table(pyarrow.table(rows), folder / "miron_en.parquet", compression="none", use_dictionary=False)
+    parquet.write_table(
+        pyarrow.table(rows), folder / "miron_en.parquet", compression="none", use_dictionary=False
+    )
 
 
 def _write_results(folder: Path) -> None:
@@ -180,25 +202,55 @@ def _write_results(folder: Path) -> None:
         "metrics": {"accuracy": entry},
         "by": {"template": {"1": entry}},
     }
-    means = {name: {"value": 0.5, "stderr": 0.1, "ci95": [0.3, 0.7]} for name in ("accuracy", "bits_per_byte")}
+    means = {
+        name: {"value": 0.5, "stderr": 0.1, "ci95": [0.3, 0.7]}
+        for name in ("accuracy", "bits_per_byte")
+    }
     task = {
-        "n": 2, "kind": "multiple_choice", "main": "accuracy", "section": None, "metrics": means, "robustness": robustness,
-        "baselines": {"random": 0.5, "human": None}, "human": [], "rescaled": None, "reference": {"m": 0.5}, "skipped": 0,
-        "profile": {"num_fewshot": 0, "categories": "pooled"}, "data": {"file": "a", "state": "as published"},
+        "n": 2, "kind": "multiple_choice", "main": "accuracy", "section": None, "metrics": means,
+        "robustness": robustness,
+        "baselines": {"random": 0.5, "human": None}, "human": [], "rescaled": None,
+        "reference": {"m": 0.5}, "skipped": 0,
+        "profile": {"num_fewshot": 0, "categories": "pooled"},
+        "data": {"file": "a", "state": "as published"},
     }  # fmt: skip
-    composite = {"value": 0.5, "stderr": 0.1, "ci95": [0.3, 0.7], "weights": {"mera-v1/parus": 1.0}, "missing": []}
+    composite = {
+        "value": 0.5,
+        "stderr": 0.1,
+        "ci95": [0.3, 0.7],
+        "weights": {"mera-v1/parus": 1.0},
+        "missing": [],
+    }
     run = {
-        "schema": 1, "config": {"model": "m"}, "environment": {"device": "cpu"}, "speed": {"requests": 2},
-        "suites": {"mera-v1": {"composites": {"all": composite}}, "eval-ua-tion": {"composites": {}}},
+        "schema": 1, "config": {"model": "m"}, "environment": {"device": "cpu"},
+        "speed": {"requests": 2},
+        "suites": {"mera-v1": {"composites": {"all": composite}},
+            "eval-ua-tion": {"composites": {}}},
     }  # fmt: skip
-    (folder / "results.json").write_text(json.dumps({**run, "tasks": {"eval-ua-tion/a": task, "mera-v1/parus": task}}))
-    option = {"text": " 1", "logprob": -1.5, "num_tokens": 1, "token_logprobs": [-1.5], "greedy": False}
+    (folder / "results.json").write_text(
+        json.dumps({**run, "tasks": {"eval-ua-tion/a": task, "mera-v1/parus": task}})
+    )
+    option = {
+        "text": " 1",
+        "logprob": -1.5,
+        "num_tokens": 1,
+        "token_logprobs": [-1.5],
+        "greedy": False,
+    }
     sample = {
-        "id": 0, "row": 0, "prompt": "q", "prompt_sha256": "0", "meta": {"id": 0}, "options": [option, option],
-        "gold": 1, "prediction": 1, "correct": True, "generated": None, "metrics": {"accuracy": 1.0, "bits_per_byte": 0.5},
+        "id": 0, "row": 0, "prompt": "q", "prompt_sha256": "0", "meta": {"id": 0},
+        "options": [option, option],
+        "gold": 1, "prediction": 1, "correct": True, "generated": None,
+        "metrics": {"accuracy": 1.0, "bits_per_byte": 0.5},
     }  # fmt: skip
     for name in ("mera-v1/parus", "eval-ua-tion/a"):
-        wrong = {**sample, "id": 1, "row": 1, "meta": {"id": 1}, "metrics": {"accuracy": 0.0, "bits_per_byte": 0.5}}
+        wrong = {
+            **sample,
+            "id": 1,
+            "row": 1,
+            "meta": {"id": 1},
+            "metrics": {"accuracy": 0.0, "bits_per_byte": 0.5},
+        }
         _lines(folder / f"samples/{name}.jsonl", sample, wrong)
 
 
@@ -220,7 +272,8 @@ def _read_results(folder: Path) -> None:
 
 
 def _write_journal(folder: Path) -> None:
-    """The members of a segment, a file each: the checksums of the segment and of its zip would refuse all damage."""
+    """The members of a segment, a file each: the checksums of the segment and of its zip would
+    refuse all damage."""
     from miron_jax.files.store import Store
     from miron_jax.runtime.journal import Journal, Text
 
@@ -252,7 +305,9 @@ def _read_journal(folder: Path) -> None:
 
 def _write_bundle(folder: Path) -> None:
     with zipfile.ZipFile(folder / "bundle.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("eval_bundle/eval_data/commonsense_reasoning/copa.jsonl", json.dumps(MULTIPLE))
+        archive.writestr(
+            "eval_bundle/eval_data/commonsense_reasoning/copa.jsonl", json.dumps(MULTIPLE)
+        )
         archive.writestr("eval_bundle/core.yaml", "icl_tasks: []")
 
 
@@ -264,7 +319,10 @@ def _read_bundle(folder: Path) -> None:
 
 
 def _write_own(folder: Path) -> None:
-    rows = [{"q": f"the {word} hill", "c": ["hot", "cold"], "a": i % 2, "k": "x"} for i, word in enumerate("abcd")]
+    rows = [
+        {"q": f"the {word} hill", "c": ["hot", "cold"], "a": i % 2, "k": "x"}
+        for i, word in enumerate("abcd")
+    ]
     _lines(folder / "a.jsonl", *rows)
     (folder / "b.csv").write_text("q,a\nwhere,here\nwhen,now\n")
     parquet.write_table(pa.Table.from_pylist(rows), folder / "c.parquet")
@@ -275,14 +333,30 @@ def _write_own(folder: Path) -> None:
         "choices": "c",
         "gold": "a",
     }
-    rules = {"rules": "gauntlet", "normalizer": "char", "num_fewshot": 2, "fewshot_data": "c.parquet", "category": "k"}
+    rules = {
+        "rules": "gauntlet",
+        "normalizer": "char",
+        "num_fewshot": 2,
+        "fewshot_data": "c.parquet",
+        "category": "k",
+    }
     (folder / "a.yaml").write_text(yaml.safe_dump(choose | rules))
     (folder / "b.yaml").write_text(
         yaml.safe_dump(
-            {"task": "b", "kind": "generation", "data": "b.csv", "question": "q", "answer": "a", "stop": ["x"]}
+            {
+                "task": "b",
+                "kind": "generation",
+                "data": "b.csv",
+                "question": "q",
+                "answer": "a",
+                "stop": ["x"],
+            }
         )
     )
-    groups = {"all": {"of": ["a", "b"], "weights": {"a": 1, "b": 2.5}}, "more": {"of": ["all"], "weights": "by_size"}}
+    groups = {
+        "all": {"of": ["a", "b"], "weights": {"a": 1, "b": 2.5}},
+        "more": {"of": ["all"], "weights": "by_size"},
+    }
     (folder / "groups.yaml").write_text(yaml.safe_dump({"groups": groups}))
 
 
@@ -297,21 +371,39 @@ def _read_own(folder: Path) -> None:
 def _write_requests(folder: Path) -> None:
     pair = {"context": "the sun is", "continuation": " hot"}
     rows = [{"task": name, "doc_id": i, **pair} for i, name in enumerate("aab")]
-    choices = [{"task": "c", "doc_id": 0, "gold": 1, **pair, "continuation": text} for text in (" hot", " cold")]
+    choices = [
+        {"task": "c", "doc_id": 0, "gold": 1, **pair, "continuation": text}
+        for text in (" hot", " cold")
+    ]
     _lines(folder / "plain" / "requests.jsonl", *rows, *choices)
-    manifest = {"tasks": {"a": 2, "b": 1, "c": 2}, "groups": {"g": {"of": ["a", "b"], "weights": "by_size"}}}
+    manifest = {
+        "tasks": {"a": 2, "b": 1, "c": 2},
+        "groups": {"g": {"of": ["a", "b"], "weights": "by_size"}},
+    }
     (folder / "plain" / "manifest.json").write_text(json.dumps(manifest))
     olmo = {"task_name": "a:rc", "doc_id": 1, "idx": 0, "label": 0, "request": pair}
-    several = {**pair, "continuations": [" hot", " cold"], "continuation_prompts": ["a sun", "an ice"]}
+    several = {
+        **pair,
+        "continuations": [" hot", " cold"],
+        "continuation_prompts": ["a sun", "an ice"],
+    }
     _lines(folder / "olmo" / "x-requests.jsonl", olmo)
     question = {**olmo, "task_name": "b", "doc": {"choices": ["hot", "cold"]}, "request": several}
     _lines(folder / "olmo" / "y-requests.jsonl", question)
-    twins = [{**olmo, "doc_id": doc_id, "idx": idx} for doc_id in (1, 1_000_001) for idx in range(2)]
+    twins = [
+        {**olmo, "doc_id": doc_id, "idx": idx} for doc_id in (1, 1_000_001) for idx in range(2)
+    ]
     packed = folder / "packed" / "arc" / "rc" / "requests.jsonl.gz"
     packed.parent.mkdir(parents=True)
     packed.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in twins).encode()))
-    arguments = {f"gen_args_{i}": {"arg_0": "the sun is", "arg_1": text} for i, text in enumerate((" hot", " hot"))}
-    lines = [{"doc_id": doc_id, "target": target, "arguments": arguments} for doc_id, target in enumerate(("1", "hot"))]
+    arguments = {
+        f"gen_args_{i}": {"arg_0": "the sun is", "arg_1": text}
+        for i, text in enumerate((" hot", " hot"))
+    }
+    lines = [
+        {"doc_id": doc_id, "target": target, "arguments": arguments}
+        for doc_id, target in enumerate(("1", "hot"))
+    ]
     _lines(folder / "lm" / "samples_a_2026-01-01T00-00-00.jsonl", *lines)
 
 
@@ -339,11 +431,14 @@ TARGETS = [
     Target("own-tasks", _write_own, _read_own),
     Target("requests", _write_requests, _read_requests),
     Target("texts", _write_texts, _read_texts),
-    Target("rows", lambda folder: _lines(folder / "commonsense_reasoning/copa.jsonl", MULTIPLE, MULTIPLE),
+    Target("rows",
+        lambda folder: _lines(folder / "commonsense_reasoning/copa.jsonl", MULTIPLE, MULTIPLE),
            _examples("core/copa", core.SUITE)),
     Target("programs", lambda folder: _lines(folder / "programming/human_eval.jsonl", PROGRAM := {
-        "task_id": "a/1", "prompt": "def f(a):\n", "entry_point": "f", "canonical_solution": "    return a\n",
-        "test": "def check(f):\n    assert f(1) == 1\n", "test_inputs": ["1"], "test_outputs": ["1"], "language": "python",
+        "task_id": "a/1", "prompt": "def f(a):\n", "entry_point": "f",
+        "canonical_solution": "    return a\n",
+        "test": "def check(f):\n    assert f(1) == 1\n", "test_inputs": ["1"],
+        "test_outputs": ["1"], "language": "python",
     }, PROGRAM), _examples("gauntlet-programming/human_eval", programming.SUITE)),
     Target("core", _write_core, _read_core),
     Target("yaml", _write_yaml,
@@ -352,9 +447,11 @@ TARGETS = [
     Target("mera-v1.2", _write_mera("v1.2"), _read_mera("v1.2")),
     Target("submission", _write_submission, _read_submission),
     Target("humans", _write_humans, _read_humans),
-    Target("parquet", _write_parquet, lambda folder: miron.read_parquet(folder / "miron_en.parquet", "miron/en")),
+    Target("parquet", _write_parquet,
+        lambda folder: miron.read_parquet(folder / "miron_en.parquet", "miron/en")),
     Target("articles", lambda folder: (folder / "a.json").write_text(json.dumps(
-        [{"title": "a", "text": "b c", "tags": ["x"]}, {"ukr_title": "d", "ukr_text": "e", "tags": "x,y"}])),
+        [{"title": "a", "text": "b c", "tags": ["x"]},
+            {"ukr_title": "d", "ukr_text": "e", "tags": "x,y"}])),
            lambda folder: read_articles(folder / "a.json")),
     Target("results", _write_results, _read_results),
     Target("journal", _write_journal, _read_journal),

@@ -1,4 +1,5 @@
-"""Model folders that benchmarks/fuzz.py damages: configurations, tokenizers, weights in every format, maps of names."""
+"""Model folders that benchmarks/fuzz.py damages: configurations, tokenizers, weights in every
+format, maps of names."""
 
 import json
 import os
@@ -29,7 +30,12 @@ from miron_jax.tokens.tokenizers import load_tokenizer, resolve_bos
 from tests.support.placements import CONFIGS as FAMILIES
 from tests.support.tiny_model import make_model, make_tokenizer
 
-LLAMA = {**FAMILIES["llama"], "num_attention_heads": 3, "num_key_value_heads": 1, "eos_token_id": [1, 2]}
+LLAMA = {
+    **FAMILIES["llama"],
+    "num_attention_heads": 3,
+    "num_key_value_heads": 1,
+    "eos_token_id": [1, 2],
+}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 256}  # fmt: skip
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
@@ -80,12 +86,19 @@ def _write_safetensors(folder: Path) -> None:
     for shard, names in shards.items():
         numpy.save_file({name: tensors[name] for name in names}, folder / shard)
     weight_map = {name: shard for shard, names in shards.items() for name in names}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": weight_map})
+    )
 
 
 def _write_msgpack(folder: Path) -> None:
     rng = np.random.default_rng(0)
-    tree = {"model": {"a": {"kernel": rng.normal(size=(4, 3)).astype(np.float32)}, "b": {"scale": np.ones(5)}}}
+    tree = {
+        "model": {
+            "a": {"kernel": rng.normal(size=(4, 3)).astype(np.float32)},
+            "b": {"scale": np.ones(5)},
+        }
+    }
     (folder / "flax_model.msgpack").write_bytes(msgpack_serialize(tree))
 
 
@@ -105,7 +118,10 @@ def _config_of(folder: Path) -> ModelConfig:
 
 def _params(folder: Path) -> Tree:
     """Random ones; drawn by NumPy, as each target's process would compile the same few programs."""
-    rng, shapes = np.random.default_rng(4), nnx.to_pure_dict(abstract(_config_of(folder), jnp.float32)[1])
+    rng, shapes = (
+        np.random.default_rng(4),
+        nnx.to_pure_dict(abstract(_config_of(folder), jnp.float32)[1]),
+    )
     return jax.tree.map(lambda leaf: 0.3 * rng.standard_normal(leaf.shape, np.float32), shapes)
 
 
@@ -134,14 +150,17 @@ def _write_map(folder: Path) -> None:
 
 
 def _read_map(folder: Path) -> None:
-    """Reads one checkpoint of this process by the damaged map, instead of writing a checkpoint for each input."""
+    """Reads one checkpoint of this process by the damaged map, instead of writing a checkpoint for
+    each input."""
     global _checkpoint
     if _checkpoint is None:
         _checkpoint = folder.parent / "checkpoint"
         _checkpoint.mkdir()
         _write_orbax(False)(_checkpoint)
     jax.block_until_ready(
-        load_step(_checkpoint / "7", _config_of(_checkpoint), jnp.float32, os.fspath(folder / "map.json"))
+        load_step(
+            _checkpoint / "7", _config_of(_checkpoint), jnp.float32, os.fspath(folder / "map.json")
+        )
     )
 
 

@@ -3,23 +3,26 @@
     python benchmarks/gpu_suite.py --data_dir=BUNDLE --limit=300    # without the limit planning alone takes minutes
     python benchmarks/gpu_suite.py --data_dir=BUNDLE --smoke        # tiny shapes, on CPU too
 
-Weights are random, in the shapes of GPT-2 124M, nanochat d20 (561 M) and Llama 1B; the tokenizer is trained on the items'
-own text; files of CORE that the bundle lacks are made up (`stand_ins.py`).
+Weights are random, in the shapes of GPT-2 124M, nanochat d20 (561 M) and Llama 1B; the tokenizer is
+trained on the items' own text; files of CORE that the bundle lacks are made up (`stand_ins.py`).
 
 peak    FLOPs a second of bare matmuls, bfloat16 and float32 at highest precision.
 parity  every scored token of a few examples against torch, one choice a forward: float32 at highest precision on both sides
         (beyond 1e-4 nats is wrong), and bfloat16, also torch's, against torch's float32.
-core    CORE in bfloat16 (--limit examples of each task), from files to numbers, by the code of `miron-jax eval`: seconds
-        without compiling and self-check (both reported too), and those of the next checkpoint, whose text is already
-        tokenized and planned.
-        Useful FLOPs count each unique token once, and the head of tokens that are scored.
-peers   torch in bfloat16 on the same weights: one example a forward, and batches sorted by length, within a time budget,
-        scaled by the slots that they would run, padding included; lm-eval and vLLM if they are installed.
-kernels seconds of one layer's attention in every implementation that the device takes, and of the head by chunk.
+core    CORE in bfloat16 (--limit examples of each task), from files to numbers, by the code of
+        `miron-jax eval`: seconds without compiling and self-check (both reported too), and those of
+        the next checkpoint, whose text is already tokenized and planned. Useful FLOPs count each
+        unique token once, and the head of tokens that are scored.
+peers   torch in bfloat16 on the same weights: one example a forward, and batches sorted by length,
+        within a time budget, scaled by the slots that they would run, padding included; lm-eval and
+        vLLM if they are installed.
+kernels seconds of one layer's attention in every implementation that the device takes, and of the
+head by chunk.
 
-A section that fails is reported with its error and the others run; a section that the time does not suffice for is skipped.
-Exit status 1 if float32 disagrees or a section failed.  Each section's JSON is printed when it ends, and all of it last.
-"""
+A section that fails is reported with its error and the others run; a section that the time does not
+suffice for is skipped.  Exit status 1 if float32 disagrees or a section failed.  Each section's
+JSON is printed when it ends, and all of it last.
+"""  # noqa: E501
 
 import importlib.util
 import json
@@ -30,8 +33,10 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.6")  # jax takes memory at once; torch needs the rest
+# jax takes memory at once; torch needs the rest
+os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.6")
 
 import jax
 import jax.numpy as jnp
@@ -79,14 +84,17 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("data_dir", None, "Eval bundle.", required=True)
 flags.DEFINE_integer("parity_limit", 2, "Examples of each task compared with torch.", lower_bound=1)
 flags.DEFINE_integer("limit", None, "Examples of each task of CORE; absent: all.", lower_bound=1)
-flags.DEFINE_integer("peer_limit", 200, "Examples of each task that the peers' time is scaled to.", lower_bound=1)
+flags.DEFINE_integer(
+    "peer_limit", 200, "Examples of each task that the peers' time is scaled to.", lower_bound=1
+)
 flags.DEFINE_float("torch_seconds", 15, "Time budget of each torch run.")
 flags.DEFINE_float("seconds", 500, "No section begins after this.")
 flags.DEFINE_list("only", [], "Sections to run; all when empty.")
 flags.DEFINE_bool("smoke", False, "Tiny shapes and few examples, on whatever device there is.")
 
 TOLERANCE = 1e-4  # nats a scored token, float32 at highest precision
-VLLM_SECONDS, VLLM_MEMORY = 120, 0.25  # start included; of the GPU's memory, beside jax's share and torch's weights
+# start included; of the GPU's memory, beside jax's share and torch's weights
+VLLM_SECONDS, VLLM_MEMORY = 120, 0.25
 PEERS = {
     "one_example_a_forward": "torch, one example a forward",
     "sorted_batches": "torch, sorted batches",
@@ -103,17 +111,22 @@ SHAPES = {
     ),
     "nanochat_d20_561m": (
         "NanoChatConfig",
-        {"hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 20, "num_attention_heads": 10,
+        {"hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 20,
+            "num_attention_heads": 10,
          "num_key_value_heads": 10, "vocab_size": 65536},
-        {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+        {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+            "num_attention_heads": 2,
          "num_key_value_heads": 2, "vocab_size": 600},
     ),
     "llama_1b": (
         "LlamaConfig",
-        {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
-         "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256, "tie_word_embeddings": True,
+        {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
+            "num_attention_heads": 32,
+         "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256,
+         "tie_word_embeddings": True,
          "max_position_embeddings": 131072},
-        {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+            "num_attention_heads": 4,
          "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 700, "tie_word_embeddings": True},
     ),
 }  # fmt: skip
@@ -122,7 +135,10 @@ SHAPES = {
 def main(_: Sequence[str]) -> None:
     start = time.perf_counter()
     if not FLAGS.smoke and jax.devices()[0].platform != "gpu":
-        sys.exit(f"no NVIDIA GPU: jax sees {jax.devices()[0].device_kind}; --smoke runs tiny shapes on any device")
+        sys.exit(
+            f"no NVIDIA GPU: jax sees {jax.devices()[0].device_kind}; --smoke runs tiny shapes on "
+            "any device"
+        )
     with tempfile.TemporaryDirectory() as folder:
         suite = Suite(Path(folder))
         sections: dict[str, Callable[[], JsonObject]] = {
@@ -141,9 +157,16 @@ def main(_: Sequence[str]) -> None:
         }
     seconds = time.perf_counter() - start
     print_report(reports, seconds)
-    document = {"benchmark": "gpu_suite", **reports, "seconds": seconds, "environment": environment()}
+    document = {
+        "benchmark": "gpu_suite",
+        **reports,
+        "seconds": seconds,
+        "environment": environment(),
+    }
     print(json.dumps(document, allow_nan=False))
-    if reports.get("parity", {}).get("wrong") or any("failed" in report for report in reports.values()):
+    if reports.get("parity", {}).get("wrong") or any(
+        "failed" in report for report in reports.values()
+    ):
         sys.exit(1)
 
 
@@ -159,7 +182,8 @@ def attempt(name: str, section: Callable[[], JsonObject], start: float) -> JsonO
     except Exception as error:  # the other sections are worth their time
         traceback.print_exc()
         report = {"failed": f"{type(error).__name__}: {str(error)[:500]}"}
-    print(json.dumps({name: report}, allow_nan=False), flush=True)  # a run that is cut off keeps what it has
+    # a run that is cut off keeps what it has
+    print(json.dumps({name: report}, allow_nan=False), flush=True)
     return report
 
 
@@ -168,7 +192,9 @@ class Suite:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.bundle = with_stand_ins(Path(FLAGS.data_dir), folder / "bundle", 0.0 if FLAGS.smoke else 1.0)
+        self.bundle = with_stand_ins(
+            Path(FLAGS.data_dir), folder / "bundle", 0.0 if FLAGS.smoke else 1.0
+        )
         self.sources = read_tasks(str(self.bundle), [])
         self.has_torch = importlib.util.find_spec("torch") is not None
         self.peak = {"bfloat16": 0.0, "float32": 0.0}
@@ -217,7 +243,10 @@ class Suite:
 
     def measure_peak(self) -> JsonObject:
         self.peak = {dtype: matmul_rate(dtype, jax.devices()[0]) for dtype in self.peak}
-        say("bare matmul: " + ", ".join(f"{dtype} {rate / 1e12:.2f} TFLOP/s" for dtype, rate in self.peak.items()))
+        say(
+            "bare matmul: "
+            + ", ".join(f"{dtype} {rate / 1e12:.2f} TFLOP/s" for dtype, rate in self.peak.items())
+        )
         return {"flops_per_second": self.peak}
 
     def measure_parity(self) -> JsonObject:
@@ -231,9 +260,16 @@ class Suite:
             torch.torch.set_float32_matmul_precision("highest")
             exact = [score_each(torch, work) for work in few]
             ours = self._scored(home, "float32", few)
-            compared = [compare(work, mine, true, TOLERANCE) for work, mine, true in zip(few, ours, exact, strict=True)]
+            compared = [
+                compare(work, mine, true, TOLERANCE)
+                for work, mine, true in zip(few, ours, exact, strict=True)
+            ]
             wrong = [line for one in compared for line in one.wrong]
-            wrong += [f"{w.task.name}, request {r}" for w, c in zip(few, compared, strict=True) for r in c.beyond]
+            wrong += [
+                f"{w.task.name}, request {r}"
+                for w, c in zip(few, compared, strict=True)
+                for r in c.beyond
+            ]
             report["wrong"] += [f"{shape}: {line}" for line in wrong]
             rounded = PlainTorch.load(home, "bfloat16", torch_device())
             report[shape] = {
@@ -253,13 +289,15 @@ class Suite:
     def measure_core(self, shape: str, limit: int | None = None) -> JsonObject:
         start = time.perf_counter()
         config = RunConfig(
-            str(self.home(shape)), ("core",), data_dir=(("", str(self.bundle)),), allow_changed_data=True,
+            str(self.home(shape)), ("core",), data_dir=(("", str(self.bundle)),),
+            allow_changed_data=True,
             dtype="bfloat16", limit=2 if FLAGS.smoke else FLAGS.limit or limit,
         )  # fmt: skip
         inputs = find_inputs(config, fetch=False)
         architecture = architecture_of(config, find_model(config, weights=False))
         evaluation = Evaluation(config, inputs, architecture, PRINTED, keep=True)
-        init_seconds, state = seconds_of(lambda: random_params(architecture.config, jnp.bfloat16, seed=0))  # type: ignore[arg-type]
+        model_config: Any = architecture.config
+        init_seconds, state = seconds_of(lambda: random_params(model_config, jnp.bfloat16, seed=0))
         runs = []
         for _ in range(2):
             with DeviceClock() as clock:
@@ -279,7 +317,9 @@ class Suite:
                     "device_seconds": speed["device_seconds"],
                     "tokens_per_second": speed["tokens_per_second"],
                     "share_of_peak": self._share(speed["useful_flops"], seconds),
-                    "share_of_peak_on_device": self._share(speed["useful_flops"], speed["device_seconds"]),
+                    "share_of_peak_on_device": self._share(
+                        speed["useful_flops"], speed["device_seconds"]
+                    ),
                 }
             )
             say(f"  {runs[-1]}")
@@ -291,13 +331,16 @@ class Suite:
             **{
                 name: speed[name]
                 for name in (
-                    "requests", "plain_tokens", "unique_tokens", "padded_tokens", "programs", "attention", "useful_flops",
+                    "requests", "plain_tokens", "unique_tokens", "padded_tokens", "programs",
+                    "attention", "useful_flops",
                 )
             },
         }  # fmt: skip
 
     def _share(self, flops: float, seconds: float) -> float | None:
-        return flops / seconds / self.peak["bfloat16"] if self.peak["bfloat16"] and seconds else None
+        return (
+            flops / seconds / self.peak["bfloat16"] if self.peak["bfloat16"] and seconds else None
+        )
 
     def measure_peers(self) -> JsonObject:
         """All engines on the same examples, CORE's first ones of the 561M shape."""
@@ -305,14 +348,21 @@ class Suite:
         if not self.has_torch or (torch_device() == "cpu" and not FLAGS.smoke):
             say("torch with CUDA is not installed: nothing to compare the speed with")
             return {"skipped": "torch with CUDA is not installed"}
-        home, works = str(self.with_weights(shape)), self.works(shape, 2 if FLAGS.smoke else FLAGS.peer_limit)
+        home, works = (
+            str(self.with_weights(shape)),
+            self.works(shape, 2 if FLAGS.smoke else FLAGS.peer_limit),
+        )
         requests, engine = joined(works), Engine(load_model(Path(home), "bfloat16"))
         engine.compile(requests)
         ours = median_seconds(lambda: engine.score(iter([requests])), 3)
         torch = PlainTorch.load(home, "bfloat16", torch_device())
         peers = {
-            "one_example_a_forward": time_torch(torch, requests, example_batches(works), FLAGS.torch_seconds),
-            "sorted_batches": time_torch(torch, requests, sorted_batches(requests), FLAGS.torch_seconds),
+            "one_example_a_forward": time_torch(
+                torch, requests, example_batches(works), FLAGS.torch_seconds
+            ),
+            "sorted_batches": time_torch(
+                torch, requests, sorted_batches(requests), FLAGS.torch_seconds
+            ),
         }
         if lm_eval := LmEval.around(torch, load_tokenizer(home)):
             seconds = peers["sorted_batches"]["seconds"]
@@ -323,10 +373,15 @@ class Suite:
             say(f"  vLLM: {peers['vllm']}")
         for peer in peers.values():
             peer["times_ours"] = peer["seconds"] / ours if "seconds" in peer else None
-        return {"examples": sum(len(work.prompts) for work in works), "miron_jax_seconds": ours, **peers}
+        return {
+            "examples": sum(len(work.prompts) for work in works),
+            "miron_jax_seconds": ours,
+            **peers,
+        }
 
     def measure_kernels(self) -> JsonObject:
-        """One layer's attention in rows of 512 and 2048, and the head of the 561M shape by chunk, bfloat16."""
+        """One layer's attention in rows of 512 and 2048, and the head of the 561M shape by chunk,
+        bfloat16."""
         return {"attention": attention_seconds(FLAGS.smoke), "head": head_seconds(FLAGS.smoke)}
 
 
@@ -336,16 +391,21 @@ def texts(sources: Sequence[Source]) -> list[str]:
     return [text for example in examples for text in (*example.contexts, *example.continuations)]
 
 
-def nats_apart(answers: Sequence[Answers | TorchAnswers], exact: Sequence[TorchAnswers]) -> dict[str, float]:
+def nats_apart(
+    answers: Sequence[Answers | TorchAnswers], exact: Sequence[TorchAnswers]
+) -> dict[str, float]:
     """Largest and mean difference of the log-probabilities of scored tokens, nats."""
-    ours, true = (np.concatenate([span for work in works for span in work.logprob]) for works in (answers, exact))
+    ours, true = (
+        np.concatenate([span for work in works for span in work.logprob])
+        for works in (answers, exact)
+    )
     nats = np.abs(ours - true)
     return {"largest": float(nats.max(initial=0)), "mean": float(nats.mean())}
 
 
 def print_report(reports: dict[str, JsonObject], seconds: float) -> None:
     print(
-        f"\n{'CORE, bfloat16':28}{'seconds':>9}{'next':>9}{'compile':>9}{'unique tokens':>15}{'of peak':>9}{'attention':>11}"
+        f"\n{'CORE, bfloat16':28}{'seconds':>9}{'next':>9}{'compile':>9}{'unique tokens':>15}{'of peak':>9}{'attention':>11}"  # noqa: E501
     )
     for name, report in reports.items():
         if name.startswith("core_") and "first" in report:
@@ -358,7 +418,9 @@ def print_report(reports: dict[str, JsonObject], seconds: float) -> None:
     for name, peer in reports.get("peers", {}).items():
         if name in PEERS:
             times = peer["times_ours"]
-            print(f"{PEERS[name]}: {peer['failed'] if times is None else f'{times:.1f} times ours'}")
+            print(
+                f"{PEERS[name]}: {peer['failed'] if times is None else f'{times:.1f} times ours'}"
+            )
     for line in reports.get("parity", {}).get("wrong", ()):
         print(f"WRONG: {line}")
     for name, report in reports.items():

@@ -1,7 +1,9 @@
-"""MIRON's card in plain torch: its formulas, healed spans and ranks item by item, and its loop over batches of items.
+"""MIRON's card in plain torch: its formulas, healed spans and ranks item by item, and its loop over
+batches of items.
 
-Arrives: a model folder, `Cloze` items, the number of tokens to generate for each.  Leaves: `TwinScores`, `PeerRun`, and
-verdicts on numbers that differ from torch's.  It deliberately does not know how this engine computes its own.
+Arrives: a model folder, `Cloze` items, the number of tokens to generate for each.  Leaves:
+`TwinScores`, `PeerRun`, and verdicts on numbers that differ from torch's.  It deliberately does not
+know how this engine computes its own.
 """
 
 import math
@@ -34,11 +36,16 @@ TIE = 1e-4  # nats between two logits that count as equal
 
 
 def sampled_evenly(inputs: Inputs, count: int) -> Inputs:
-    """About `count` items of each suite, as many of every language and category, spread over each one's items."""
+    """About `count` items of each suite, as many of every language and category, spread over each
+    one's items."""
     cloze = [source for source in inputs.sources if source.task.kind == "cloze"]
-    num_groups = sum(len({item.category for item in source.examples}) for source in cloze) // len(inputs.suites)
+    num_groups = sum(len({item.category for item in source.examples}) for source in cloze) // len(
+        inputs.suites
+    )
     each = math.ceil(count / num_groups)
-    return inputs._replace(sources=[source._replace(examples=_spread(source.examples, each)) for source in cloze])
+    return inputs._replace(
+        sources=[source._replace(examples=_spread(source.examples, each)) for source in cloze]
+    )
 
 
 def _spread(items: Sequence[Cloze], each: int) -> list[Cloze]:
@@ -68,28 +75,41 @@ class Twin:
     tokenizer: Tokenizer
     ends: tuple[int, ...]  # tokens that end a text
     pieces: list[bytes]  # bytes of every token, b"" for special ones
-    agreeing: dict[bytes, list[int]] = field(default_factory=dict)  # tokens that begin with it or that it begins with
+    # tokens that begin with it or that it begins with
+    agreeing: dict[bytes, list[int]] = field(default_factory=dict)
 
     @classmethod
     def load(cls, folder: str) -> "Twin":
         path = str(resolve_model(folder))
         tokenizer = load_tokenizer(path)
-        return cls(PlainTorch.load(path, "float32"), tokenizer, eos_token_ids(path), bytes_of_pieces(tokenizer))
+        return cls(
+            PlainTorch.load(path, "float32"),
+            tokenizer,
+            eos_token_ids(path),
+            bytes_of_pieces(tokenizer),
+        )
 
     def token_ids(self, text: str) -> list[int]:
         return self.tokenizer(text)["input_ids"]
 
     def text_of(self, prompt: Sequence[int], new: Sequence[int]) -> str:
-        """What the new tokens add to the prompt's text, up to the first newline; unfinished bytes end it as one U+FFFD."""
+        """What the new tokens add to the prompt's text, up to the first newline; unfinished bytes
+        end it as one U+FFFD."""
         kept = new[: new.index(EOS)] if EOS in new else new
         before, whole = (
-            self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+            self.tokenizer.decode(
+                ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
+            )
             for ids in ([*prompt], [*prompt, *kept])
         )
         text = whole[len(before) :]
-        return (text.rstrip("\ufffd") + "\ufffd" if text.endswith("\ufffd") else text).partition("\n")[0]
+        return (text.rstrip("\ufffd") + "\ufffd" if text.endswith("\ufffd") else text).partition(
+            "\n"
+        )[0]
 
-    def compare_texts(self, label: str, item: Cloze, ours: "Completion", theirs: "Completion") -> tuple[bool, str]:
+    def compare_texts(
+        self, label: str, item: Cloze, ours: "Completion", theirs: "Completion"
+    ) -> tuple[bool, str]:
         """(whether two unlike completions part where torch's logits tie, a line that says so)."""
         nats = self.torch.logit_gap(self.token_ids(item.prefix), ours.new, theirs.new, self.ends)
         gap = "of the same tokens" if math.isinf(nats) else f"{nats:.1e} nats apart where they part"
@@ -102,7 +122,8 @@ class Completion(NamedTuple):
 
 
 def bytes_of_pieces(tokenizer: Tokenizer) -> list[bytes]:
-    """Bytes of every token, by transformers' own table of byte-level characters or SentencePiece's marks."""
+    """Bytes of every token, by transformers' own table of byte-level characters or SentencePiece's
+    marks."""
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 
     byte_of = {character: byte for byte, character in bytes_to_unicode().items()}
@@ -110,7 +131,11 @@ def bytes_of_pieces(tokenizer: Tokenizer) -> list[bytes]:
 
     def piece_bytes(piece: str) -> bytes:
         if byte_level:
-            return bytes(byte_of[c] for c in piece) if all(c in byte_of for c in piece) else piece.encode()
+            return (
+                bytes(byte_of[c] for c in piece)
+                if all(c in byte_of for c in piece)
+                else piece.encode()
+            )
         single = len(piece) == 6 and piece[:3] == "<0x" and piece[5] == ">"
         return bytes.fromhex(piece[3:5]) if single else piece.replace("\u2581", " ").encode()
 
@@ -120,7 +145,8 @@ def bytes_of_pieces(tokenizer: Tokenizer) -> list[bytes]:
 
 
 class RankBounds(NamedTuple):
-    """How many tokens rank ahead of one: by torch's logits, and the least and the most that near ties allow."""
+    """How many tokens rank ahead of one: by torch's logits, and the least and the most that near
+    ties allow."""
 
     rank: int
     least: int
@@ -130,11 +156,13 @@ class RankBounds(NamedTuple):
 class TwinScores(NamedTuple):
     target_confidence: float
     logprob: float  # nats, healed
-    ranks: list[RankBounds]  # of the tokens that `logprob` sums; empty when the first of them crosses the seam
+    # of the tokens that `logprob` sums; empty when the first of them crosses the seam
+    ranks: list[RankBounds]
 
 
 def score(twin: Twin, item: Cloze) -> TwinScores:
-    """One forward of prefix and target; the card's tokens and the healed span are both read from it."""
+    """One forward of prefix and target; the card's tokens and the healed span are both read from
+    it."""
     whole = twin.token_ids(item.prefix + item.target)
     with twin.torch.torch.inference_mode():
         logits_TV = twin.torch.logits([np.asarray(whole)])[0].double()
@@ -146,7 +174,9 @@ def score(twin: Twin, item: Cloze) -> TwinScores:
     )
 
 
-def card_confidence(torch: ModuleType, logits_TV: "Tensor", whole: Sequence[int], count: int) -> float:
+def card_confidence(
+    torch: ModuleType, logits_TV: "Tensor", whole: Sequence[int], count: int
+) -> float:
     """The card's formula: geometric mean of p over what follows `count` tokens, in percent."""
     if len(whole) - count <= 0:
         return 0.0
@@ -156,15 +186,21 @@ def card_confidence(torch: ModuleType, logits_TV: "Tensor", whole: Sequence[int]
 
 
 def healed_span(twin: Twin, item: Cloze, whole: Sequence[int]) -> tuple[range, bytes]:
-    """(indices of the tokens that end in the target, the bytes of the prefix that the first of them contains)."""
-    offsets = twin.tokenizer(item.prefix + item.target, return_offsets_mapping=True)["offset_mapping"]
+    """(indices of the tokens that end in the target, the bytes of the prefix that the first of them
+    contains)."""
+    offsets = twin.tokenizer(item.prefix + item.target, return_offsets_mapping=True)[
+        "offset_mapping"
+    ]
     scored = [i for i, (_, end) in enumerate(offsets) if end > len(item.prefix)]
     spelled = b"".join(twin.pieces[i] for i in whole[scored[0] : scored[-1] + 1])
     return range(scored[0], scored[-1] + 1), spelled[: len(spelled) - len(item.target.encode())]
 
 
-def healed_logprob(twin: Twin, logits_TV: "Tensor", whole: Sequence[int], span: range, prefix_bytes: bytes) -> float:
-    """log p of these tokens, less that of all tokens of the vocabulary that agree with `prefix_bytes`."""
+def healed_logprob(
+    twin: Twin, logits_TV: "Tensor", whole: Sequence[int], span: range, prefix_bytes: bytes
+) -> float:
+    """log p of these tokens, less that of all tokens of the vocabulary that agree with
+    `prefix_bytes`."""
     logprob_NV = twin.torch.torch.log_softmax(logits_TV[span[0] - 1 : span[-1]], dim=-1)
     total = sum(float(logprob_NV[n, whole[i]]) for n, i in enumerate(span))
     if not prefix_bytes:
@@ -196,7 +232,8 @@ class Disputed(NamedTuple):
 
 
 def judge(disputed: Sequence[Disputed], twin: Twin) -> Verdicts:
-    """Compute disputed numbers again with torch in float64, to which the model is converted in place."""
+    """Compute disputed numbers again with torch in float64, to which the model is converted in
+    place."""
     verdicts = Verdicts([], [])
     if disputed:
         twin.torch.model.double()
@@ -241,20 +278,29 @@ class PeerRun(NamedTuple):
     answers: list[Answer]
 
     def seconds_padded_as(self, lengths: Sequence[int]) -> float:
-        """Seconds at the padding of rows of these lengths: of more rows, those that share a batch are more alike."""
+        """Seconds at the padding of rows of these lengths: of more rows, those that share a batch
+        are more alike."""
         return self.seconds * (100 + padding_of(lengths, self.batch_size)) / (100 + self.padding)
 
 
 class CardLoop:
     def __init__(self, twin: Twin):
         self.twin, self.torch, self.model = twin, twin.torch.torch, twin.torch.model
-        self.ends_line_V = self.torch.zeros(self.model.get_input_embeddings().num_embeddings, dtype=self.torch.bool)
+        self.ends_line_V = self.torch.zeros(
+            self.model.get_input_embeddings().num_embeddings, dtype=self.torch.bool
+        )
         self.ends_line_V[[i for i, piece in enumerate(twin.pieces) if b"\n" in piece]] = True
 
-    def run(self, items: Sequence[Cloze], max_new_tokens: Sequence[int], batch_size: int) -> PeerRun:
+    def run(
+        self, items: Sequence[Cloze], max_new_tokens: Sequence[int], batch_size: int
+    ) -> PeerRun:
         start = time.perf_counter()
         rows = [
-            Row(self.twin.token_ids(item.prefix), self.twin.token_ids(item.prefix + item.target), most)
+            Row(
+                self.twin.token_ids(item.prefix),
+                self.twin.token_ids(item.prefix + item.target),
+                most,
+            )
             for item, most in zip(items, max_new_tokens, strict=True)
         ]
         order = sorted(range(len(rows)), key=lambda i: len(rows[i].whole))
@@ -263,7 +309,9 @@ class CardLoop:
             confidence.update(zip(batch, self._confidences([rows[i] for i in batch]), strict=True))
         score_seconds = time.perf_counter() - start
         new: dict[int, list[int]] = {}
-        for batch in slices(sorted(order, key=lambda i: (rows[i].max_new_tokens, len(rows[i].prompt))), batch_size):
+        for batch in slices(
+            sorted(order, key=lambda i: (rows[i].max_new_tokens, len(rows[i].prompt))), batch_size
+        ):
             new.update(zip(batch, self._generated([rows[i] for i in batch]), strict=True))
         texts = [self.twin.text_of(row.prompt, new[i]) for i, row in enumerate(rows)]
         answers = [
@@ -272,25 +320,40 @@ class CardLoop:
         ]
         seconds = time.perf_counter() - start
         return PeerRun(
-            batch_size, seconds, score_seconds, padding_of([len(row.whole) for row in rows], batch_size), answers
+            batch_size,
+            seconds,
+            score_seconds,
+            padding_of([len(row.whole) for row in rows], batch_size),
+            answers,
         )
 
     def _confidences(self, rows: Sequence[Row]) -> list[float]:
-        """One forward.  A batch computes logits from its first target on; a single row all of them, as the card does."""
+        """One forward.  A batch computes logits from its first target on; a single row all of them,
+        as the card does."""
         ids_BT, mask_BT = self.twin.torch.left_padded([row.whole for row in rows])
         num_logits = max(row.num_scored for row in rows) + 1 if len(rows) > 1 else 0
         position_BT = (mask_BT.cumsum(1) - 1).clamp(min=0)
         with self.torch.inference_mode():
             logits_BKV = self.model(
-                ids_BT, attention_mask=mask_BT, position_ids=position_BT, use_cache=False, logits_to_keep=num_logits
+                ids_BT,
+                attention_mask=mask_BT,
+                position_ids=position_BT,
+                use_cache=False,
+                logits_to_keep=num_logits,
             ).logits
             return [
-                card_confidence(self.torch, logits_KV[-1 - row.num_scored :], row.whole[-1 - row.num_scored :], 1)
+                card_confidence(
+                    self.torch,
+                    logits_KV[-1 - row.num_scored :],
+                    row.whole[-1 - row.num_scored :],
+                    1,
+                )
                 for row, logits_KV in zip(rows, logits_BKV, strict=True)
             ]
 
     def _generated(self, rows: Sequence[Row]) -> list[list[int]]:
-        """New tokens of one HF generate, at most `max_new_tokens` of each row; padding follows a row's end."""
+        """New tokens of one HF generate, at most `max_new_tokens` of each row; padding follows a
+        row's end."""
         ids_BT, mask_BT = self.twin.torch.left_padded([row.prompt for row in rows])
         longest, limits = ids_BT.shape[1], [row.max_new_tokens for row in rows]
         with self.torch.inference_mode():
@@ -300,11 +363,15 @@ class CardLoop:
                 generation_config=plain_greedy(max(limits), self.twin.ends),
                 stopping_criteria=[self._until_all_end(longest, limits)],
             )
-        new = [row[longest : longest + limit] for row, limit in zip(out_BT.tolist(), limits, strict=True)]
+        new = [
+            row[longest : longest + limit]
+            for row, limit in zip(out_BT.tolist(), limits, strict=True)
+        ]
         return [[EOS if i in self.twin.ends else i for i in row] for row in new]
 
     def _until_all_end(self, longest: int, limits: Sequence[int]) -> "StoppingCriteria":
-        """Marks rows that have a newline or all their new tokens; HF generate stops when every row is marked."""
+        """Marks rows that have a newline or all their new tokens; HF generate stops when every row
+        is marked."""
         from transformers import StoppingCriteria
 
         limit_B, ends_line_V = self.torch.tensor(limits), self.ends_line_V

@@ -1,14 +1,17 @@
-"""Is every number the same as torch's?  Real weights, real CORE items, float32 at highest matmul precision.
+"""Is every number the same as torch's?  Real weights, real CORE items, float32 at highest matmul
+precision.
 
     python benchmarks/parity.py --model=FOLDER --data_dir=BUNDLE --limit=4
 
-This engine scores all items as one forest; torch runs one choice a forward, full logits, log_softmax in float32, without
-a cache.  Compared: the log-probability of every scored token, every greedy flag, every chosen choice.  Two answers whose
-scores are closer than twice the tolerance may differ and are listed.
+This engine scores all items as one forest; torch runs one choice a forward, full logits,
+log_softmax in float32, without a cache.  Compared: the log-probability of every scored token, every
+greedy flag, every chosen choice.  Two answers whose scores are closer than twice the tolerance may
+differ and are listed.
 
-A request with a token beyond the tolerance is scored again by torch in float64.  If this engine is within the tolerance of
-that, and no further from it than torch's float32 is, torch's rounding is at fault: the request is listed and does not fail
-the run.  Exit status 1 if anything else differs.  The last line is JSON.
+A request with a token beyond the tolerance is scored again by torch in float64.  If this engine is
+within the tolerance of that, and no further from it than torch's float32 is, torch's rounding is at
+fault: the request is listed and does not fail the run.  Exit status 1 if anything else differs.
+The last line is JSON.
 """
 
 import json
@@ -30,9 +33,13 @@ from miron_jax.tokens.tokenizers import load_tokenizer
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)
 flags.DEFINE_string("data_dir", None, "Eval bundle.", required=True)
-flags.DEFINE_list("tasks", [], "CORE labels, such as arc_easy; all whose files are there when empty.")
+flags.DEFINE_list(
+    "tasks", [], "CORE labels, such as arc_easy; all whose files are there when empty."
+)
 flags.DEFINE_integer("limit", 5, "Examples of each task and number of shots.", lower_bound=1)
-flags.DEFINE_list("shots", ["native", "0"], "Few-shot examples: native (the suite's own count) or a number.")
+flags.DEFINE_list(
+    "shots", ["native", "0"], "Few-shot examples: native (the suite's own count) or a number."
+)
 flags.DEFINE_float("tolerance", 1e-4, "Nats a scored token may differ by.")
 
 
@@ -68,17 +75,25 @@ def shot_counts(source: Source) -> list[int]:
     return list(dict.fromkeys(native if shots == "native" else int(shots) for shots in FLAGS.shots))
 
 
-def judge(torch: PlainTorch, disputed: Sequence[tuple[Work, int, np.ndarray, np.ndarray]]) -> Verdicts:
-    """Score every disputed request by torch in float64, to which the model is converted in place."""
+def judge(
+    torch: PlainTorch, disputed: Sequence[tuple[Work, int, np.ndarray, np.ndarray]]
+) -> Verdicts:
+    """Score every disputed request by torch in float64, to which the model is converted in
+    place."""
     verdicts = Verdicts([], [])
     if disputed:
         torch.model.double()
     for work, r, ours, theirs in disputed:
         truth, _, _ = score_one(torch, work.requests.tokens(r), int(work.requests.span_start[r]))
-        our_error, their_error = float(np.abs(ours - truth).max()), float(np.abs(theirs - truth).max())
+        our_error, their_error = (
+            float(np.abs(ours - truth).max()),
+            float(np.abs(theirs - truth).max()),
+        )
         rounding = our_error <= min(FLAGS.tolerance, their_error)
         errors = f"{our_error:.1e} nats from float64 here, {their_error:.1e} in torch float32"
-        (verdicts.torch_rounding if rounding else verdicts.wrong).append(f"{work.task.name}, request {r}: {errors}")
+        (verdicts.torch_rounding if rounding else verdicts.wrong).append(
+            f"{work.task.name}, request {r}: {errors}"
+        )
     return verdicts
 
 
@@ -86,8 +101,8 @@ def row(work: Work, differences: Differences, seconds: float) -> str:
     shots = work.task.profile.num_fewshot
     nats = differences.nats
     return (
-        f"{work.task.name:40} {shots:2} shots {len(work.prompts):4} examples {len(nats):6} scored tokens  "
-        f"max {nats.max(initial=0):.1e}  torch {seconds:6.1f} s"
+        f"{work.task.name:40} {shots:2} shots {len(work.prompts):4} examples {len(nats):6} scored "
+        f"tokens  max {nats.max(initial=0):.1e}  torch {seconds:6.1f} s"
     )
 
 
@@ -103,11 +118,14 @@ def report(
     wrong = [line for one in differences for line in one.wrong] + verdicts.wrong
     title = f"differ, but are closer than {2 * FLAGS.tolerance:g} nats"
     say_verdicts(title, close, verdicts._replace(wrong=wrong))
-    quantiles = {str(q): float(np.quantile(nats, q)) for q in (0.5, 0.99, 0.999)} if len(nats) else {}
+    quantiles = (
+        {str(q): float(np.quantile(nats, q)) for q in (0.5, 0.99, 0.999)} if len(nats) else {}
+    )
     print(
-        f"{len(nats)} scored tokens: largest difference {nats.max(initial=0):.2e} nats (tolerance {FLAGS.tolerance:g}), "
-        f"median {quantiles.get('0.5', 0):.1e}, 99.9 % below {quantiles.get('0.999', 0):.1e}; "
-        f"{sum(len(work.prompts) for work in works)} examples, {len(wrong)} wrong"
+        f"{len(nats)} scored tokens: largest difference {nats.max(initial=0):.2e} nats (tolerance "
+        f"{FLAGS.tolerance:g}), median {quantiles.get('0.5', 0):.1e}, 99.9 % below "
+        f"{quantiles.get('0.999', 0):.1e}; {sum(len(work.prompts) for work in works)} examples, "
+        f"{len(wrong)} wrong"
     )
     numbers = {
         "benchmark": "parity",

@@ -2,17 +2,18 @@
 
     python benchmarks/parity_gauntlet.py --model=FOLDER --data_dir=BUNDLE --yamls=FOLDER --limit=20
 
-The reference is written here for this purpose, from the published yaml files and the data files, and shares no line with
-the package: it strips, samples shots, renders and tokenizes by itself.  Torch then runs one choice a forward, after a prefix
-that all of an item's choices share, or one question with this engine's completion, which is greedy as far as each of its
-tokens is torch's most probable one.  Compared, for the first items of every benchmark that has a file (of every category):
+The reference is written here for this purpose, from the published yaml files and the data files,
+and shares no line with the package: it strips, samples shots, renders and tokenizes by itself.
+Torch then runs one choice a forward, after a prefix that all of an item's choices share, or one
+question with this engine's completion, which is greedy as far as each of its tokens is torch's most
+probable one.  Compared, for the first items of every benchmark that has a file (of every category):
 
     token ids    every request's, and where its span begins
     choices      the chosen one; two whose losses are closer than twice the tolerance may differ and are listed
     completions  every token, until two logits are closer than the tolerance; then whether the answer is right
 
 Exit status 1 if anything else differs.  The last line is JSON.
-"""
+"""  # noqa: E501
 
 import copy
 import json
@@ -49,8 +50,12 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)
 flags.DEFINE_string("data_dir", None, "Eval bundle.", required=True)
 flags.DEFINE_string("yamls", None, "Folder of tasks_v0.1.yaml.", required=True)
-flags.DEFINE_list("labels", [], "Benchmarks, such as arc_easy; all whose files are there when empty.")
-flags.DEFINE_integer("limit", 20, "Items of each benchmark, or of each of its categories.", lower_bound=1)
+flags.DEFINE_list(
+    "labels", [], "Benchmarks, such as arc_easy; all whose files are there when empty."
+)
+flags.DEFINE_integer(
+    "limit", 20, "Items of each benchmark, or of each of its categories.", lower_bound=1
+)
 flags.DEFINE_integer("max_length", 1024, "Tokens of a request.")
 flags.DEFINE_float("tolerance", 1e-4, "Nats that losses, and logits, may differ by.")
 
@@ -71,7 +76,8 @@ class ReferenceAnswer(NamedTuple):
     right: bool
     chosen: int | None
     tokens: list[int]  # generated for a question
-    margin_V: np.ndarray | None  # of a question: at the last of these tokens, the largest logit less every other
+    # of a question: at the last of these tokens, the largest logit less every other
+    margin_V: np.ndarray | None
 
 
 # The reference
@@ -89,12 +95,20 @@ class Reference:
         self.shots = entry["num_fewshot"][0]
         self.tokenizer, self.max_length = tokenizer, max_length
         self.spaced = len(tokenizer(" a", add_special_tokens=False)["input_ids"]) == 1
-        lines = (folder / entry["dataset_uri"].split("local_data/")[1]).read_text(encoding="utf-8").split("\n")
+        lines = (
+            (folder / entry["dataset_uri"].split("local_data/")[1])
+            .read_text(encoding="utf-8")
+            .split("\n")
+        )
         self.raw = [json.loads(line) for line in lines if line]
-        self.rows = [{k: v.strip() if isinstance(v, str) else v for k, v in row.items()} for row in self.raw]
+        self.rows = [
+            {k: v.strip() if isinstance(v, str) else v for k, v in row.items()} for row in self.raw
+        ]
         self.groups: dict[str, list[int]] = {}
         for i, row in enumerate(self.rows):
-            self.groups.setdefault(row["category"] if entry.get("has_categories") else "", []).append(i)
+            self.groups.setdefault(
+                row["category"] if entry.get("has_categories") else "", []
+            ).append(i)
         self.max_new_tokens = self._longest_answer() if self.kind == "question_answering" else 0
 
     def items(self, limit: int) -> Iterator[ReferenceItem]:
@@ -130,7 +144,7 @@ class Reference:
             case "language_modeling":
                 return f"{row['context']}{self.delimiter}{row['continuation']}"
             case _:
-                return f"{self.before}{row['context']}{self.delimiter}{self._answer(row, row['answer'])}"
+                return f"{self.before}{row['context']}{self.delimiter}{self._answer(row, row['answer'])}"  # noqa: E501
 
     def _item(self, index: int, preamble: str) -> ReferenceItem:
         row, newline, end = self.rows[index], "\n" if preamble else "", self.delimiter.rstrip()
@@ -139,13 +153,18 @@ class Reference:
                 pairs = [(f"{newline}{row['query']}{end}", choice) for choice in row["choices"]]
             case "schema":
                 closing = end if preamble else ""
-                pairs = [(f"{newline}{context}{closing}", row["continuation"]) for context in row["context_options"]]
+                pairs = [
+                    (f"{newline}{context}{closing}", row["continuation"])
+                    for context in row["context_options"]
+                ]
             case "language_modeling":
                 pairs = [(f"{newline}{row['context']}{end}", row["continuation"])]
             case _:
                 prompt = self._ids(preamble, f"{newline}{self.before}{row['context']}{end}")
                 kept = prompt[-(self.max_length - self.max_new_tokens) :]
-                return ReferenceItem([(kept, len(kept))], 0, {self.raw[index]["answer"], *row.get("aliases", [])})
+                return ReferenceItem(
+                    [(kept, len(kept))], 0, {self.raw[index]["answer"], *row.get("aliases", [])}
+                )
         choices = []
         for context, continuation in pairs:
             spaced = f" {continuation}" if self.spaced and continuation[0] != " " else continuation
@@ -161,23 +180,40 @@ class Reference:
         return ids + self.tokenizer(context, add_special_tokens=False)["input_ids"]
 
     def _longest_answer(self) -> int:
-        texts = [self._answer(row, answer) for row in self.rows for answer in (row["answer"], *row.get("aliases", []))]
-        return max(len(self.tokenizer(text)["input_ids"]) for text in texts) + 10 * bool(self.reasoning_end)
+        texts = [
+            self._answer(row, answer)
+            for row in self.rows
+            for answer in (row["answer"], *row.get("aliases", []))
+        ]
+        return max(len(self.tokenizer(text)["input_ids"]) for text in texts) + 10 * bool(
+            self.reasoning_end
+        )
 
-    def answer(self, item: ReferenceItem, torch: PlainTorch, ours: Sequence[int]) -> ReferenceAnswer:
+    def answer(
+        self, item: ReferenceItem, torch: PlainTorch, ours: Sequence[int]
+    ) -> ReferenceAnswer:
         if self.kind == "question_answering":
             return self._complete(item, torch, ours)
         scored = score_choices(torch, item.choices)
-        losses = [np.float32(-one.logprob[0].astype(np.float32).mean(dtype=np.float32)) for one in scored]
+        losses = [
+            np.float32(-one.logprob[0].astype(np.float32).mean(dtype=np.float32)) for one in scored
+        ]
         if self.kind == "language_modeling":
-            return ReferenceAnswer([float(loss) for loss in losses], bool(scored[0].greedy[0].all()), None, [], None)
+            return ReferenceAnswer(
+                [float(loss) for loss in losses], bool(scored[0].greedy[0].all()), None, [], None
+            )
         with np.errstate(over="ignore"):
             perplexities = [float(np.exp(loss)) for loss in losses]
         chosen = perplexities.index(min(perplexities))
-        return ReferenceAnswer([float(loss) for loss in losses], chosen == item.gold, chosen, [], None)
+        return ReferenceAnswer(
+            [float(loss) for loss in losses], chosen == item.gold, chosen, [], None
+        )
 
-    def _complete(self, item: ReferenceItem, torch: PlainTorch, ours: Sequence[int]) -> ReferenceAnswer:
-        """The greedy completion: `ours` as far as each token is torch's most probable one, then one token of torch's."""
+    def _complete(
+        self, item: ReferenceItem, torch: PlainTorch, ours: Sequence[int]
+    ) -> ReferenceAnswer:
+        """The greedy completion: `ours` as far as each token is torch's most probable one, then one
+        token of torch's."""
         prompt = item.choices[0][0]
         row = np.asarray([*prompt, *ours[: self.max_new_tokens - 1]])
         with torch.torch.inference_mode():
@@ -185,11 +221,19 @@ class Reference:
         best = logits_TV.argmax(dim=-1).tolist()
         eos = self.tokenizer.eos_token_id
         tokens: list[int] = []
-        while len(tokens) < self.max_new_tokens and eos not in tokens and tokens == list(ours[: len(tokens)]):
+        while (
+            len(tokens) < self.max_new_tokens
+            and eos not in tokens
+            and tokens == list(ours[: len(tokens)])
+        ):
             tokens.append(best[len(tokens)])
         last = logits_TV[len(tokens) - 1]
-        text = self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return ReferenceAnswer([], self.is_right(text, item.accepted), None, tokens, (last.max() - last).numpy())
+        text = self.tokenizer.decode(
+            tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return ReferenceAnswer(
+            [], self.is_right(text, item.accepted), None, tokens, (last.max() - last).numpy()
+        )
 
     def is_right(self, text: str, accepted: set[str]) -> bool:
         answer = text.split(self.reasoning_end)[-1] if self.reasoning_end else text
@@ -200,22 +244,31 @@ def score_choices(torch: PlainTorch, choices: TokenChoices) -> list[Answers]:
     """One choice a forward, after the cached prefix that all of them share."""
     rows = [np.asarray(ids) for ids, _ in choices]
     shared = 0
-    while shared < min(start for _, start in choices) - 1 and len({int(row[shared]) for row in rows}) == 1:
+    while (
+        shared < min(start for _, start in choices) - 1
+        and len({int(row[shared]) for row in rows}) == 1
+    ):
         shared += 1
     if len(rows) == 1 or shared < 1:
         return [torch.batch([row], [start]) for row, (_, start) in zip(rows, choices, strict=True)]
     answers = []
     t = torch.torch
     with t.inference_mode():
-        cache = torch.model(t.tensor(rows[0][None, :shared]), use_cache=True, logits_to_keep=1).past_key_values
+        cache = torch.model(
+            t.tensor(rows[0][None, :shared]), use_cache=True, logits_to_keep=1
+        ).past_key_values
         for row, (_, start) in zip(rows, choices, strict=True):
             rest = t.tensor(row[None, shared:])
             logits_TV = (
-                torch.model(rest, past_key_values=copy.deepcopy(cache)).logits[0, start - 1 - shared : -1].float()
+                torch.model(rest, past_key_values=copy.deepcopy(cache))
+                .logits[0, start - 1 - shared : -1]
+                .float()
             )
             target_T = rest[0, start - shared :]
             logprob_T = logits_TV.log_softmax(dim=-1).gather(1, target_T[:, None])[:, 0]
-            answers.append(Answers([logprob_T.numpy()], [(logits_TV.argmax(dim=-1) == target_T).numpy()]))
+            answers.append(
+                Answers([logprob_T.numpy()], [(logits_TV.argmax(dim=-1) == target_T).numpy()])
+            )
     return answers
 
 
@@ -258,8 +311,9 @@ def main(_: Sequence[str]) -> None:
         reference = Reference(by_label[label], folder, tokenizer, FLAGS.max_length)
         comparison = compare(task.rows, reference, list(package_choices(source, tokenizer)), torch)
         say(
-            f"{label:36} {comparison.items:4} items  accuracy {comparison.accuracy:.3f}  wrong {len(comparison.wrong)}  "
-            f"close {len(comparison.close)}  largest {comparison.largest:.1e}  {time.perf_counter() - begin:6.1f} s"
+            f"{label:36} {comparison.items:4} items  accuracy {comparison.accuracy:.3f}  wrong "
+            f"{len(comparison.wrong)}  close {len(comparison.close)}  largest "
+            f"{comparison.largest:.1e}  {time.perf_counter() - begin:6.1f} s"
         )
         comparisons[label] = comparison
     report(comparisons, inputs, time.perf_counter() - start)
@@ -269,15 +323,21 @@ def package_choices(source: Source, tokenizer: Tokenizer) -> Iterator[TokenChoic
     """Each item's choices as this package sends them to the model."""
     task, prompts = source.task, render(source.task, source.examples, FLAGS.limit)
     if task.kind == "generation":
-        requests = answer_requests(prompts, source.examples, task.profile, tokenizer, FLAGS.max_length, task.name)
+        requests = answer_requests(
+            prompts, source.examples, task.profile, tokenizer, FLAGS.max_length, task.name
+        )
         yield from ([(list(ids), len(ids))] for ids in requests.prompts)
         return
     requests = iter(tokenize(prompts, task.profile, tokenizer, FLAGS.max_length, task.name))
     for prompt in prompts:
-        yield [(tokens.tolist(), start) for tokens, start in (next(requests) for _ in prompt.contexts)]
+        yield [
+            (tokens.tolist(), start) for tokens, start in (next(requests) for _ in prompt.contexts)
+        ]
 
 
-def compare(rows: Sequence[Row], reference: Reference, tokens: list[TokenChoices], torch: PlainTorch) -> Comparison:
+def compare(
+    rows: Sequence[Row], reference: Reference, tokens: list[TokenChoices], torch: PlainTorch
+) -> Comparison:
     wrong: list[str] = []
     close: list[str] = []
     largest, num_right, num_new = 0.0, 0, 0
@@ -294,7 +354,9 @@ def compare(rows: Sequence[Row], reference: Reference, tokens: list[TokenChoices
             ours = [-float(choice.logprob.mean(dtype=np.float32)) for choice in row.choices]
             if not np.isfinite([*ours, *theirs.losses]).all():
                 wrong.append(f"{label}: a loss is not finite")
-            largest = max([largest, *(abs(a - b) for a, b in zip(ours, theirs.losses, strict=True))])
+            largest = max(
+                [largest, *(abs(a - b) for a, b in zip(ours, theirs.losses, strict=True))]
+            )
             line, is_close = compare_choices(row, theirs)
         else:
             assert isinstance(row, GenerationRow)
@@ -316,21 +378,31 @@ def compare_choices(row: ChoiceRow, theirs: ReferenceAnswer) -> tuple[str | None
     if theirs.chosen is None or example.prediction is None:
         return f"right {example.correct} here, {theirs.right} there", False
     gap = abs(theirs.losses[theirs.chosen] - theirs.losses[example.prediction])
-    return f"choice {example.prediction} here, {theirs.chosen} there, {gap:.1e} nats apart", gap < 2 * FLAGS.tolerance
+    return (
+        f"choice {example.prediction} here, {theirs.chosen} there, {gap:.1e} nats apart",
+        gap < 2 * FLAGS.tolerance,
+    )
 
 
 def compare_texts(row: GenerationRow, theirs: ReferenceAnswer, eos: int) -> tuple[str | None, bool]:
-    """(what differs, whether the logits of the first two tokens that differ are closer than the tolerance)."""
+    """(what differs, whether the logits of the first two tokens that differ are closer than the
+    tolerance)."""
     ours = list(row.completion.token_ids)
     if ours == (theirs.tokens[:-1] if theirs.tokens[-1:] == [eos] else theirs.tokens):
         if row.example.correct is not theirs.right:
-            return f"the same text is judged {row.example.correct} here, {theirs.right} there", False
+            return (
+                f"the same text is judged {row.example.correct} here, {theirs.right} there",
+                False,
+            )
         return None, False
     step = len(theirs.tokens) - 1  # the reference ends at the first token that differs
     token = ours[step] if step < len(ours) else eos
     assert theirs.margin_V is not None
     gap = float(theirs.margin_V[token])
-    return f"texts part at token {step}, where the logits are {gap:.1e} apart", gap < FLAGS.tolerance
+    return (
+        f"texts part at token {step}, where the logits are {gap:.1e} apart",
+        gap < FLAGS.tolerance,
+    )
 
 
 def report(comparisons: dict[str, Comparison], inputs: Inputs, seconds: float) -> None:

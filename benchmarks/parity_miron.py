@@ -2,9 +2,10 @@
 
     python benchmarks/parity_miron.py --model=FOLDER --items=200
 
-Items are sampled evenly over languages and categories, once with their space in the target and once with it in the prefix,
-where tokens cross the seam.  This engine runs them as `miron-jax eval` does, all in one forest.  Torch runs one item a
-forward and, for the completion, one HF generate; it takes only the number of tokens to generate from this engine:
+Items are sampled evenly over languages and categories, once with their space in the target and once
+with it in the prefix, where tokens cross the seam.  This engine runs them as `miron-jax eval` does,
+all in one forest.  Torch runs one item a forward and, for the completion, one HF generate; it takes
+only the number of tokens to generate from this engine:
 
     lev_score          100 (1 - Lev(text, target) / max(|text|, |target|)), the distance by its textbook table
     target_confidence  100 exp(mean log p of tokenizer(prefix + target) from token len(tokenizer(prefix)) on), or 0.0
@@ -12,13 +13,14 @@ forward and, for the completion, one HF generate; it takes only the number of to
                        tokens that agree with the part of the prefix that the first of them contains
     greedy_exact, first_token_rank, and the greedy completion, cut at the first newline
 
-Logits are float32, their log_softmax float64: torch's own in float32 is off by 3.5e-5 nats over Gemma's 262,144 tokens, a
-confidence by 0.0026.  Numbers must agree to 1e-3.  A number that does not is computed again by torch in float64: if this
-engine is within the tolerance of that and torch's float32 is not nearer, torch is at fault and the number is listed.  Two
-completions may part at tokens whose logits differ by at most 1e-4 nats in torch; a rank or a flag may differ by as many
-tokens as have logits that close to the target's.  When a token crosses the seam, neither rank nor flag is defined.  Exit
-status 1 if anything else differs.  The last line is JSON.
-"""
+Logits are float32, their log_softmax float64: torch's own in float32 is off by 3.5e-5 nats over
+Gemma's 262,144 tokens, a confidence by 0.0026.  Numbers must agree to 1e-3.  A number that does not
+is computed again by torch in float64: if this engine is within the tolerance of that and torch's
+float32 is not nearer, torch is at fault and the number is listed.  Two completions may part at
+tokens whose logits differ by at most 1e-4 nats in torch; a rank or a flag may differ by as many
+tokens as have logits that close to the target's.  When a token crosses the seam, neither rank nor
+flag is defined.  Exit status 1 if anything else differs.  The last line is JSON.
+"""  # noqa: E501
 
 import json
 import math
@@ -56,11 +58,20 @@ from miron_jax.model.checkpoints.hf_reader import resolve_model
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)
-flags.DEFINE_integer("items", 200, "Items of each suite, rounded up to as many of every group.", lower_bound=1)
+flags.DEFINE_integer(
+    "items", 200, "Items of each suite, rounded up to as many of every group.", lower_bound=1
+)
 
 SUITES = ("miron-gen", "miron-gen-prefixspace")
 NUMBERS = ("lev_score", "target_confidence", "logprob")
-COLUMNS = {"items": 7, "seams": 7, "zeros": 7, **dict.fromkeys(NUMBERS, 19), "texts": 8, "torch": 10}
+COLUMNS = {
+    "items": 7,
+    "seams": 7,
+    "zeros": 7,
+    **dict.fromkeys(NUMBERS, 19),
+    "texts": 8,
+    "torch": 10,
+}
 
 
 def main(_: Sequence[str]) -> None:
@@ -69,14 +80,19 @@ def main(_: Sequence[str]) -> None:
     engine_seconds, outcome = seconds_of(lambda: evaluate(config, inputs, PRINTED))
     tasks = outcome.tasks
     twin = Twin.load(FLAGS.model)
-    say(f"{'largest differences':26}" + "".join(f"{name:>{width}}" for name, width in COLUMNS.items()))
+    say(
+        f"{'largest differences':26}"
+        + "".join(f"{name:>{width}}" for name, width in COLUMNS.items())
+    )
     comparisons = []
     for task in tasks:
         seconds, comparison = seconds_of(lambda task=task: compare(task, twin))
         comparisons.append(comparison)
         say(row(comparison, seconds))
     judge_texts(comparisons, tasks, twin)
-    verdicts = judge([disputed for comparison in comparisons for disputed in comparison.disputed], twin)
+    verdicts = judge(
+        [disputed for comparison in comparisons for disputed in comparison.disputed], twin
+    )
     report(comparisons, verdicts, engine_seconds)
 
 
@@ -124,7 +140,8 @@ class Comparison:
     seams: int
     zeros: int  # the card's formula has no token to score
     largest: dict[str, float] = field(default_factory=lambda: dict.fromkeys(NUMBERS, 0.0))
-    texts: dict[int, Completion] = field(default_factory=dict)  # torch's, where this engine's differs; by item
+    # torch's, where this engine's differs; by item
+    texts: dict[int, Completion] = field(default_factory=dict)
     disputed: list[Disputed] = field(default_factory=list)
     ties: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -158,31 +175,44 @@ def compare(task: TaskScores[ClozeRow], twin: Twin) -> Comparison:
     return comparison
 
 
-def compare_ranks(comparison: Comparison, name: str, metrics: Mapping[str, float], ranks: Sequence[RankBounds]) -> None:
+def compare_ranks(
+    comparison: Comparison, name: str, metrics: Mapping[str, float], ranks: Sequence[RankBounds]
+) -> None:
     """First rank and greedy flag must be the same, or within what near ties allow."""
     first, greedy = metrics["first_token_rank"], metrics["greedy_exact"]
     label = f"{comparison.task}, {name}"
     if math.isnan(first) or math.isnan(greedy) or not ranks:
         if not (math.isnan(first) and math.isnan(greedy) and not ranks):
-            comparison.wrong.append(f"{label}: a seam in one of the two, rank {first} here, {ranks} in torch")
+            comparison.wrong.append(
+                f"{label}: a seam in one of the two, rank {first} here, {ranks} in torch"
+            )
         return
     if first != ranks[0].rank:
         tie = ranks[0].least <= first <= ranks[0].most
         line = f"{label}: first rank {first:.0f} here, {ranks[0].rank} in torch"
         (comparison.ties if tie else comparison.wrong).append(line)
     if bool(greedy) != all(bounds.rank == 0 for bounds in ranks):
-        tie = all(bounds.least == 0 for bounds in ranks) and any(bounds.most > 0 for bounds in ranks)
-        (comparison.ties if tie else comparison.wrong).append(f"{label}: greedy_exact is {greedy:.0f} here only")
+        tie = all(bounds.least == 0 for bounds in ranks) and any(
+            bounds.most > 0 for bounds in ranks
+        )
+        (comparison.ties if tie else comparison.wrong).append(
+            f"{label}: greedy_exact is {greedy:.0f} here only"
+        )
 
 
-def judge_texts(comparisons: Sequence[Comparison], tasks: Sequence[TaskScores[ClozeRow]], twin: Twin) -> None:
-    """Sort completions that differ into ties and wrong ones, by torch's logits at the first token that differs.
+def judge_texts(
+    comparisons: Sequence[Comparison], tasks: Sequence[TaskScores[ClozeRow]], twin: Twin
+) -> None:
+    """Sort completions that differ into ties and wrong ones, by torch's logits at the first token
+    that differs.
 
     Scores keep no tokens, so this engine generates all completions once more.
     """
     if not any(comparison.texts for comparison in comparisons):
         return
-    generator = Generator(load_model(resolve_model(FLAGS.model), "float32"), twin.tokenizer, twin.ends)
+    generator = Generator(
+        load_model(resolve_model(FLAGS.model), "float32"), twin.tokenizer, twin.ends
+    )
     requests = [request for task in tasks for request in task.kind.texts()]
     generated = iter(generator.run(requests))
     for comparison, task in zip(comparisons, tasks, strict=True):

@@ -1,12 +1,13 @@
-"""Log-probabilities of the gemma and tunix libraries' own modules, and of this engine on the trees that they save.
+"""Log-probabilities of the gemma and tunix libraries' own modules, and of this engine on the trees
+that they save.
 
-    pip download --no-deps --dest=wheels gemma==3.3.0 google-tunix==0.1.7
-    python -m zipfile -e wheels/gemma-*.whl sources; python -m zipfile -e wheels/google_tunix-*.whl sources
-    pip install jaxtyping einops
-    python benchmarks/parity_presets.py --sources=sources
+    pip download --no-deps --dest=wheels gemma==3.3.0 google-tunix==0.1.7 python -m zipfile -e
+    wheels/gemma-*.whl sources; python -m zipfile -e wheels/google_tunix-*.whl sources pip install
+    jaxtyping einops python benchmarks/parity_presets.py --sources=sources
 
-The libraries are imported from --sources without their packages' __init__, which want TensorFlow, Kauldron and others.
-Prints the largest difference over two rows of twelve tokens and the whole vocabulary; ends with an error above 1e-4 nats.
+The libraries are imported from --sources without their packages' __init__, which want TensorFlow,
+Kauldron and others. Prints the largest difference over two rows of twelve tokens and the whole
+vocabulary; ends with an error above 1e-4 nats.
 """
 
 import json
@@ -35,16 +36,28 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("sources", None, "folder with the packages gemma and tunix", required=True)
 
 SIZES = {
-    "vocab_size": 64, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "vocab_size": 64, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3,
+    "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64, "rope_theta": 1e6,
 }  # fmt: skip
 LENGTH = 12
 
 
 def use_sources(folder: Path) -> None:
-    """Packages that are folders alone, and stand-ins for what their modules import and do not need here."""
-    named: dict[str, Any] = {name: types.ModuleType(name) for name in ("kauldron", "kauldron.typing")}
-    for name in ("gemma", "gemma.gm", "gemma.gm.nn", "gemma.gm.math", "tunix", "tunix.models", "tunix.utils"):
+    """Packages that are folders alone, and stand-ins for what their modules import and do not need
+    here."""
+    named: dict[str, Any] = {
+        name: types.ModuleType(name) for name in ("kauldron", "kauldron.typing")
+    }
+    for name in (
+        "gemma",
+        "gemma.gm",
+        "gemma.gm.nn",
+        "gemma.gm.math",
+        "tunix",
+        "tunix.models",
+        "tunix.utils",
+    ):
         named[name] = types.ModuleType(name)
         named[name].__path__ = [str(folder / name.replace(".", "/"))]
     for name in ("llama3", "qwen3"):
@@ -53,7 +66,9 @@ def use_sources(folder: Path) -> None:
     for name in ("tunix.generate", "tunix.generate.mappings"):
         named[name] = types.ModuleType(name)
     named["tunix.generate.mappings"].BackendMappingMixin = type("BackendMappingMixin", (), {})
-    named["kauldron"].kd = types.SimpleNamespace(nn=types.SimpleNamespace(Identity=lambda: lambda x: x))
+    named["kauldron"].kd = types.SimpleNamespace(
+        nn=types.SimpleNamespace(Identity=lambda: lambda x: x)
+    )
     anything = type("Anything", (), {"__class_getitem__": classmethod(lambda cls, _: cls)})
     for name in ("Bool", "Int"):
         setattr(named["kauldron.typing"], name, anything)
@@ -69,7 +84,9 @@ def random_like(tree: Any) -> Any:
 def rows(token_ids: jax.Array | np.ndarray) -> tuple[jax.Array, jax.Array]:
     """Positions and causal mask."""
     mask = jnp.tril(jnp.ones((LENGTH, LENGTH), bool))
-    return jnp.tile(jnp.arange(LENGTH)[None], (len(token_ids), 1)), jnp.tile(mask[None], (len(token_ids), 1, 1))
+    return jnp.tile(jnp.arange(LENGTH)[None], (len(token_ids), 1)), jnp.tile(
+        mask[None], (len(token_ids), 1, 1)
+    )
 
 
 def gemma(family: str, token_ids: np.ndarray) -> tuple[dict[str, Any], Any, jax.Array]:
@@ -88,17 +105,24 @@ def gemma(family: str, token_ids: np.ndarray) -> tuple[dict[str, Any], Any, jax.
             x, (position, mask) = embedder.encode(token_ids), rows(token_ids)
             for i, kind in enumerate(kinds):
                 block = _modules.Block(
-                    name=f"layer_{i}", num_heads=4, num_kv_heads=kv_heads, embed_dim=16, head_dim=8, hidden_dim=24,
+                    name=f"layer_{i}", num_heads=4, num_kv_heads=kv_heads, embed_dim=16, head_dim=8,
+                    hidden_dim=24,
                     use_post_attn_norm=later, use_post_ffw_norm=later, attn_type=kind,
-                    query_pre_attn_scalar=13**-0.5 if later else 8**-0.5, transpose_gating_einsum=family == "gemma3_text",
-                    attn_logits_soft_cap=softcap, sliding_window_size=4, use_qk_norm=family == "gemma3_text",
-                    rope_base_frequency=10_000 if family == "gemma3_text" and kind is local else 1_000_000,
+                    query_pre_attn_scalar=13**-0.5 if later else 8**-0.5,
+                    transpose_gating_einsum=family == "gemma3_text",
+                    attn_logits_soft_cap=softcap, sliding_window_size=4,
+                    use_qk_norm=family == "gemma3_text",
+                    rope_base_frequency=10_000 if family == "gemma3_text" and kind is local else 1_000_000,  # noqa: E501
                 )  # fmt: skip
                 _, x = block(x, position, None, mask)
             logits = embedder.decode(_layers.RMSNorm(name="final_norm")(x))
             return logits if softcap is None else softcap * jnp.tanh(logits / softcap)
 
-    fields: dict[str, Any] = {"model_type": family, "num_key_value_heads": kv_heads, "rms_norm_eps": 1e-6}
+    fields: dict[str, Any] = {
+        "model_type": family,
+        "num_key_value_heads": kv_heads,
+        "rms_norm_eps": 1e-6,
+    }
     if later:
         types_ = ["sliding_attention" if kind is local else "full_attention" for kind in kinds]
         fields |= {"query_pre_attn_scalar": 13, "sliding_window": 4, "layer_types": types_}
@@ -115,13 +139,24 @@ def tunix(family: str, token_ids: np.ndarray) -> tuple[dict[str, Any], Any, jax.
     from importlib import import_module
 
     library = import_module(f"tunix.models.{'llama3' if family == 'llama' else family}.model")
-    sizes = {"num_layers": 3, "vocab_size": 64, "embed_dim": 16, "hidden_dim": 24, "num_heads": 4, "head_dim": 8}
+    sizes = {
+        "num_layers": 3,
+        "vocab_size": 64,
+        "embed_dim": 16,
+        "hidden_dim": 24,
+        "num_heads": 4,
+        "head_dim": 8,
+    }
     config = library.ModelConfig(**sizes, num_kv_heads=2, rope_theta=1_000_000, norm_eps=1e-5)
     model = (library.Llama3 if family == "llama" else library.Qwen3)(config, rngs=nnx.Rngs(0))
     nnx.update(model, random_like(nnx.state(model)))
     position, mask = rows(token_ids)
     logits = model(jnp.asarray(token_ids), position, None, mask)[0]
-    return {"model_type": family, "rms_norm_eps": 1e-5, "tie_word_embeddings": False}, nnx.state(model), logits
+    return (
+        {"model_type": family, "rms_norm_eps": 1e-5, "tie_word_embeddings": False},
+        nnx.state(model),
+        logits,
+    )
 
 
 def difference(name: str, library: Callable[..., Any], family: str) -> float:

@@ -1,6 +1,8 @@
-"""Log-probabilities of the levanter and EasyDeL libraries' own models, and of this engine on the checkpoints they save.
+"""Log-probabilities of the levanter and EasyDeL libraries' own models, and of this engine on the
+checkpoints they save.
 
-Neither library can be installed beside this package, so each saves its models from an environment of its own:
+Neither library can be installed beside this package, so each saves its models from an environment
+of its own:
 
     levanter/bin/pip install marin-levanter==0.2.20.dev202606180959 gitpython
     levanter/bin/python benchmarks/parity_trees.py --save=levanter --trees=trees/levanter
@@ -9,7 +11,8 @@ Neither library can be installed beside this package, so each saves its models f
     python benchmarks/parity_trees.py --trees=trees/levanter
     python benchmarks/parity_trees.py --trees=trees/easydel
 
-Prints the largest difference over two rows of twelve tokens and the whole vocabulary; ends with an error above 1e-4 nats.
+Prints the largest difference over two rows of twelve tokens and the whole vocabulary; ends with an
+error above 1e-4 nats.
 """
 
 import json
@@ -24,7 +27,9 @@ import numpy as np
 from absl import app, flags
 
 FLAGS = flags.FLAGS
-flags.DEFINE_enum("save", None, ["levanter", "easydel"], "the library whose models to save; absent: compare")
+flags.DEFINE_enum(
+    "save", None, ["levanter", "easydel"], "the library whose models to save; absent: compare"
+)
 flags.DEFINE_string("trees", None, "folder of the checkpoints", required=True)
 
 VOCAB, LENGTH, HEAD = 61, 12, 6
@@ -47,8 +52,8 @@ def mend(folder: Path, **fields: Any) -> None:
 
 
 def save_levanter(trees: Path) -> None:
-    """What levanter computes and its config.json does not say: Gemma 2 and 3 scale queries by the head's size, and Gemma 2
-    has no final soft cap."""
+    """What levanter computes and its config.json does not say: Gemma 2 and 3 scale queries by the
+    head's size, and Gemma 2 has no final soft cap."""
     import haliax  # pyright: ignore[reportMissingImports]
     from levanter.checkpoint import save_checkpoint  # pyright: ignore[reportMissingImports]
     from levanter.layers.attention import AttentionMask  # pyright: ignore[reportMissingImports]
@@ -74,7 +79,11 @@ def save_levanter(trees: Path) -> None:
         position = config.max_Pos.resize(LENGTH)
         token_ids = haliax.named(jnp.asarray(TOKEN_IDS), (batch, position))
         with jax.default_matmul_precision("highest"):
-            logits = model(token_ids, attn_mask=AttentionMask.causal()).rearrange((batch, position, vocab)).array
+            logits = (
+                model(token_ids, attn_mask=AttentionMask.causal())
+                .rearrange((batch, position, vocab))
+                .array
+            )
         save_checkpoint({"model": model}, 7, str(trees / name / "step-7"))
         config.to_hf_config(VOCAB).save_pretrained(trees / name)
         mend(trees / name, **fields)
@@ -82,12 +91,18 @@ def save_levanter(trees: Path) -> None:
 
 
 def save_easydel(trees: Path) -> None:
-    """What EasyDeL computes otherwise: its rotary table is bfloat16 (here it is replaced), and a token sees one token more
-    than sliding_window."""
+    """What EasyDeL computes otherwise: its rotary table is bfloat16 (here it is replaced), and a
+    token sees one token more than sliding_window."""
     import easydel  # pyright: ignore[reportMissingImports]
     from flax import nnx
 
-    sizes = {"vocab_size": VOCAB, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3, "head_dim": HEAD}
+    sizes = {
+        "vocab_size": VOCAB,
+        "hidden_size": 24,
+        "intermediate_size": 40,
+        "num_hidden_layers": 3,
+        "head_dim": HEAD,
+    }
     sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 32}
     models: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         "llama": (easydel.LlamaConfig, easydel.LlamaForCausalLM, {}),
@@ -95,7 +110,11 @@ def save_easydel(trees: Path) -> None:
         "qwen2": (easydel.Qwen2Config, easydel.Qwen2ForCausalLM, {}),
         "qwen3": (easydel.Qwen3Config, easydel.Qwen3ForCausalLM, {}),
     }
-    single = {"dtype": jnp.float32, "param_dtype": jnp.float32, "precision": jax.lax.Precision.HIGHEST}
+    single = {
+        "dtype": jnp.float32,
+        "param_dtype": jnp.float32,
+        "precision": jax.lax.Precision.HIGHEST,
+    }
     for name, (config_class, model_class, fields) in models.items():
         config = config_class(**sizes, **fields, attn_mechanism="vanilla", attn_dtype=jnp.float32)
         model = model_class(config=config, **single, rngs=nnx.Rngs(0))

@@ -1,7 +1,7 @@
 """Other engines on the same token ids: plain torch, and lm-eval's backend around it.
 
-Arrives: a model folder, `Requests` or `Work`.  Leaves: `Answers`, greedy tokens, and seconds scaled by the slots that a
-way of batching runs.  It deliberately does not know this engine.
+Arrives: a model folder, `Requests` or `Work`.  Leaves: `Answers`, greedy tokens, and seconds scaled
+by the slots that a way of batching runs.  It deliberately does not know this engine.
 """
 
 import importlib
@@ -51,7 +51,8 @@ class PlainTorch:
         return cls(model.to(device).eval(), torch, device)
 
     def logits(self, rows: Sequence[np.ndarray]) -> "Tensor":
-        """[rows, longest, V]; short rows are padded on the right, which causal attention never reads."""
+        """[rows, longest, V]; short rows are padded on the right, which causal attention never
+        reads."""
         longest = max(map(len, rows))
         ids_BT = np.zeros((len(rows), longest), np.int64)
         for b, row in enumerate(rows):
@@ -59,7 +60,8 @@ class PlainTorch:
         return self.model(self.torch.tensor(ids_BT, device=self.device), use_cache=False).logits
 
     def batch(self, rows: Sequence[np.ndarray], starts: Sequence[int]) -> Answers:
-        """Score rows as one batch the way nanochat does: loss and argmax of every token, of which the span is kept."""
+        """Score rows as one batch the way nanochat does: loss and argmax of every token, of which
+        the span is kept."""
         torch = self.torch
         with torch.inference_mode():
             logits_BTV = self.logits(rows)[:, :-1]
@@ -69,18 +71,23 @@ class PlainTorch:
                 target_BT[b, : len(row) - 1] = torch.from_numpy(row[1:].astype(np.int64))
             target_BT = target_BT.to(self.device)
             loss_N = torch.nn.functional.cross_entropy(
-                logits_BTV.reshape(-1, logits_BTV.shape[-1]).float(), target_BT.reshape(-1), reduction="none"
+                logits_BTV.reshape(-1, logits_BTV.shape[-1]).float(),
+                target_BT.reshape(-1),
+                reduction="none",
             )
             loss_BT = loss_N.reshape(target_BT.shape).cpu().numpy()
             greedy_BT = (logits_BTV.argmax(dim=-1) == target_BT).cpu().numpy()
         spans = [slice(start - 1, len(row) - 1) for row, start in zip(rows, starts, strict=True)]
         return Answers(
-            [-loss_BT[b, span] for b, span in enumerate(spans)], [greedy_BT[b, span] for b, span in enumerate(spans)]
+            [-loss_BT[b, span] for b, span in enumerate(spans)],
+            [greedy_BT[b, span] for b, span in enumerate(spans)],
         )
 
     def requests(self, requests: Requests, indices: Sequence[int]) -> Answers:
         """Score these requests as one batch."""
-        return self.batch([requests.tokens(r) for r in indices], [int(requests.span_start[r]) for r in indices])
+        return self.batch(
+            [requests.tokens(r) for r in indices], [int(requests.span_start[r]) for r in indices]
+        )
 
     def by_example(self, works: Sequence[Work]) -> list[Answers]:
         """One example a forward, its choices one padded batch."""
@@ -106,21 +113,25 @@ class PlainTorch:
         ids = self.torch.tensor([prompt])
         with self.torch.inference_mode():
             out = self.model.generate(
-                ids, attention_mask=self.torch.ones_like(ids), generation_config=plain_greedy(new_tokens, ends)
+                ids,
+                attention_mask=self.torch.ones_like(ids),
+                generation_config=plain_greedy(new_tokens, ends),
             )
         return [EOS if i in ends else i for i in out[0, len(prompt) :].tolist()]
 
     def logit_gap(
         self, prompt: Sequence[int], ours: Sequence[int], theirs: Sequence[int], ends: Sequence[int]
     ) -> float:
-        """Nats between torch's logits of the first two tokens that differ; infinite when one text begins the other."""
+        """Nats between torch's logits of the first two tokens that differ; infinite when one text
+        begins the other."""
         at = first_difference(ours, theirs)
         if at is None:
             return math.inf
         with self.torch.inference_mode():
             logits_V = self.logits([np.asarray([*prompt, *theirs[:at]])])[0, -1]
         our_logit, their_logit = (
-            max(float(logits_V[i]) for i in (ends if token == EOS else (token,))) for token in (ours[at], theirs[at])
+            max(float(logits_V[i]) for i in (ends if token == EOS else (token,)))
+            for token in (ours[at], theirs[at])
         )
         return abs(our_logit - their_logit)
 
@@ -129,7 +140,9 @@ def plain_greedy(new_tokens: int, ends: Sequence[int]) -> "GenerationConfig":
     """Greedy generation without any rule of the model folder, such as a repetition penalty."""
     from transformers import GenerationConfig
 
-    return GenerationConfig(do_sample=False, max_new_tokens=new_tokens, eos_token_id=list(ends), pad_token_id=0)
+    return GenerationConfig(
+        do_sample=False, max_new_tokens=new_tokens, eos_token_id=list(ends), pad_token_id=0
+    )
 
 
 def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
@@ -152,10 +165,13 @@ class LmEval:
 
     def __init__(self, torch: PlainTorch, tokenizer: Tokenizer):
         backend = importlib.import_module("lm_eval.models.huggingface").HFLM
-        self.backend = backend(pretrained=torch.model, tokenizer=tokenizer, backend="causal", batch_size=1)
+        self.backend = backend(
+            pretrained=torch.model, tokenizer=tokenizer, backend="causal", batch_size=1
+        )
 
     def score(self, requests: Requests, batch_size: int) -> Answers:
-        # The backend asserts that a continuation has tokens; a choice that begins another one has none to score.
+        # The backend asserts that a continuation has tokens; a choice that begins another one has
+        # none to score.
         scored = [r for r, (ids, start) in enumerate(requests) if start < len(ids)]
         pairs = [
             (("", ""), ids[:start].tolist(), ids[start:].tolist())
@@ -163,7 +179,8 @@ class LmEval:
         ]
         self.backend.batch_size_per_gpu = batch_size
         sums = self.backend._loglikelihood_tokens(pairs, disable_tqdm=True)
-        # The backend returns sums only: every token gets the mean, and all tokens share one greedy flag.
+        # The backend returns sums only: every token gets the mean, and all tokens share one greedy
+        # flag.
         logprob, greedy = [np.zeros(0)] * len(requests), [np.zeros(0, bool)] * len(requests)
         for r, (total, all_greedy) in zip(scored, sums, strict=True):
             count = len(requests.tokens(r)) - int(requests.span_start[r])
@@ -172,10 +189,13 @@ class LmEval:
 
 
 def padded_by_length(requests: Requests, batch_size: int) -> int:
-    """Slots that lm-eval runs: rows sorted by length, one row for requests equal up to their last token."""
+    """Slots that lm-eval runs: rows sorted by length, one row for requests equal up to their last
+    token."""
     rows = {ids[:-1].tobytes(): len(ids) - 1 for ids, start in requests if start < len(ids)}
     lengths = sorted(rows.values(), reverse=True)
-    return sum(lengths[i] * len(lengths[i : i + batch_size]) for i in range(0, len(lengths), batch_size))
+    return sum(
+        lengths[i] * len(lengths[i : i + batch_size]) for i in range(0, len(lengths), batch_size)
+    )
 
 
 def padded_by_example(works: Sequence[Work]) -> int:
@@ -210,8 +230,11 @@ def sorted_batches(requests: Requests) -> list[list[int]]:
     return batches
 
 
-def time_torch(torch: PlainTorch, requests: Requests, batches: list[list[int]], budget: float) -> JsonObject:
-    """Run batches in a shuffled order until the budget (seconds) is spent; scale to all of them by slots."""
+def time_torch(
+    torch: PlainTorch, requests: Requests, batches: list[list[int]], budget: float
+) -> JsonObject:
+    """Run batches in a shuffled order until the budget (seconds) is spent; scale to all of them by
+    slots."""
     slots = padded_batches(requests, batches)
     order = np.random.default_rng(0).permutation(len(batches)).tolist()
     for b in order[:3]:  # warm-up
@@ -225,7 +248,10 @@ def time_torch(torch: PlainTorch, requests: Requests, batches: list[list[int]], 
     measured = time.perf_counter() - start
     total = sum(slots)
     seconds = measured * total / num_run
-    say(f"  torch: {seconds:.2f} s for {total} slots in {len(batches)} batches, from {measured:.2f} s for {num_run}")
+    say(
+        f"  torch: {seconds:.2f} s for {total} slots in {len(batches)} batches, from "
+        f"{measured:.2f} s for {num_run}"
+    )
     return {
         "seconds": seconds,
         "measured_seconds": measured,
@@ -234,10 +260,14 @@ def time_torch(torch: PlainTorch, requests: Requests, batches: list[list[int]], 
     }
 
 
-def time_lm_eval(lm_eval: LmEval, requests: Requests, torch_seconds: float, budget: float) -> JsonObject:
-    """Run every n-th request at two batch sizes, scale to all requests by slots, and keep the faster size.
+def time_lm_eval(
+    lm_eval: LmEval, requests: Requests, torch_seconds: float, budget: float
+) -> JsonObject:
+    """Run every n-th request at two batch sizes, scale to all requests by slots, and keep the
+    faster size.
 
-    n is such that torch's own batches, which take `torch_seconds` for all requests, would take half the budget.
+    n is such that torch's own batches, which take `torch_seconds` for all requests, would take half
+    the budget.
     """
     step = max(1, math.ceil(2 * torch_seconds / budget))
     chosen = select(requests, np.arange(0, len(requests), step))
@@ -248,5 +278,7 @@ def time_lm_eval(lm_eval: LmEval, requests: Requests, torch_seconds: float, budg
         slots = padded_by_length(requests, size)
         scaled = seconds * slots / padded_by_length(chosen, size)
         say(f"  lm-eval, batches of {size}: {scaled:.2f} s for {slots} slots, from {seconds:.2f} s")
-        timed.append({"seconds": scaled, "measured_seconds": seconds, "places": slots, "batch_size": size})
+        timed.append(
+            {"seconds": scaled, "measured_seconds": seconds, "places": slots, "batch_size": size}
+        )
     return min(timed, key=lambda run: run["seconds"])

@@ -1,8 +1,10 @@
-"""Made-up files of the sizes of hellaswag, squad and coqa, which CORE needs and which may not be redistributed.
+"""Made-up files of the sizes of hellaswag, squad and coqa, which CORE needs and which may not be
+redistributed.
 
-Arrives: an eval bundle.  Leaves: a folder with links to its files and a stand-in for each that it lacks, whose words are
-sampled from the bundle's LAMBADA: as many items, about as many bytes each, and questions that share a story as the real ones
-do.  Only their speed has a meaning.  Sizes: shared/spec/peers.md, section C.  It deliberately does not know models.
+Arrives: an eval bundle.  Leaves: a folder with links to its files and a stand-in for each that it
+lacks, whose words are sampled from the bundle's LAMBADA: as many items, about as many bytes each,
+and questions that share a story as the real ones do.  Only their speed has a meaning.  Sizes:
+shared/spec/peers.md, section C.  It deliberately does not know models.
 """
 
 import json
@@ -14,7 +16,11 @@ from miron_jax.files.readers import JsonObject
 
 HELLASWAG, SQUAD, COQA = 10042, 10570, 7983
 QUESTIONS_A_STORY = 16
-FILES = ("language_understanding/hellaswag", "reading_comprehension/squad", "reading_comprehension/coqa")
+FILES = (
+    "language_understanding/hellaswag",
+    "reading_comprehension/squad",
+    "reading_comprehension/coqa",
+)
 
 
 def with_stand_ins(bundle: Path, folder: Path, share: float = 1.0) -> Path:
@@ -23,7 +29,9 @@ def with_stand_ins(bundle: Path, folder: Path, share: float = 1.0) -> Path:
         link = folder / "eval_data" / path.relative_to(bundle / "eval_data")
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(path.resolve())
-    text = (bundle / "eval_data" / "language_understanding" / "lambada_openai.jsonl").read_text(encoding="utf-8")
+    text = (bundle / "eval_data" / "language_understanding" / "lambada_openai.jsonl").read_text(
+        encoding="utf-8"
+    )
     words = [word for word in text.split() if word.isalpha()]
     for name, make in zip(FILES, (_hellaswag, _squad, _coqa), strict=True):
         path = folder / "eval_data" / f"{name}.jsonl"
@@ -52,7 +60,10 @@ def _coqa(words: list[str], rng: random.Random, share: float) -> Iterator[JsonOb
         context, before = f"Story: {_text(words, rng, 270)}\n", ""
         for _ in range(min(left, QUESTIONS_A_STORY)):
             question, answer = _text(words, rng, 6), _text(words, rng, 2)
-            yield {"context": f"{context}{before}\nQuestion: {question}\nAnswer:", "continuation": answer}
+            yield {
+                "context": f"{context}{before}\nQuestion: {question}\nAnswer:",
+                "continuation": answer,
+            }
             before += f"\nQuestion: {question}\nAnswer: {answer}"
         left -= QUESTIONS_A_STORY
 

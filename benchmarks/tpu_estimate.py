@@ -1,18 +1,20 @@
-"""What libtpu's compiler expects of the engine's programs on TPUs that are not here: cycles, milliseconds, memory.
+"""What libtpu's compiler expects of the engine's programs on TPUs that are not here: cycles,
+milliseconds, memory.
 
     make .venv-tpu/.installed
     .venv-tpu/bin/python benchmarks/tpu_estimate.py --out=benchmarks/results/tpu_estimate.json      # a quarter of an hour
 
-Every model of tests/support/tpu_models.py on each chip, in the smallest layout that holds it: scoring of 32 rows of 1,024,
-generation, dialogues, self-check, fingerprint.  The compiler writes the cycles that it expects beside every fusion, copy
-and matmul (`miron_jax/runtime/hlo.py`).  Kernels and what chips send to one another carry no estimate and are not counted:
-these are estimates of the rest, and not times.  Ablations of Llama 1B:
+Every model of tests/support/tpu_models.py on each chip, in the smallest layout that holds it:
+scoring of 32 rows of 1,024, generation, dialogues, self-check, fingerprint.  The compiler writes
+the cycles that it expects beside every fusion, copy and matmul (`miron_jax/runtime/hlo.py`).
+Kernels and what chips send to one another carry no estimate and are not counted: these are
+estimates of the rest, and not times.  Ablations of Llama 1B:
 
     xla        attention in plain XLA
     float32    weights and operands of matmuls in float32
     gathered   an eighth of the places are scored, and gathered for the head; elsewhere all are
     fused      norms and residual sums left to XLA, which computes them again in each matmul that reads them
-"""
+"""  # noqa: E501
 
 import json
 import math
@@ -42,7 +44,9 @@ from miron_jax.runtime.topology import chip_of
 from tests.support.tpu_models import OWN, Case, model_of, plan_of, text_requests
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("out", None, "File of the table as JSON; rows that are there and not asked for stay.")
+flags.DEFINE_string(
+    "out", None, "File of the table as JSON; rows that are there and not asked for stay."
+)
 flags.DEFINE_bool("others", True, "The programs beside the rows too.")
 flags.DEFINE_list("only", None, "Names of shapes; absent: all.")
 
@@ -58,14 +62,18 @@ LAYOUTS = {
     "gemma3-1b": {"v5e": ("v5e:2x2", ""), "v5p": ("v5p:2x2x1", ""), "v6e": ("v6e:2x2", "")},
     "gpt2": {"v5e": ("v5e:2x2", ""), "v5p": ("v5p:2x2x1", ""), "v6e": ("v6e:2x2", "")},
     "qwen3-0.6b": {"v5e": ("v5e:2x2", ""), "v5p": ("v5p:2x2x1", ""), "v6e": ("v6e:2x2", "")},
-    **{name: {"v5e": ("v5e:2x2", ""), "v5p": ("v5p:2x2x1", ""), "v6e": ("v6e:2x2", "")} for name in OWN},
+    **{
+        name: {"v5e": ("v5e:2x2", ""), "v5p": ("v5p:2x2x1", ""), "v6e": ("v6e:2x2", "")}
+        for name in OWN
+    },
 }
 LENGTH = 1024  # of 32 rows
 ABLATED = ("llama-1b",)
 
 
 def scoring(case: Case, folder: Path, scored: float = 1.0) -> JsonObject:
-    """Of 32 rows of LENGTH places, or as many as the model has positions.  `scored`: share of places that the head sees."""
+    """Of 32 rows of LENGTH places, or as many as the model has positions.  `scored`: share of
+    places that the head sees."""
     model = model_of(case, folder)
     config, placement = model.config, case.placement
     forward = Forward(model, case.budget)
@@ -94,7 +102,8 @@ def scoring(case: Case, folder: Path, scored: float = 1.0) -> JsonObject:
 
 
 def others(case: Case, folder: Path) -> JsonObject:
-    """Milliseconds of a call of the programs beside the rows: generation, dialogues, self-check, fingerprint."""
+    """Milliseconds of a call of the programs beside the rows: generation, dialogues, self-check,
+    fingerprint."""
     model, chip = model_of(case, folder), chip_of(case.placement.device)
     generator = Generator(model, None)  # pyright: ignore[reportArgumentType] - no request has a stop string
     generator.compile(text_requests(model))
@@ -111,7 +120,10 @@ def others(case: Case, folder: Path) -> JsonObject:
     programs["fingerprint, largest weight"] = [
         compile_sums(leaf) for leaf in sorted(leaves.values(), key=lambda leaf: leaf.size)
     ][-1]
-    return {name: round(1e3 * cycles_of(p.as_text() or "", {}) / chip.clock, 3) for name, p in programs.items()}
+    return {
+        name: round(1e3 * cycles_of(p.as_text() or "", {}) / chip.clock, 3)
+        for name, p in programs.items()
+    }
 
 
 def main(_: list[str]) -> None:
@@ -140,7 +152,10 @@ def main(_: list[str]) -> None:
                     row["ms a call"] = others(case, folder)
             for variant, numbers in row.items():
                 say(f"{name}, {topology} {mesh}, {variant}: {json.dumps(numbers)}")
-            document = {"environment": {**environment(), "libtpu": version("libtpu")}, "estimates": table}
+            document = {
+                "environment": {**environment(), "libtpu": version("libtpu")},
+                "estimates": table,
+            }
             out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 

@@ -2,11 +2,12 @@
 
     python benchmarks/trace_idle.py --model=FOLDER --data_dir=BUNDLE --tasks=core --limit=50
 
-The first lap compiles.  The second renders, tokenizes, plans, sends and fetches everything again with the compiled programs,
-while one thread notes when each batch is handed to the device and when it is done, and another one which function of this
-project every host thread is in.  The device is idle while every batch that was handed to it is done, counted from the first
-batch on, without the self-check.  The thread notes a batch's end when it gets the interpreter, up to 5 ms late, so shorter
-waits may stay unseen.  The last line is JSON.
+The first lap compiles.  The second renders, tokenizes, plans, sends and fetches everything again
+with the compiled programs, while one thread notes when each batch is handed to the device and when
+it is done, and another one which function of this project every host thread is in.  The device is
+idle while every batch that was handed to it is done, counted from the first batch on, without the
+self-check.  The thread notes a batch's end when it gets the interpreter, up to 5 ms late, so
+shorter waits may stay unseen.  The last line is JSON.
 """
 
 import json
@@ -36,7 +37,8 @@ flags.DEFINE_integer("gaps", 10, "How many of the longest waits are listed.", lo
 
 def main(_: Sequence[str]) -> None:
     config = RunConfig(
-        FLAGS.model, (FLAGS.tasks,), data_dir=(("", FLAGS.data_dir),), limit=FLAGS.limit, dtype=FLAGS.dtype,
+        FLAGS.model, (FLAGS.tasks,), data_dir=(("", FLAGS.data_dir),), limit=FLAGS.limit,
+        dtype=FLAGS.dtype,
         allow_changed_data=True,
     )  # fmt: skip
     inputs = find_inputs(config, fetch=False)
@@ -52,7 +54,10 @@ def main(_: Sequence[str]) -> None:
         sys.exit(f"--tasks={FLAGS.tasks} scores nothing by log-probability: name tasks that do")
     gaps, first, wall = clock.gaps(), clock.first, clock.seconds
     idle = sum(gap.seconds for gap in gaps)
-    say(f"{len(clock.flights)} batches in {wall:.2f} s; {idle:.3f} s without a batch on the device: {idle / wall:.2%}")
+    say(
+        f"{len(clock.flights)} batches in {wall:.2f} s; {idle:.3f} s without a batch on the "
+        f"device: {idle / wall:.2%}"
+    )
     listed = []
     for gap in gaps[: FLAGS.gaps]:
         names = dict(clock.within(gap).most_common(3))

@@ -31,12 +31,21 @@ def command_reference() -> str:
     """Markdown of every command with its flags, from their declarations."""
     parts = list[str]()
     for command, text in COMMANDS.items():
-        parts.append(f"## miron-jax {command}\n\n`miron-jax {command} {TAKES.get(command, '')}[flags]`: {text}.")
+        parts.append(
+            f"## miron-jax {command}\n\n`miron-jax {command} {TAKES.get(command, '')}[flags]`: "
+            f"{text}."
+        )
         for topic, heading in TOPICS.items():
             names = [name for name in OF_COMMAND[command] if EVERY[name].topic == topic]
-            rows = [f"`{usage_of(name)}`\n: {_escaped(EVERY[name].help + default_of(EVERY[name]))}" for name in names]
+            rows = [
+                f"`{usage_of(name)}`\n: {_escaped(EVERY[name].help + default_of(EVERY[name]))}"
+                for name in names
+            ]
             if command in ("plan", "bench") and topic != "devices" and names:
-                rows = [f"As those of [eval](#miron-jax-eval): {', '.join(f'`--{name}`' for name in names)}."]
+                rows = [
+                    "As those of [eval](#miron-jax-eval): "
+                    f"{', '.join(f'`--{name}`' for name in names)}."
+                ]
             if rows:
                 parts.append("\n\n".join([f"**{heading}**", *rows]))
     return "\n\n".join(parts)

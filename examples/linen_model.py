@@ -25,7 +25,8 @@ class Model(nn.Module):
         self.tokens, self.places = nn.Embed(VOCABULARY, WIDTH), nn.Embed(POSITIONS, WIDTH)
         self.blocks, self.norm = [Block() for _ in range(LAYERS)], nn.RMSNorm()
 
-    def __call__(self, token_ids, positions, visibility):  # [B, T] each -> hidden states [B, T, WIDTH]
+    # [B, T] each -> hidden states [B, T, WIDTH]
+    def __call__(self, token_ids, positions, visibility):
         x = self.tokens(token_ids) + self.places(positions)
         for block in self.blocks:
             x = block(x, visibility)
@@ -34,7 +35,9 @@ class Model(nn.Module):
 
 def make(seed: int = 0) -> miron_jax.OwnModel:
     model, visibility = Model(), miron_jax.Visibility.causal(1, 8)
-    params = model.init(jax.random.key(seed), jnp.zeros((1, 8), jnp.int32), visibility.position_BT, visibility)
+    params = model.init(
+        jax.random.key(seed), jnp.zeros((1, 8), jnp.int32), visibility.position_BT, visibility
+    )
     return miron_jax.OwnModel(
         vocab_size=VOCABULARY,
         hidden=model.apply,

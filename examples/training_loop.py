@@ -1,11 +1,12 @@
-"""Trains nnx_model on a little text, saves Orbax checkpoints, and scores the weights every few steps.
+"""Trains nnx_model on a little text, saves Orbax checkpoints, and scores the weights every few
+steps.
 
     python training_loop.py --steps=60                   # run-results/step_20, step_40, step_60
     python training_loop.py --steps=80                   # goes on from the last checkpoint
     miron-jax eval --model=nnx_model:make --checkpoint=checkpoints --tasks=miron-gen/en     # the same, from the checkpoints
 
 Needs optax (pip install miron-jax[demo-train]).
-"""
+"""  # noqa: E501
 
 import miron_jax  # first: some versions of jaxlib need a flag before jax starts
 
@@ -36,7 +37,9 @@ def batches() -> jax.Array:
 
 def main(_: list[str]) -> None:
     own, batch, optimizer = make(), batches(), optax.adamw(1e-2)
-    evaluator = miron_jax.Evaluator(own, tasks=["miron-gen/en"], items_per_category=12, output=OUTPUT.value)
+    evaluator = miron_jax.Evaluator(
+        own, tasks=["miron-gen/en"], items_per_category=12, output=OUTPUT.value
+    )
 
     def loss(params):
         seen = miron_jax.Visibility.causal(BATCH, LENGTH)  # one text a row
@@ -60,7 +63,10 @@ def main(_: list[str]) -> None:
             if step % EVERY.value == 0:
                 manager.save(step, args=ocp.args.StandardSave(state))
                 metrics = evaluator.run(params, step=step)["tasks"]["miron-gen/en"]["metrics"]
-                print(f"step {step}: loss {value:.3f}, {metrics['bits_per_byte']['value']:.4f} bits per byte")
+                print(
+                    f"step {step}: loss {value:.3f}, {metrics['bits_per_byte']['value']:.4f} bits "
+                    "per byte"
+                )
 
 
 if __name__ == "__main__":

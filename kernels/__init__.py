@@ -1,7 +1,9 @@
-"""Operations that carry the cost, one folder each: reference, chunked XLA, hardware versions.  Import as miron_jax.kernels.
+"""Operations that carry the cost, one folder each: reference, chunked XLA, hardware versions.
+Import as miron_jax.kernels.
 
-Nothing is imported here.  transformers probes for a top-level package named `kernels`; when Python runs in this
-repository's root that probe finds this folder, so it answers with a version and steps aside for the real package.
+Nothing is imported here.  transformers probes for a top-level package named `kernels`; when Python
+runs in this repository's root that probe finds this folder, so it answers with a version and steps
+aside for the real package.
 """
 
 __version__ = "0.0.0"  # read only by probes that meet this folder under its bare name

@@ -1,7 +1,7 @@
 """Logits -> one token a row: the most probable one, or a seeded draw.
 
-A draw adds Gumbel noise, which depends on the row's seed and step alone, and takes the largest sum: neither the batch nor
-a row's place in it changes it.  Letters: B rows, V vocabulary.
+A draw adds Gumbel noise, which depends on the row's seed and step alone, and takes the largest sum:
+neither the batch nor a row's place in it changes it.  Letters: B rows, V vocabulary.
 """
 
 from typing import Any, NamedTuple
@@ -25,12 +25,14 @@ class Cut(NamedTuple):
 
 
 def draw_token(logits_BV: jax.Array, draw: Draw | None, index: jax.Array) -> jax.Array:
-    """A token a row, int32 [B], from float32 logits; `index` steps after those that `draw` counts."""
+    """A token a row, int32 [B], from float32 logits; `index` steps after those that `draw`
+    counts."""
     greedy_B = _first_largest(logits_BV)
     if draw is None:
         return greedy_B
     temperature_B1 = draw.temperature_B[:, None]
-    below_BV = logits_BV - logits_BV.max(axis=1, keepdims=True)  # so that a tiny temperature does not overflow
+    # so that a tiny temperature does not overflow
+    below_BV = logits_BV - logits_BV.max(axis=1, keepdims=True)
     scaled_BV = below_BV / jnp.where(temperature_B1 > 0, temperature_B1, 1.0)
     if draw.cut is not None:
         scaled_BV = keep_probable(scaled_BV, draw.cut.top_k_B, draw.cut.top_p_B)
@@ -50,7 +52,8 @@ def _first_largest(x_BV: jax.Array) -> jax.Array:
 
 
 def keep_probable(logits_BV: jax.Array, top_k_B: jax.Array, top_p_B: jax.Array) -> jax.Array:
-    """-inf for tokens beyond top_k and, among the others, beyond the fewest that hold top_p.  The first always stays."""
+    """-inf for tokens beyond top_k and, among the others, beyond the fewest that hold top_p.  The
+    first always stays."""
     size = logits_BV.shape[1]
     rank_1V = jnp.arange(size, dtype=jnp.int32)[None]
     falling_BV = -jnp.sort(-logits_BV, axis=1)

@@ -8,10 +8,12 @@ WINDOW = 32  # XLA:CPU makes a slow reduce-window of any reduction over more
 
 
 def row_max(x: jax.Array) -> jax.Array:
-    """Maximum over the last axis.  XLA:CPU does not vectorise jnp.max, which carries NaN; this one drops NaN there.
+    """Maximum over the last axis.  XLA:CPU does not vectorise jnp.max, which carries NaN; this one
+    drops NaN there.
 
-    Callers subtract it and exponentiate, where a NaN entry makes the sum NaN all the same.  Where the axis may be split over
-    a mesh it is jnp.max everywhere: XLA:CPU knows no sum over devices of a hand-written reduction.
+    Callers subtract it and exponentiate, where a NaN entry makes the sum NaN all the same.  Where
+    the axis may be split over a mesh it is jnp.max everywhere: XLA:CPU knows no sum over devices of
+    a hand-written reduction.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if any(mesh.shape[axis] > 1 for axis in mesh.auto_axes):
@@ -25,7 +27,8 @@ def row_max(x: jax.Array) -> jax.Array:
 
 
 def row_sum(x: jax.Array) -> jax.Array:
-    """Sum over the last axis.  On CPU whole registers are added first, in steps that XLA leaves as they are."""
+    """Sum over the last axis.  On CPU whole registers are added first, in steps that XLA leaves as
+    they are."""
     return jax.lax.platform_dependent(x, cpu=_sum_by_lanes, default=lambda y: y.sum(axis=-1))
 
 

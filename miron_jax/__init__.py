@@ -5,7 +5,7 @@
     load_params    a checkpoint's weights                   InputError, SelfCheckFailed    what a run raises
 
 Import it before jax computes anything: some versions of jaxlib need a flag on CPU.
-"""
+"""  # noqa: E501
 
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,8 @@ set_backend_flags()
 if not TYPE_CHECKING:  # a type checker reports a name that is not there
 
     def __getattr__(name: str) -> Any:
-        """Public names are imported when they are first used: `import miron_jax` alone stays quick."""
+        """Public names are imported when they are first used: `import miron_jax` alone stays
+        quick."""
         if name not in _HOMES:
             raise AttributeError(f"module 'miron_jax' has no attribute {name!r}")
         import importlib

@@ -1,4 +1,5 @@
-"""Where the command `miron-jax` begins: signals first, then everything that takes time to import."""
+"""Where the command `miron-jax` begins: signals first, then everything that takes time to
+import."""
 
 import os
 import sys
@@ -22,7 +23,8 @@ def main() -> None:
         signals.ignore()
     except BrokenPipeError:  # who reads the output has read enough: `miron-jax eval --help | head`
         signals.ignore()
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
+        # for what Python flushes at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:  # before the command has begun, or behind its last line
         signals.ignore()
         print(f"miron-jax: {signals.SENTENCE}", file=sys.stderr, flush=True)

@@ -1,7 +1,8 @@
-"""The configuration of one run: each setting is declared once, as a field of the record and as a flag.
+"""The configuration of one run: each setting is declared once, as a field of the record and as a
+flag.
 
-Arrives: flag values.  Leaves: a frozen, checked `RunConfig`, and a `Setting` per field.  It deliberately does not know
-tasks, models or files: names are checked where they are looked up.
+Arrives: flag values.  Leaves: a frozen, checked `RunConfig`, and a `Setting` per field.  It
+deliberately does not know tasks, models or files: names are checked where they are looked up.
 """
 
 import math
@@ -54,7 +55,9 @@ class Setting:
     everyday: bool = False  # --help tells of it; --helpfull of all
 
 
-def setting(default: Any, topic: Topic, help: str, *, flag_default: Any = MISSING, **more: Any) -> Any:
+def setting(
+    default: Any, topic: Topic, help: str, *, flag_default: Any = MISSING, **more: Any
+) -> Any:
     """A field of RunConfig with its declaration.  `default`: of the field; MISSING: it has none.
 
     `flag_default`: of the flag, if it is not the field's.
@@ -70,8 +73,9 @@ class RunConfig:
     model: str = setting(
         MISSING,
         "model",
-        "Hugging Face folder, hub id, training run's folder, module:function of your own model, or demo; a run's folder has "
-        "one checkpoint a step, the function returns an OwnModel, demo is the small model that comes with the package.",
+        "Hugging Face folder, hub id, training run's folder, module:function of your own model, or "
+        "demo; a run's folder has one checkpoint a step, the function returns an OwnModel, demo is "
+        "the small model that comes with the package.",
         flag_default="demo",
         is_path=True,
         everyday=True,
@@ -79,15 +83,20 @@ class RunConfig:
     tasks: tuple[str, ...] = setting(
         MISSING,
         "tasks",
-        "Suites, tasks or globs: core, core/arc_easy, core/arc_*; absent: core, miron-gen for the demo model, or what "
-        "--icl_tasks, --task_path and --requests bring.",
+        "Suites, tasks or globs: core, core/arc_easy, core/arc_*; absent: core, miron-gen for the "
+        "demo model, or what --icl_tasks, --task_path and --requests bring.",
         flag_default=None,
         everyday=True,
     )
     tokenizer: str | None = setting(
-        None, "model", "Tokenizer folder or hub id; the model's own when absent.", is_path=True, everyday=True
+        None,
+        "model",
+        "Tokenizer folder or hub id; the model's own when absent.",
+        is_path=True,
+        everyday=True,
     )
-    data_dir: tuple[tuple[str, str], ...] = setting(  # (suite, folder); suite "" stands for every suite
+    # (suite, folder); suite "" stands for every suite
+    data_dir: tuple[tuple[str, str], ...] = setting(
         (),
         "tasks",
         "Folder with the data files, or suite=folder pairs; fetched and cached when absent.",
@@ -96,10 +105,16 @@ class RunConfig:
         everyday=True,
     )
     icl_tasks: str | None = setting(
-        None, "tasks", "A gauntlet of your own: llm-foundry's tasks.yaml; its suite is own-gauntlet.", is_path=True
+        None,
+        "tasks",
+        "A gauntlet of your own: llm-foundry's tasks.yaml; its suite is own-gauntlet.",
+        is_path=True,
     )
     eval_gauntlet: str | None = setting(
-        None, "tasks", "The eval_gauntlet.yaml that averages the tasks of --icl_tasks.", is_path=True
+        None,
+        "tasks",
+        "The eval_gauntlet.yaml that averages the tasks of --icl_tasks.",
+        is_path=True,
     )
     task_path: tuple[str, ...] | None = setting(
         None,
@@ -111,24 +126,31 @@ class RunConfig:
     requests: str | None = setting(
         None,
         "tasks",
-        "Folder of a frozen request set: requests.jsonl, or what olmo-eval or lm-eval saved; its suite is requests.",
+        "Folder of a frozen request set: requests.jsonl, or what olmo-eval or lm-eval saved; its "
+        "suite is requests.",
         is_path=True,
     )
     limit: int | None = setting(
-        None, "tasks", "Only the first n examples of each task, after the suite's own shuffle.", low=1, everyday=True
+        None,
+        "tasks",
+        "Only the first n examples of each task, after the suite's own shuffle.",
+        low=1,
+        everyday=True,
     )
     until: str | None = setting(
         None,
         "sampling",
-        "Run examples in a random order until this is known: ci<=0.01 (half of the 95 % interval), or decided (who is "
-        "better, this model or the run of --against); alone for each task, or behind a name: CORE:ci<=0.01. "
-        "Of compare, decided alone: after how many examples a run would have known.",
+        "Run examples in a random order until this is known: ci<=0.01 (half of the 95 % interval), "
+        "or decided (who is better, this model or the run of --against); alone for each task, or "
+        "behind a name: CORE:ci<=0.01. Of compare, decided alone: after how many examples a run "
+        "would have known.",
         everyday=True,
     )
     budget: float | None = setting(
         None,
         "sampling",
-        "Unique tokens to spend, about: examples in a random order, more of the tasks that say more for them.",
+        "Unique tokens to spend, about: examples in a random order, more of the tasks that say "
+        "more for them.",
         over=0.0,
         everyday=True,
     )
@@ -143,7 +165,8 @@ class RunConfig:
     save_requests: bool = setting(
         False,
         "output",
-        "Write the texts of all scored requests too, as a frozen request set that --requests reads.",
+        "Write the texts of all scored requests too, as a frozen request set that --requests "
+        "reads.",
         identity=False,
     )
     save_byte_losses: bool = setting(
@@ -155,7 +178,8 @@ class RunConfig:
     results_format: str | None = setting(
         None,
         "output",
-        "Write the results in another program's layout too: lm_eval, or nanochat (CORE's table as CSV).",
+        "Write the results in another program's layout too: lm_eval, or nanochat (CORE's table as "
+        "CSV).",
         kind="enum",
         choices=("lm_eval", "nanochat"),
         identity=False,
@@ -163,25 +187,28 @@ class RunConfig:
     against: str | None = setting(
         None,
         "output",
-        "Folder of an earlier run that the last lines, and --until=decided, compare with; absent: the last one of this "
-        "model beside --output. Of verify: a file of an oracle's numbers.",
+        "Folder of an earlier run that the last lines, and --until=decided, compare with; absent: "
+        "the last one of this model beside --output. Of verify: a file of an oracle's numbers.",
         identity=False,
         is_path=True,
         everyday=True,
     )
-    dtype: Dtype = setting("float32", "devices", "Dtype of weights and matmuls; sums are float32.", everyday=True)
+    dtype: Dtype = setting(
+        "float32", "devices", "Dtype of weights and matmuls; sums are float32.", everyday=True
+    )
     sharding: Sharding = setting(
         "pmap",
         "devices",
-        "pmap: every device has the weights and rows of its own; mesh: weights are split over --mesh.",
+        "pmap: every device has the weights and rows of its own; mesh: weights are split over "
+        "--mesh.",
         identity=False,
         everyday=True,
     )
     mesh: tuple[tuple[str, int], ...] = setting(  # (axis, devices along it)
         (),
         "devices",
-        "Of --sharding=mesh, such as data=4,model=2: devices along data (copies), fsdp (fully sharded) and model (tensor "
-        "parallel).",
+        "Of --sharding=mesh, such as data=4,model=2: devices along data (copies), fsdp (fully "
+        "sharded) and model (tensor parallel).",
         flag_default=None,
         identity=False,
         everyday=True,
@@ -193,23 +220,30 @@ class RunConfig:
         kind="enum",
         choices=tuple(IMPLEMENTATIONS),
     )
-    max_length: int | None = setting(None, "model", "Tokens a request may have; absent: the suite's own rule.", low=2)
+    max_length: int | None = setting(
+        None, "model", "Tokens a request may have; absent: the suite's own rule.", low=2
+    )
     stride: int | None = setting(
         None,
         "tasks",
-        "Of --tasks=text: tokens that each window of a document scores, behind those before them; absent: all of a window.",
+        "Of --tasks=text: tokens that each window of a document scores, behind those before them; "
+        "absent: all of a window.",
         low=1,
     )
     special_tokens: Literal["control", "text"] | None = setting(
         None,
         "tasks",
-        "Of --tasks=text: how names of special tokens (<|endoftext|>) in a document are read: control (absent), as these "
-        "tokens; text, as their letters.",
+        "Of --tasks=text: how names of special tokens (<|endoftext|>) in a document are read: "
+        "control (absent), as these tokens; text, as their letters.",
         kind="enum",
         choices=("control", "text"),
     )
     token_budget: int | None = setting(
-        None, "devices", "Slots of a device's batch; absent: sized from the device.", low=1, identity=False
+        None,
+        "devices",
+        "Slots of a device's batch; absent: sized from the device.",
+        low=1,
+        identity=False,
     )
     checkpoint: str | None = setting(
         None,
@@ -220,15 +254,15 @@ class RunConfig:
     param_map: str | None = setting(
         None,
         "model",
-        "gemma or tunix, a JSON file or package.module:function: where an Orbax tree of other names holds each leaf; or "
-        "MaxText's config.yml, for its Llama with a tied head.",
+        "gemma or tunix, a JSON file or package.module:function: where an Orbax tree of other "
+        "names holds each leaf; or MaxText's config.yml, for its Llama with a tied head.",
         is_path=True,
     )
     params_key: str | None = setting(
         None,
         "model",
-        "Where in a tree of Orbax or levanter the weights to score lie, such as ema_params; absent: params (of levanter "
-        "model), or all there is.",
+        "Where in a tree of Orbax or levanter the weights to score lie, such as ema_params; "
+        "absent: params (of levanter model), or all there is.",
     )
     steps: str | None = setting(
         None,
@@ -245,26 +279,35 @@ class RunConfig:
         everyday=True,
     )
     watch_timeout: float = setting(
-        3600.0, "model", "Seconds without a new checkpoint after which --watch ends.", over_seconds=0.0, identity=False
+        3600.0,
+        "model",
+        "Seconds without a new checkpoint after which --watch ends.",
+        over_seconds=0.0,
+        identity=False,
     )
     tensorboard: str | None = setting(
         None, "output", "Folder for TensorBoard's event files.", identity=False, is_path=True
     )
     wandb: str | None = setting(
-        None, "output", "Project of Weights & Biases; WANDB_MODE=offline keeps it here.", identity=False
+        None,
+        "output",
+        "Project of Weights & Biases; WANDB_MODE=offline keeps it here.",
+        identity=False,
     )
-    items_per_category: int = setting(500, "tasks", "Items of each language and category of miron-gen.", low=1)
+    items_per_category: int = setting(
+        500, "tasks", "Items of each language and category of miron-gen.", low=1
+    )
     human_baseline: HumanBaseline = setting(
         "B",
         "tasks",
-        "Human baselines of human gaps: A, MERA's published table, drops samples without 3 equal votes; B, its "
-        "leaderboard, drops none.",
+        "Human baselines of human gaps: A, MERA's published table, drops samples without 3 equal "
+        "votes; B, its leaderboard, drops none.",
     )
     detox_scorer: str | None = setting(
         None,
         "tasks",
-        "package.module:function(originals, rewrites) -> style, meaning, fluency from 0 to 1, for ruDetox; absent: J is "
-        "null.",
+        "package.module:function(originals, rewrites) -> style, meaning, fluency from 0 to 1, for "
+        "ruDetox; absent: J is null.",
     )
     seed: int = setting(0, "tasks", "Random seed of all sampling that no protocol fixes.")
     resume: bool = setting(
@@ -278,7 +321,9 @@ class RunConfig:
         False, "tasks", "Run programs that the model writes, in a sandbox (bubblewrap)."
     )
     allow_unsandboxed_code: bool = setting(
-        False, "tasks", "Run them without a sandbox if none works, under limits alone: the machine may be lost."
+        False,
+        "tasks",
+        "Run them without a sandbox if none works, under limits alone: the machine may be lost.",
     )
     allow_changed_data: bool = setting(
         False, "tasks", "Score data files that are not as published; then no composite is named."
@@ -289,35 +334,45 @@ class RunConfig:
             _check(name, declared, getattr(self, name))
         if bool(self.mesh) != (self.sharding == "mesh"):
             raise InputError(
-                "--sharding=mesh wants the mesh's axes, and only it: --sharding=mesh --mesh=data=4,model=2, sizes whose "
-                "product is the number of devices"
+                "--sharding=mesh wants the mesh's axes, and only it: --sharding=mesh "
+                "--mesh=data=4,model=2, sizes whose product is the number of devices"
             )
         if self.params_key == "":
-            raise InputError("--params_key is empty, expected a path such as ema_params; leave the flag out for params")
+            raise InputError(
+                "--params_key is empty, expected a path such as ema_params; leave the flag out for "
+                "params"
+            )
         if self.steps is not None and not _STEPS.fullmatch(self.steps):
             raise InputError(
-                f"--steps is {self.steps!r}, expected latest, a list such as 1000,2000, or first:last:stride such as "
-                "1000:20000:1000"
+                f"--steps is {self.steps!r}, expected latest, a list such as 1000,2000, or "
+                "first:last:stride such as 1000:20000:1000"
             )
         if not self.model:
             raise InputError(
-                "--model is empty: give a Hugging Face folder or a hub id, package.module:factory, or demo"
+                "--model is empty: give a Hugging Face folder or a hub id, package.module:factory, "
+                "or demo"
             )
         if self.eval_gauntlet and not self.icl_tasks:
-            raise InputError("--eval_gauntlet averages the tasks of --icl_tasks, which is absent: give both")
+            raise InputError(
+                "--eval_gauntlet averages the tasks of --icl_tasks, which is absent: give both"
+            )
         if isinstance(self.task_path, str):
             raise InputError(
-                f"task_path is {self.task_path!r}, expected a list of files: task_path=[{self.task_path!r}]"
+                f"task_path is {self.task_path!r}, expected a list of files: "
+                f"task_path=[{self.task_path!r}]"
             )
         if not self.tasks:
-            raise InputError("--tasks is empty: give suites, tasks or globs, such as --tasks=core or core/arc_*")
+            raise InputError(
+                "--tasks is empty: give suites, tasks or globs, such as --tasks=core or core/arc_*"
+            )
 
 
 _KINDS: dict[Any, Kind] = {bool: "bool", int: "integer", float: "float", tuple[str, ...]: "list"}
 
 
 def _typed(declared: Setting, annotation: Any) -> Setting:
-    """The declaration with the kind and the choices that its field's type implies, unless it names choices itself."""
+    """The declaration with the kind and the choices that its field's type implies, unless it names
+    choices itself."""
     if declared.choices:
         return declared
     if isinstance(annotation, UnionType):  # T | None
@@ -327,7 +382,9 @@ def _typed(declared: Setting, annotation: Any) -> Setting:
     return replace(declared, kind=_KINDS.get(annotation, "string"))
 
 
-SETTINGS: dict[str, Setting] = {each.name: _typed(each.metadata["setting"], each.type) for each in fields(RunConfig)}
+SETTINGS: dict[str, Setting] = {
+    each.name: _typed(each.metadata["setting"], each.type) for each in fields(RunConfig)
+}
 
 
 def _check(name: str, declared: Setting, value: Any) -> None:
@@ -337,11 +394,18 @@ def _check(name: str, declared: Setting, value: Any) -> None:
     if value is None:
         return
     if declared.kind == "integer" and value > LARGEST:
-        raise InputError(f"--{name} is {value}, expected {LARGEST} or less; leave the flag out for its default")
+        raise InputError(
+            f"--{name} is {value}, expected {LARGEST} or less; leave the flag out for its default"
+        )
     if declared.low is not None and value < declared.low:
-        raise InputError(f"--{name} is {value}, expected {declared.low} or more; leave the flag out for its default")
+        raise InputError(
+            f"--{name} is {value}, expected {declared.low} or more; leave the flag out for its "
+            "default"
+        )
     if declared.over_seconds is not None and not value > declared.over_seconds:
-        raise InputError(f"--{name} is {value:g}, expected seconds, more than {declared.over_seconds:g}")
+        raise InputError(
+            f"--{name} is {value:g}, expected seconds, more than {declared.over_seconds:g}"
+        )
     if declared.over is not None and not declared.over < value < math.inf:
         raise InputError(f"--{name} is {value:g}, expected more than {declared.over:g}")
 
@@ -351,17 +415,24 @@ def parse_mesh(text: str | None) -> tuple[tuple[str, int], ...]:
     axes: dict[str, int] = {}
     for part in text.split(",") if text else []:
         axis, _, size = part.partition("=")
-        if axis not in AXES or axis in axes or not size.isascii() or not size.isdecimal() or not int(size):
+        if (
+            axis not in AXES
+            or axis in axes
+            or not size.isascii()
+            or not size.isdecimal()
+            or not int(size)
+        ):
             raise InputError(
-                f"--mesh={text}: {part!r} is not expected there; name each of {', '.join(AXES)} at most once, with the "
-                "devices along it: data=4,model=2"
+                f"--mesh={text}: {part!r} is not expected there; name each of {', '.join(AXES)} at "
+                "most once, with the devices along it: data=4,model=2"
             )
         axes[axis] = int(size)
     return tuple(axes.items())
 
 
 def parse_data_dir(text: str | None, suites: Collection[str]) -> tuple[tuple[str, str], ...]:
-    """The pairs (suite, folder) of `folder` or `suite=folder,suite=folder`; suite "" stands for every suite.
+    """The pairs (suite, folder) of `folder` or `suite=folder,suite=folder`; suite "" stands for
+    every suite.
 
     Raises InputError.
     """
@@ -369,13 +440,18 @@ def parse_data_dir(text: str | None, suites: Collection[str]) -> tuple[tuple[str
     for part in text.split(",") if text else []:
         suite, equals, folder = part.partition("=")
         if not equals or "/" in suite:  # a folder's name may hold an equals sign
-            suite, folder = "", part
+            suite = ""
+            folder = part
         if suite and suite not in suites:
-            raise InputError(f"--data_dir: {suite!r} in {part!r} is no suite, expected one of {', '.join(suites)}")
+            raise InputError(
+                f"--data_dir: {suite!r} in {part!r} is no suite, expected one of "
+                f"{', '.join(suites)}"
+            )
         if not folder or suite in pairs:
             problem = "is named twice" if folder else "has no folder"
             raise InputError(
-                f"--data_dir={text}: {suite or 'the folder for every suite'} {problem}: give each one once"
+                f"--data_dir={text}: {suite or 'the folder for every suite'} {problem}: give each "
+                "one once"
             )
         pairs[suite] = str(local_path(folder))
     return tuple(pairs.items())

@@ -1,19 +1,24 @@
-"""The one exception for input that a user can mend, the exit statuses, and how any text comes to a screen.
+"""The one exception for input that a user can mend, the exit statuses, and how any text comes to a
+screen.
 
-Arrives: nothing.  Leaves: `InputError`.  It knows nothing of stages: whoever meets the bad input words the sentence.
+Arrives: nothing.  Leaves: `InputError`.  It knows nothing of stages: whoever meets the bad input
+words the sentence.
 """
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 75  # exit statuses; 0: done
 
 
 class InputError(Exception):
-    """Bad input, in one sentence: what, where, what was expected, what to do.  The command line exits with status 2."""
+    """Bad input, in one sentence: what, where, what was expected, what to do.  The command line
+    exits with status 2."""
 
 
 def printable(text: str, most: int | None = None) -> str:
-    """Text of files, names and flags as a screen or a picture may show it: no control character, nothing that turns the
-    order of writing, no lone surrogate; they are written as Python escapes.  Cut to `most` characters."""
+    """Text of files, names and flags as a screen or a picture may show it: no control character,
+    nothing that turns the order of writing, no lone surrogate; they are written as Python escapes.
+    Cut to `most` characters."""
     shown = "".join(
-        character if character.isprintable() or character == "\n" else repr(character)[1:-1] for character in text
+        character if character.isprintable() or character == "\n" else repr(character)[1:-1]
+        for character in text
     )
     return shown if most is None or len(shown) <= most else f"{shown[: most - 1]}\u2026"

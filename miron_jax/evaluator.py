@@ -1,7 +1,8 @@
 """The Python interface: score weights in a training loop, or score a few texts.
 
-Arrives: a model and its tokenizer, task names, weights.  Leaves: the document of results.json, as a dict; scores of texts.
-It deliberately adds nothing to the stages, so that its numbers are those of the command.
+Arrives: a model and its tokenizer, task names, weights.  Leaves: the document of results.json, as a
+dict; scores of texts.  It deliberately adds nothing to the stages, so that its numbers are those of
+the command.
 """
 
 import time
@@ -37,17 +38,19 @@ from miron_jax.tokens.records import Requests
 
 
 class Evaluator:
-    """Scores weights that change.  Data are read, tokenized and planned once; programs are compiled once::
+    """Scores weights that change.  Data are read, tokenized and planned once; programs are compiled
+    once::
 
         evaluator = Evaluator(model, tokenizer, tasks=["core/copa", "miron-gen"], limit=200)
         results = evaluator.run(params, step=1000)      # the document of results.json
 
-    `model`: an OwnModel, or a folder (or hub id) with a config.json: then `params` is a state of the engine's Decoder
-    (`load_params` gives one), and without params the folder's own weights are scored.  `tokenizer`: a transformers one, a
-    folder or a hub id; None: the model's own.  `row_axes`: axes of the weights' mesh that rows are split over, such as
-    ("data",); weights stay where they are.  `output`: a folder that gets one step_N per step, as the command writes it.
-    Other keywords are RunConfig's fields (limit, dtype, max_length, tensorboard, wandb, seed, ...), named as the flags.
-    Raises InputError.
+    `model`: an OwnModel, or a folder (or hub id) with a config.json: then `params` is a state of
+    the engine's Decoder (`load_params` gives one), and without params the folder's own weights are
+    scored.  `tokenizer`: a transformers one, a folder or a hub id; None: the model's own.
+    `row_axes`: axes of the weights' mesh that rows are split over, such as ("data",); weights stay
+    where they are.  `output`: a folder that gets one step_N per step, as the command writes it.
+    Other keywords are RunConfig's fields (limit, dtype, max_length, tensorboard, wandb, seed, ...),
+    named as the flags.  Raises InputError.
     """
 
     def __init__(
@@ -68,7 +71,10 @@ class Evaluator:
             options["data_dir"] = (("", str(data_dir)),)
         name = f"OwnModel({_name_of(model)})" if isinstance(model, OwnModel) else str(model)
         if "sharding" in options or "mesh" in options:
-            raise InputError("Evaluator: weights stay where they are: place params, and name row_axes of their mesh")
+            raise InputError(
+                "Evaluator: weights stay where they are: place params, and name row_axes of their "
+                "mesh"
+            )
         if output is not None:
             options["output"] = str(output)
         try:
@@ -77,31 +83,42 @@ class Evaluator:
             raise InputError(f"Evaluator: {error}; expected fields of RunConfig") from None
         for flag in ("until", "budget", "against"):
             if getattr(self.config, flag) is not None:
-                raise InputError(f"Evaluator: it scores every example: leave out {flag}, which is of the command")
+                raise InputError(
+                    f"Evaluator: it scores every example: leave out {flag}, which is of the command"
+                )
         self._writes = output is not None and jax.process_index() == 0
         if self._writes:
             check_output(self.config)
         self._results_of_step = steps_there(self.config) if self._writes else {}
-        self._first: Any = None  # tree structure of the first weights; shape, dtype and sharding of each leaf
+        # tree structure of the first weights; shape, dtype and sharding of each leaf
+        self._first: Any = None
         self._loggers = open_loggers(self.config)
         self._files = files_of(model, self.config)
-        inputs, architecture = find_inputs(self.config), architecture_with(model, self._files, tokenizer, self.config)
+        inputs = find_inputs(self.config)
+        architecture = architecture_with(model, self._files, tokenizer, self.config)
         self.evaluation = Evaluation(
-            self.config, inputs, architecture, SILENT if say is None else Lines(say), row_axes=row_axes
+            self.config,
+            inputs,
+            architecture,
+            SILENT if say is None else Lines(say),
+            row_axes=row_axes,
         )
 
     def run(self, params: Any = None, step: int | None = None) -> dict[str, Any]:
-        """Score these weights and return the document of results.json.  Raises InputError, SelfCheckFailed.
+        """Score these weights and return the document of results.json.  Raises InputError,
+        SelfCheckFailed.
 
-        `params`: as `OwnModel`'s functions take them, on any devices; None: the model's own.  Later calls take weights of
-        the same shapes, dtypes and sharding, and compile nothing.  Examples that the model answers with NaN are counted in
-        results["unanswered"].
+        `params`: as `OwnModel`'s functions take them, on any devices; None: the model's own.  Later
+        calls take weights of the same shapes, dtypes and sharding, and compile nothing.  Examples
+        that the model answers with NaN are counted in results["unanswered"].
         """
         check_backend_flags()
         start = time.perf_counter()
         state = state_of(self._files, self.evaluation.architecture, self.config, params)
         self._check_like_first(state)
-        outcome = self.evaluation.score(state, time.perf_counter() - start, checkpoint=Checkpoint(step, None))
+        outcome = self.evaluation.score(
+            state, time.perf_counter() - start, checkpoint=Checkpoint(step, None)
+        )
         assert outcome is not None, "an Evaluator is not shared between hosts"
         seconds = time.perf_counter() - start
         if self._writes:
@@ -119,14 +136,17 @@ class Evaluator:
         """Raises InputError for weights that the compiled programs do not take."""
         leaves, structure = jax.tree_util.tree_flatten_with_path(state)
         arrays = {
-            leaf_name(path): (tuple(leaf.shape), str(leaf.dtype), leaf.sharding) for path, leaf in leaves if len(path)
+            leaf_name(path): (tuple(leaf.shape), str(leaf.dtype), leaf.sharding)
+            for path, leaf in leaves
+            if len(path)
         }
         self._first = self._first or (structure, arrays)
         first_structure, first_arrays = self._first
         if first_structure != structure:
             raise InputError(
-                "Evaluator.run: these params are another tree than the first ones (a pure dict, a module or a state of "
-                "another model): give what the first call got, or make another Evaluator"
+                "Evaluator.run: these params are another tree than the first ones (a pure dict, a "
+                "module or a state of another model): give what the first call got, or make "
+                "another Evaluator"
             )
         for name, (shape, dtype, sharding) in arrays.items():
             first_shape, first_dtype, first_sharding = first_arrays[name]
@@ -134,8 +154,9 @@ class Evaluator:
                 sharding, len(shape)
             ):
                 raise InputError(
-                    f"Evaluator.run: {name} is {dtype} {list(shape)} on {sharding}, the first call's was {first_dtype} "
-                    f"{list(first_shape)} on {first_sharding}: make another Evaluator for such weights"
+                    f"Evaluator.run: {name} is {dtype} {list(shape)} on {sharding}, the first "
+                    f"call's was {first_dtype} {list(first_shape)} on {first_sharding}: make "
+                    "another Evaluator for such weights"
                 )
 
 
@@ -158,10 +179,15 @@ def score(
 ) -> list[TextScore]:
     """Score (context, continuation) pairs; shared prefixes are computed once.
 
-    Context and continuation are tokenized separately and concatenated, with the tokenizer's special tokens before the
-    context.  An empty context needs a tokenizer that adds one there.  Raises InputError, SelfCheckFailed.
+    Context and continuation are tokenized separately and concatenated, with the tokenizer's special
+    tokens before the context.  An empty context needs a tokenizer that adds one there.  Raises
+    InputError, SelfCheckFailed.
     """
-    config = RunConfig(model="OwnModel" if isinstance(model, OwnModel) else str(model), tasks=("none",), dtype=dtype)  # type: ignore[arg-type]
+    config = RunConfig(
+        model="OwnModel" if isinstance(model, OwnModel) else str(model),
+        tasks=("none",),
+        dtype=dtype,  # type: ignore[arg-type]
+    )
     session = Session(model, tokenizer, params, config)
     requests = _requests(session.architecture, texts)
     return [
@@ -177,8 +203,8 @@ def score(
 
 
 def load_params(folder: str | Path, dtype: str = "float32") -> Any:
-    """Weights of a folder (or hub id, or a training run's last step) as a state of the engine's Decoder (of a recurrent
-    model nested dicts), on the default device.  Raises InputError."""
+    """Weights of a folder (or hub id, or a training run's last step) as a state of the engine's
+    Decoder (of a recurrent model nested dicts), on the default device.  Raises InputError."""
     config = RunConfig(model=str(folder), tasks=("none",), dtype=dtype)  # type: ignore[arg-type]
     files = find_model(config)
     return state_of(files, architecture_of(config, files), config, None)
@@ -191,10 +217,17 @@ def _name_of(model: OwnModel) -> str:
 
 def _requests(architecture: Architecture, texts: Sequence[tuple[str, str]]) -> Requests:
     """One request per pair, in order.  Raises InputError."""
-    ids, starts = [], []
+    ids = []
+    starts = []
     for i, pair in enumerate(texts):
-        if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
-            raise InputError(f"text {i} is {pair!r}, expected a pair of texts: (context, continuation)")
+        if (
+            isinstance(pair, str)
+            or len(pair) != 2
+            or not all(isinstance(text, str) for text in pair)
+        ):
+            raise InputError(
+                f"text {i} is {pair!r}, expected a pair of texts: (context, continuation)"
+            )
         context, continuation = pair
         before = architecture.tokenizer(context, add_special_tokens=True)["input_ids"]
         eos = architecture.tokenizer.eos_token_id
@@ -203,13 +236,16 @@ def _requests(architecture: Architecture, texts: Sequence[tuple[str, str]]) -> R
         if not before or not after:
             empty = "continuation" if before else "context"
             raise InputError(
-                f"text {i}: its {empty} {continuation if before else context!r} has no token: give it some text"
+                f"text {i}: its {empty} {continuation if before else context!r} has no token: give "
+                "it some text"
             )
         ids.append(np.asarray([*before, *after], np.int32))
         starts.append(len(before))
     learned = architecture.config.num_positions
     for i, token_ids in enumerate(ids):
         if learned and len(token_ids) > learned:
-            raise InputError(f"text {i} has {len(token_ids)} tokens, but the model has {learned} places: cut it")
+            raise InputError(
+                f"text {i} has {len(token_ids)} tokens, but the model has {learned} places: cut it"
+            )
     no_flags = np.zeros(len(ids), bool)
     return Requests(*end_to_end(ids), np.asarray(starts, np.int32), no_flags, no_flags)

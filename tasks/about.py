@@ -1,7 +1,7 @@
 """One line about each benchmark, and the year of its publication.
 
-Arrives: a task's name.  Leaves: `About`.  It deliberately does not know how a task is scored.  The year is that of the paper
-or release that first published the questions.
+Arrives: a task's name.  Leaves: `About`.  It deliberately does not know how a task is scored.  The
+year is that of the paper or release that first published the questions.
 """
 
 from miron_jax.definitions.records import About
@@ -50,8 +50,10 @@ _ABOUT: dict[str, tuple[int | None, str]] = {
     "human_eval_75": (_MOSAIC, "the same, three quarters of the solution given"),
     "human_eval_cpp": (2023, "the same in C++"),
     "human_eval_js": (2023, "the same in JavaScript"),
-    "human_eval_return_complex": (_MOSAIC, "the same, of functions that return containers or texts"),
-    "human_eval_return_simple": (_MOSAIC, "the same, of functions that return a number or truth value"),
+    "human_eval_return_complex": (_MOSAIC,
+        "the same, of functions that return containers or texts"),
+    "human_eval_return_simple": (_MOSAIC,
+        "the same, of functions that return a number or truth value"),
     "jeopardy": (_MOSAIC, "quiz clues, answered by a name or term"),
     "lambada_openai": (2016, "the last word of a passage"),
     "logi_qa": (2020, "logic questions of civil service exams"),
@@ -118,4 +120,6 @@ def about(task_name: str) -> About | None:
     name = name.removesuffix("_zeroshot")
     if suite.startswith("own-") or name not in _ABOUT:
         return None
-    return About(f"{suite.partition('-')[0]}/{name}" if name in ("en", "ru") else name, *_ABOUT[name])
+    return About(
+        f"{suite.partition('-')[0]}/{name}" if name in ("en", "ru") else name, *_ABOUT[name]
+    )

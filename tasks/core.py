@@ -1,10 +1,10 @@
 """CORE: the 22 tasks of DCLM's "core" metric, scored by nanochat's rules.
 
-Arrives: an eval bundle (core.yaml, eval_data/...), the user's or fetched.  Leaves: `SUITE`.  It deliberately does
-not know tokenizers or models.
+Arrives: an eval bundle (core.yaml, eval_data/...), the user's or fetched.  Leaves: `SUITE`.  It
+deliberately does not know tokenizers or models.
 
-DCLM scores the same files by other rules (file order, one random stream for all shots, "\\n" between shots, stripped text,
-the whole choice as span), so its scores differ.
+DCLM scores the same files by other rules (file order, one random stream for all shots, "\\n"
+between shots, stripped text, the whole choice as span), so its scores differ.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,8 @@ from miron_jax.tasks.icl_rows import PARSE, Kind
 from miron_jax.tokens.spans import AFTER_COMMON_PREFIX, AFTER_STRIPPED_CONTEXT, COMMON_SUFFIX, Span
 
 CITATION = (
-    "CORE of DataComp-LM, Li et al. 2024, arXiv:2406.11794; data of MosaicML llm-foundry; rules of karpathy/nanochat"
+    "CORE of DataComp-LM, Li et al. 2024, arXiv:2406.11794; data of MosaicML llm-foundry; rules of "
+    "karpathy/nanochat"
 )
 
 
@@ -40,16 +41,19 @@ class _Row(NamedTuple):
     git_blob_sha1: str
 
 
-# Baselines: v1 is DCLM's first table and the one nanochat uses (the bundle's eval_meta_data.csv holds these numbers);
-# v2 is DCLM's correction of September 2025.  Scores under one table do not compare with scores under the other.
+# Baselines: v1 is DCLM's first table and the one nanochat uses (the bundle's eval_meta_data.csv
+# holds these numbers); v2 is DCLM's correction of September 2025.  Scores under one table do not
+# compare with scores under the other.
 # fmt: off
 _TABLE = (
     _Row("hellaswag_zeroshot", "multiple_choice", 0, " ", 25, 25,
-         "language_understanding/hellaswag.jsonl", 10042, "448321079fdc140bd8566b16b24eda9ceacd3501"),
+         "language_understanding/hellaswag.jsonl", 10042,
+         "448321079fdc140bd8566b16b24eda9ceacd3501"),
     _Row("jeopardy", "language_modeling", 10, "\nAnswer: ", 0, 0,
          "world_knowledge/jeopardy_all.jsonl", 2117, "2f771918dbc8b68550df204171b14d2648b5d494"),
     _Row("bigbench_qa_wikidata", "language_modeling", 10, " ", 0, 0,
-         "world_knowledge/bigbench_qa_wikidata.jsonl", 20321, "5e1be72797ba082fd4f6efa42f7d759d2d23339a"),
+         "world_knowledge/bigbench_qa_wikidata.jsonl", 20321,
+         "5e1be72797ba082fd4f6efa42f7d759d2d23339a"),
     _Row("arc_easy", "multiple_choice", 10, "\nAnswer: ", 25, 25,
          "world_knowledge/arc_easy.jsonl", 2376, "b5fd1bf87a24246a6be67230b721541688f5c349"),
     _Row("arc_challenge", "multiple_choice", 10, "\nAnswer: ", 25, 25,
@@ -57,29 +61,40 @@ _TABLE = (
     _Row("copa", "multiple_choice", 0, " ", 50, 50,
          "commonsense_reasoning/copa.jsonl", 100, "b22f96e08ae9d0e97e1ae58f67b6425c77ef200a"),
     _Row("commonsense_qa", "multiple_choice", 10, " ", 20, 40.3,
-         "commonsense_reasoning/commonsense_qa.jsonl", 1221, "f1cc16a88b05ab0934aab2ec2d02a6869e6e5520"),
+         "commonsense_reasoning/commonsense_qa.jsonl", 1221,
+         "f1cc16a88b05ab0934aab2ec2d02a6869e6e5520"),
     _Row("piqa", "multiple_choice", 10, "\nAnswer: ", 50, 50,
          "commonsense_reasoning/piqa.jsonl", 1838, "a9992adfdefde366fe7ccff871f5aa62449a09cf"),
     _Row("openbook_qa", "multiple_choice", 0, " ", 25, 25,
-         "commonsense_reasoning/openbook_qa.jsonl", 500, "a8aff255a64cbc72a85252acf00df25a315686c2"),
+         "commonsense_reasoning/openbook_qa.jsonl", 500,
+         "a8aff255a64cbc72a85252acf00df25a315686c2"),
     _Row("lambada_openai", "language_modeling", 0, " ", 0, 0,
-         "language_understanding/lambada_openai.jsonl", 5153, "4da02dd53b9e7385871d06ab855471d77b2f7dda"),
+         "language_understanding/lambada_openai.jsonl", 5153,
+         "4da02dd53b9e7385871d06ab855471d77b2f7dda"),
     _Row("hellaswag", "multiple_choice", 10, " ", 25, 25,
-         "language_understanding/hellaswag.jsonl", 10042, "448321079fdc140bd8566b16b24eda9ceacd3501"),
+         "language_understanding/hellaswag.jsonl", 10042,
+         "448321079fdc140bd8566b16b24eda9ceacd3501"),
     _Row("winograd", "schema", 0, " ", 50, 50,
-         "language_understanding/winograd_wsc.jsonl", 273, "762fe030ac6938ecba438c47a04057247c6ab891"),
+         "language_understanding/winograd_wsc.jsonl", 273,
+         "762fe030ac6938ecba438c47a04057247c6ab891"),
     _Row("winogrande", "schema", 0, " ", 50, 50,
-         "language_understanding/winogrande.jsonl", 1267, "316e87ae4659f0c402b0f00551fdec83ab0a0986"),
+         "language_understanding/winogrande.jsonl", 1267,
+         "316e87ae4659f0c402b0f00551fdec83ab0a0986"),
     _Row("bigbench_dyck_languages", "language_modeling", 10, " ", 0, 0,
-         "symbolic_problem_solving/bigbench_dyck_languages.jsonl", 1000, "27a4ac2b3b18716add92f4ecd62475c4f8d77768"),
+         "symbolic_problem_solving/bigbench_dyck_languages.jsonl", 1000,
+         "27a4ac2b3b18716add92f4ecd62475c4f8d77768"),
     _Row("agi_eval_lsat_ar", "multiple_choice", 3, " ", 20, 25,
-         "symbolic_problem_solving/agi_eval_lsat_ar.jsonl", 230, "d663b427ba310d3f877f09a6830198ca7c856189"),
+         "symbolic_problem_solving/agi_eval_lsat_ar.jsonl", 230,
+         "d663b427ba310d3f877f09a6830198ca7c856189"),
     _Row("bigbench_cs_algorithms", "language_modeling", 10, " ", 0, 0,
-         "symbolic_problem_solving/bigbench_cs_algorithms.jsonl", 1320, "7ecee0f270f3de8b6558da14ae02181f3d950a40"),
+         "symbolic_problem_solving/bigbench_cs_algorithms.jsonl", 1320,
+         "7ecee0f270f3de8b6558da14ae02181f3d950a40"),
     _Row("bigbench_operators", "language_modeling", 10, " ", 0, 0,
-         "symbolic_problem_solving/bigbench_operators.jsonl", 210, "a982dc4f962725c9dc4abb07d3cc333c99959290"),
+         "symbolic_problem_solving/bigbench_operators.jsonl", 210,
+         "a982dc4f962725c9dc4abb07d3cc333c99959290"),
     _Row("bigbench_repeat_copy_logic", "language_modeling", 10, " ", 0, 0,
-         "symbolic_problem_solving/bigbench_repeat_copy_logic.jsonl", 32, "86621f10e7124ed6f3a61fb91493c1256c008f60"),
+         "symbolic_problem_solving/bigbench_repeat_copy_logic.jsonl", 32,
+         "86621f10e7124ed6f3a61fb91493c1256c008f60"),
     _Row("squad", "language_modeling", 10, " ", 0, 0,
          "reading_comprehension/squad.jsonl", 10570, "dc733b8f58ec666c53fd946198c434b819a00680"),
     _Row("coqa", "language_modeling", 0, " ", 0, 0,
@@ -98,7 +113,8 @@ BASELINES_V2: dict[str, float] = {f"core/{row.label}": 0.01 * row.baseline_v2 fo
 # Data sets whose files are too large to pass around: CORE-18 leaves them out.
 _LARGE = frozenset({"core/hellaswag_zeroshot", "core/hellaswag", "core/squad", "core/coqa"})
 BASELINES_18: dict[str, float] = {name: b for name, b in BASELINES_V1.items() if name not in _LARGE}
-# CORE-soft takes choice_prob_norm of the tasks that choose.  Equal choices of boolq have 0.5 each; v1 has its majority.
+# CORE-soft takes choice_prob_norm of the tasks that choose.  Equal choices of boolq have 0.5 each;
+# v1 has its majority.
 SOFT = "choice_prob_norm"
 BASELINES_SOFT: dict[str, float] = {
     f"core/{row.label}": 0.5 if row.label == "boolq" else 0.01 * row.baseline_v1
@@ -151,7 +167,8 @@ def _task(row: _Row) -> Task:
 
 
 def composites(measured: Mapping[str, Measured]) -> dict[str, Composite]:
-    """CORE and CORE_v2 over all 22 tasks, CORE-18 over the 18 small ones; null if a task has no accuracy.
+    """CORE and CORE_v2 over all 22 tasks, CORE-18 over the 18 small ones; null if a task has no
+    accuracy.
 
     CORE-soft is not published: the same mean of choice_prob_norm over the 13 tasks that choose.
     """
@@ -165,17 +182,23 @@ def composites(measured: Mapping[str, Measured]) -> dict[str, Composite]:
     }
 
 
-def _centered_mean(accuracies: Mapping[str, float | None], baselines: Mapping[str, float]) -> Composite:
-    """Mean over the tasks of (accuracy - b) / (1 - b), not clipped: a task below its baseline counts negative."""
+def _centered_mean(
+    accuracies: Mapping[str, float | None], baselines: Mapping[str, float]
+) -> Composite:
+    """Mean over the tasks of (accuracy - b) / (1 - b), not clipped: a task below its baseline
+    counts negative."""
     missing = tuple(name for name in baselines if accuracies.get(name) is None)
     weights = {name: 1 / (1 - b) / len(baselines) for name, b in baselines.items()}
-    scored = {name: accuracy for name in baselines if (accuracy := accuracies.get(name)) is not None}
+    scored = {
+        name: accuracy for name in baselines if (accuracy := accuracies.get(name)) is not None
+    }
     value = sum(weights[name] * (accuracy - baselines[name]) for name, accuracy in scored.items())
     return Composite(None if missing else value, not missing, missing, weights)
 
 
 def locate(data_dir: Path | None, fetch: bool = True) -> Path:
-    """The folder that holds the task files: in `data_dir`, or in the cache, where the bundle is fetched once."""
+    """The folder that holds the task files: in `data_dir`, or in the cache, where the bundle is
+    fetched once."""
     folder = locate_files(data_dir, fetch, {row.file: row.git_blob_sha1 for row in _TABLE}, "CORE")
     table = (folder.parent if folder.name == "eval_data" else folder) / "core.yaml"
     if table.is_file():
@@ -184,7 +207,8 @@ def locate(data_dir: Path | None, fetch: bool = True) -> Path:
 
 
 class _YamlRow(NamedTuple):
-    """The fields of a task in core.yaml, without has_categories: CORE pools jeopardy's categories."""
+    """The fields of a task in core.yaml, without has_categories: CORE pools jeopardy's
+    categories."""
 
     file: object
     num_fewshot: object
@@ -193,19 +217,26 @@ class _YamlRow(NamedTuple):
 
 
 def _check_table(path: Path) -> None:
-    """Raises InputError if core.yaml differs from the table above, which alone decides how tasks are scored."""
+    """Raises InputError if core.yaml differs from the table above, which alone decides how tasks
+    are scored."""
     table = _read_table(path)
-    expected = {row.label: _YamlRow(row.file, [row.num_fewshot], row.kind, row.delimiter) for row in _TABLE}
+    expected = {
+        row.label: _YamlRow(row.file, [row.num_fewshot], row.kind, row.delimiter) for row in _TABLE
+    }
     for label in [*expected, *table]:
         if table.get(label) != expected.get(label):
             raise InputError(
-                f"{path}: task {label!r} reads {_row_text(table.get(label))}, "
-                f"CORE has {_row_text(expected.get(label))}: restore the published core.yaml or remove it"
+                f"{path}: task {label!r} reads {_row_text(table.get(label))}, CORE has "
+                f"{_row_text(expected.get(label))}: restore the published core.yaml or remove it"
             )
 
 
 def _row_text(row: _YamlRow | None) -> str:
-    return ", ".join(f"{key} {shown(value)}" for key, value in row._asdict().items()) if row else "nothing"
+    return (
+        ", ".join(f"{key} {shown(value)}" for key, value in row._asdict().items())
+        if row
+        else "nothing"
+    )
 
 
 def _read_table(path: Path) -> dict[object, _YamlRow]:
@@ -222,8 +253,8 @@ def _read_table(path: Path) -> dict[object, _YamlRow]:
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
-            f"{path}: cannot be read as a list of tasks under 'icl_tasks' ({type(error).__name__}: {error!s:.80}): "
-            "restore the published core.yaml or remove it"
+            f"{path}: cannot be read as a list of tasks under 'icl_tasks' ({type(error).__name__}: "
+            f"{error!s:.80}): restore the published core.yaml or remove it"
         ) from error
 
 

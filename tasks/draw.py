@@ -1,7 +1,8 @@
 """Pseudorandom numbers from a key, equal on every machine, Python version and hash seed.
 
-Arrives: a key of words and numbers.  Leaves: numbers below a bound, choices, samples, orders.  It deliberately does not
-use `random`, whose streams may change: each number is the SHA-256 of the key and of how many numbers came before it.
+Arrives: a key of words and numbers.  Leaves: numbers below a bound, choices, samples, orders.  It
+deliberately does not use `random`, whose streams may change: each number is the SHA-256 of the key
+and of how many numbers came before it.
 """
 
 from collections.abc import Sequence

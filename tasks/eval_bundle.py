@@ -1,7 +1,8 @@
-"""The data files that CORE and the Gauntlet share: the user's, or an archive that is fetched and unpacked.
+"""The data files that CORE and the Gauntlet share: the user's, or an archive that is fetched and
+unpacked.
 
-Arrives: --data_dir or nothing.  Leaves: the folder of world_knowledge/arc_easy.jsonl and so on, byte for byte the files of
-llm-foundry's local_data.  It deliberately does not know tasks.
+Arrives: --data_dir or nothing.  Leaves: the folder of world_knowledge/arc_easy.jsonl and so on,
+byte for byte the files of llm-foundry's local_data.  It deliberately does not know tasks.
 """
 
 import os
@@ -17,22 +18,30 @@ from miron_jax.errors import InputError
 from miron_jax.files.places import data_cache
 
 BUNDLE_URL = "https://karpathy-public.s3.us-west-2.amazonaws.com/eval_bundle.zip"
-# The published archive has 25 MB and unpacks to 160 MB: the limits allow larger ones, but protect the disk.
-MOST_ARCHIVE_BYTES, MOST_BYTES, MOST_FILES = 512 << 20, 2 << 30, 10_000
+# The published archive has 25 MB and unpacks to 160 MB: the limits allow larger ones, but protect
+# the disk.
+MOST_ARCHIVE_BYTES = 512 << 20
+MOST_BYTES = 2 << 30
+MOST_FILES = 10_000
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
-def locate_files(data_dir: Path | None, fetch: bool, files: Mapping[str, str | None], suite: str) -> Path:
-    """The folder that holds at least one of the files: in `data_dir`, or in the cache, where the bundle is fetched once.
+def locate_files(
+    data_dir: Path | None, fetch: bool, files: Mapping[str, str | None], suite: str
+) -> Path:
+    """The folder that holds at least one of the files: in `data_dir`, or in the cache, where the
+    bundle is fetched once.
 
-    `files`: their published git blob hashes by path.  A cached bundle with other bytes is fetched again.
+    `files`: their published git blob hashes by path.  A cached bundle with other bytes is fetched
+    again.
     """
     bundle = _cached_bundle(fetch, suite, files) if data_dir is None else data_dir
     folder = _data_of(bundle)
     if not any((folder / file).is_file() for file in files):
         raise InputError(
-            f"{bundle}: no {suite} data there, expected an eval bundle (core.yaml, eval_data/{next(iter(files))} and so "
-            f"on): unpack {BUNDLE_URL} and pass --data_dir=FOLDER"
+            f"{bundle}: no {suite} data there, expected an eval bundle (core.yaml, "
+            f"eval_data/{next(iter(files))} and so on): unpack {BUNDLE_URL} and pass "
+            "--data_dir=FOLDER"
         )
     return folder
 
@@ -51,8 +60,9 @@ def _cached_bundle(fetch: bool, suite: str, files: Mapping[str, str | None]) -> 
     except Exception as error:  # errors of the network and of the zip file have no class in common
         if not is_cached:
             raise InputError(
-                f"{suite} data are neither in {bundle} nor to be had from {BUNDLE_URL} ({error!s:.120}): "
-                "unpack that archive on a machine with a network and pass --data_dir=FOLDER"
+                f"{suite} data are neither in {bundle} nor to be had from {BUNDLE_URL} "
+                f"({error!s:.120}): unpack that archive on a machine with a network and pass "
+                "--data_dir=FOLDER"
             ) from error
     return bundle  # if changed files remain, the tasks that read them report it
 
@@ -60,12 +70,22 @@ def _cached_bundle(fetch: bool, suite: str, files: Mapping[str, str | None]) -> 
 def _changed(bundle: Path, files: Mapping[str, str | None]) -> str | None:
     """The first file whose bytes are not the published ones; missing files are ignored."""
     folder = _data_of(bundle)
-    hashed = {file: sha1 for file, sha1 in files.items() if sha1 is not None and (folder / file).is_file()}
-    return next((file for file, sha1 in hashed.items() if git_blob_sha1((folder / file).read_bytes()) != sha1), None)
+    hashed = {
+        file: sha1 for file, sha1 in files.items() if sha1 is not None and (folder / file).is_file()
+    }
+    return next(
+        (
+            file
+            for file, sha1 in hashed.items()
+            if git_blob_sha1((folder / file).read_bytes()) != sha1
+        ),
+        None,
+    )
 
 
 def _fetch(bundle: Path, files: Mapping[str, str | None]) -> None:
-    """Downloads and unpacks the bundle in a temporary folder, and renames it once its files are the published ones."""
+    """Downloads and unpacks the bundle in a temporary folder, and renames it once its files are the
+    published ones."""
     bundle.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".eval_bundle-", dir=bundle.parent) as scratch:
         archive = Path(scratch) / "eval_bundle.zip"
@@ -87,7 +107,8 @@ def _fetch(bundle: Path, files: Mapping[str, str | None]) -> None:
 
 
 def _copy(source: IO[bytes], target: IO[bytes], most: int, what: str) -> int:
-    """Copies at most `most` bytes, whatever size was announced, and returns their number.  Raises BadZipFile beyond."""
+    """Copies at most `most` bytes, whatever size was announced, and returns their number.  Raises
+    BadZipFile beyond."""
     copied = 0
     while block := source.read(1 << 20):
         copied += len(block)
@@ -102,13 +123,19 @@ def _unpack(archive: Path, target: Path) -> None:
     with zipfile.ZipFile(archive) as content:
         members = content.infolist()
         if len(members) > MOST_FILES:
-            raise zipfile.BadZipFile(f"the archive has {len(members)} files, expected {MOST_FILES} at most")
+            raise zipfile.BadZipFile(
+                f"the archive has {len(members)} files, expected {MOST_FILES} at most"
+            )
         for member in members:
             path = target / member.filename
             if not path.resolve().is_relative_to(target.resolve()):
-                raise zipfile.BadZipFile(f"the archive wants to write outside its folder: {member.filename!r}")
+                raise zipfile.BadZipFile(
+                    f"the archive wants to write outside its folder: {member.filename!r}"
+                )
             if member.compress_type not in _METHODS:
-                raise zipfile.BadZipFile(f"{member.filename!r:.80} is packed by another method than stored or deflate")
+                raise zipfile.BadZipFile(
+                    f"{member.filename!r:.80} is packed by another method than stored or deflate"
+                )
             if member.is_dir():
                 path.mkdir(parents=True, exist_ok=True)
                 continue

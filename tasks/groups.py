@@ -1,14 +1,16 @@
 """Groups of tasks with their weights -> composites; a request set's manifest states them.
 
-Arrives: a manifest, the sizes of the tasks.  Leaves: `Composite`s.  It deliberately does not know requests.
+Arrives: a manifest, the sizes of the tasks.  Leaves: `Composite`s.  It deliberately does not know
+requests.
 
     "groups": {
         "mmlu_stem": {"of": ["mmlu_astronomy", ...], "weights": "by_size"},
         "easy":      {"of": ["arc_easy", "mmlu_stem", ...]}
     }
 
-`weights`: equal (the default), by_size (questions of each task, or of all tasks of a group), or a number for each member.
-`rescaled`: true takes (accuracy - baseline) / (1 - baseline) of each task.  A group may hold groups that stand before it.
+`weights`: equal (the default), by_size (questions of each task, or of all tasks of a group), or a
+number for each member.  `rescaled`: true takes (accuracy - baseline) / (1 - baseline) of each task.
+A group may hold groups that stand before it.
 """
 
 import math
@@ -39,7 +41,8 @@ _MOST = 1e9  # a weight
 
 
 def written(name: str) -> str:
-    """A name as files and --tasks may bear it: other characters than letters, digits and . + - _ : = @ become _."""
+    """A name as files and --tasks may bear it: other characters than letters, digits and . + - _ :
+    = @ become _."""
     return re.sub(r"[^\w.+:=@-]", "_", name)
 
 
@@ -70,17 +73,28 @@ def read_groups(stated: Json, tasks: Tasks, path: Path) -> Groups:
     for name, group in stated.items():
         at = f"{path}: group {name!r}"
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name.startswith("partial_"):
-            raise InputError(f"{at}: expected letters, digits and . + - _ : = @ / that do not begin with partial_")
+            raise InputError(
+                f"{at}: expected letters, digits and . + - _ : = @ / that do not begin with "
+                "partial_"
+            )
         if name in tasks.sizes:
             raise InputError(f"{at} has the name of a task, expected another one")
         if not isinstance(group, dict) or not group.keys() <= {"of", "weights", "rescaled"}:
-            raise InputError(f"{at} is {shown(group)}, expected the keys of and, if need be, weights and rescaled")
+            raise InputError(
+                f"{at} is {shown(group)}, expected the keys of and, if need be, weights and "
+                "rescaled"
+            )
         if not isinstance(group.get("rescaled", False), bool):
-            raise InputError(f"{at}: rescaled is {shown(group['rescaled'])}, expected true or false")
+            raise InputError(
+                f"{at}: rescaled is {shown(group['rescaled'])}, expected true or false"
+            )
         groups[name] = _linear(group, groups, tasks, at)
     return Groups(
         {
-            name: Linear({tasks.names[task]: weight for task, weight in linear.weights.items()}, linear.offset)
+            name: Linear(
+                {tasks.names[task]: weight for task, weight in linear.weights.items()},
+                linear.offset,
+            )
             for name, linear in groups.items()
         }
     )
@@ -88,17 +102,26 @@ def read_groups(stated: Json, tasks: Tasks, path: Path) -> Groups:
 
 def _linear(group: JsonObject, groups: Mapping[str, Linear], tasks: Tasks, at: str) -> Linear:
     members = _members(group.get("of"), [*tasks.sizes, *groups], at)
-    shares = {member: _share(group.get("weights", "equal"), groups, tasks.sizes, at, member) for member in members}
+    shares = {
+        member: _share(group.get("weights", "equal"), groups, tasks.sizes, at, member)
+        for member in members
+    }
     total = math.fsum(shares.values())
     if not total > 0:
         raise InputError(f"{at}: its weights sum to {total}, expected more than 0")
-    weights, offset = dict[str, float](), 0.0
+    weights = dict[str, float]()
+    offset = 0.0
     for member, share in shares.items():
         if member in groups and group.get("rescaled"):
             raise InputError(
-                f"{at} is rescaled, but {member} is a group: state rescaled of that one, and a group of both"
+                f"{at} is rescaled, but {member} is a group: state rescaled of that one, and a "
+                "group of both"
             )
-        inner = groups[member] if member in groups else _of_task(member, group.get("rescaled", False), tasks, at)
+        inner = (
+            groups[member]
+            if member in groups
+            else _of_task(member, group.get("rescaled", False), tasks, at)
+        )
         offset += inner.offset * share / total
         for task, weight in inner.weights.items():
             weights[task] = weights.get(task, 0.0) + weight * share / total
@@ -116,32 +139,45 @@ def _of_task(task: str, rescaled: bool, tasks: Tasks, at: str) -> Linear:
 
 def _members(members: Json, known: Sequence[str], at: str) -> list[str]:
     if not isinstance(members, list) or not members:
-        raise InputError(f"{at} is of {shown(members)}, expected a list of tasks and earlier groups")
+        raise InputError(
+            f"{at} is of {shown(members)}, expected a list of tasks and earlier groups"
+        )
     for member in members:
         if member not in known:
             nearest = process.extractOne(str(member), known)
             hint = f": did you mean {nearest[0]!r}?" if nearest else ""
-            raise InputError(f"{at} holds {shown(member)}, which is no task and no earlier group{hint}")
+            raise InputError(
+                f"{at} holds {shown(member)}, which is no task and no earlier group{hint}"
+            )
     if len(set(members)) < len(members):
         raise InputError(f"{at} holds a member twice, expected each once")
     return members
 
 
-def _share(stated: Json, groups: Mapping[str, Linear], sizes: Mapping[str, int], at: str, member: str) -> float:
+def _share(
+    stated: Json, groups: Mapping[str, Linear], sizes: Mapping[str, int], at: str, member: str
+) -> float:
     if stated == "equal":
         return 1.0
     if stated == "by_size":
-        return float(sum(sizes[task] for task in groups[member].weights) if member in groups else sizes[member])
+        return float(
+            sum(sizes[task] for task in groups[member].weights)
+            if member in groups
+            else sizes[member]
+        )
     weight = stated.get(member) if isinstance(stated, dict) else stated
     if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 <= weight <= _MOST:
         raise InputError(
-            f"{at}: the weight of {member!r} is {shown(weight)}, expected equal, by_size or a number each, up to {_MOST:g}"
+            f"{at}: the weight of {member!r} is {shown(weight)}, expected equal, by_size or a "
+            f"number each, up to {_MOST:g}"
         )
     return float(weight)
 
 
 def _composite(linear: Linear, measured: Mapping[str, Measured]) -> Composite:
-    values = {task: measured[task].accuracy if task in measured else None for task in linear.weights}
+    values = {
+        task: measured[task].accuracy if task in measured else None for task in linear.weights
+    }
     missing = tuple(task for task, value in values.items() if value is None)
     if missing:
         return Composite(None, False, missing, {})

@@ -1,7 +1,9 @@
-"""Lines of in-context-learning files (multiple choice, schema, language modelling, questions) -> examples.
+"""Lines of in-context-learning files (multiple choice, schema, language modelling, questions) ->
+examples.
 
-Arrives: one JSON object.  Leaves: an `Example`; ValueError for an invalid line.  It deliberately does not
-know wording or few-shot sampling.  The field names are MosaicML's, which CORE and the Gauntlet share.
+Arrives: one JSON object.  Leaves: an `Example`; ValueError for an invalid line.  It deliberately
+does not know wording or few-shot sampling.  The field names are MosaicML's, which CORE and the
+Gauntlet share.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,12 @@
-"""MIRON, a completion benchmark for base models: the published data, and items that this project generates.
+"""MIRON, a completion benchmark for base models: the published data, and items that this project
+generates.
 
-Arrives: miron_en.parquet and miron_ru.parquet of the hub data set apsua/MIRON_Benchmark, the user's or fetched.  Leaves:
-`MIRON`, `MIRON_GEN` and `MIRON_GEN_PREFIXSPACE`.  It deliberately does not know tokenizers or models.
+Arrives: miron_en.parquet and miron_ru.parquet of the hub data set apsua/MIRON_Benchmark, the user's
+or fetched.  Leaves: `MIRON`, `MIRON_GEN` and `MIRON_GEN_PREFIXSPACE`.  It deliberately does not
+know tokenizers or models.
 
-The published files have only the columns prefix, target and category.  The card says 4,000 examples, 1,000 of each category,
-in two languages: other counts are reported, not refused.
+The published files have only the columns prefix, target and category.  The card says 4,000
+examples, 1,000 of each category, in two languages: other counts are reported, not refused.
 """
 
 import json
@@ -16,7 +18,15 @@ from pathlib import Path
 
 from rapidfuzz.distance import OSA
 
-from miron_jax.definitions.records import Cloze, ClozeProfile, ClozeTask, Composite, DataFile, Measured, Suite
+from miron_jax.definitions.records import (
+    Cloze,
+    ClozeProfile,
+    ClozeTask,
+    Composite,
+    DataFile,
+    Measured,
+    Suite,
+)
 from miron_jax.errors import InputError
 from miron_jax.files.hub import Repository, cache_folder, fetch_data_set, revision_of
 from miron_jax.files.readers import Json
@@ -27,34 +37,44 @@ FILES = {language: f"miron_{language}.parquet" for language in LANGUAGES}
 NOISE = "Noise"  # the category of noisy prefixes
 MOST_NOISE = 0.25  # their distance from the clean prefix, as a share of its length
 BY_TEXT = "paired by text"  # the operator of pairs that `with_pairs` finds
-ROWS = 500  # of each category in one file, by the card, and of miron-gen as it comes with the package
+# of each category in one file, by the card, and of miron-gen as it comes with the package
+ROWS = 500
 FROZEN = Path(__file__).parent / "generators" / "miron_gen" / "frozen"
 COLUMNS = ("prefix", "target", "category")
-CITATION = "apsua/MIRON_Benchmark on the Hugging Face hub (MIT): the data and the two formulas of its card"
+CITATION = (
+    "apsua/MIRON_Benchmark on the Hugging Face hub (MIT): the data and the two formulas of its card"
+)
 _DIGEST = b"blake2b_of_columns"  # metadata key in the files of `export`
 GENERATED = "miron-gen, this project's own items in the manner of MIRON; never the published data"
 
 
 def read_parquet(path: Path, task_name: str) -> list[Cloze]:
-    """Every row in file order, with the additional columns of miron-gen's files if there are any."""
+    """Every row in file order, with the additional columns of miron-gen's files if there are
+    any."""
     import pyarrow.parquet as parquet
     from pyarrow import ArrowException
 
     try:
         table = parquet.read_table(path, page_checksum_verification=True)
-        columns, digest = table.to_pydict(), (table.schema.metadata or {}).get(_DIGEST)
-    except (ArrowException, OSError, ValueError, OverflowError) as error:  # ValueError: a text is not UTF-8
+        columns = table.to_pydict()
+        digest = (table.schema.metadata or {}).get(_DIGEST)
+    # ValueError: a text is not UTF-8
+    except (ArrowException, OSError, ValueError, OverflowError) as error:
         reason = " ".join(str(error).split())
         raise InputError(
-            f"{task_name}: {path} is no parquet file that can be read ({reason:.120}): fetch it again"
+            f"{task_name}: {path} is no parquet file that can be read ({reason:.120}): fetch it "
+            "again"
         ) from None
-    if digest is not None and digest != _digest(columns):  # parquet has checksums of pages, not of column names
-        raise InputError(f"{task_name}: {path} is not as it was written: write it again with tasks --export")
+    # parquet has checksums of pages, not of column names
+    if digest is not None and digest != _digest(columns):
+        raise InputError(
+            f"{task_name}: {path} is not as it was written: write it again with tasks --export"
+        )
     missing = [name for name in COLUMNS if name not in columns]
     if missing:
         raise InputError(
-            f"{task_name}: {path} has no column {missing[0]!r}, only {', '.join(columns)}; expected {', '.join(COLUMNS)}: "
-            "fetch the file again"
+            f"{task_name}: {path} has no column {missing[0]!r}, only {', '.join(columns)}; "
+            f"expected {', '.join(COLUMNS)}: fetch the file again"
         )
     num_rows = len(columns["prefix"])
     if not num_rows:
@@ -64,17 +84,21 @@ def read_parquet(path: Path, task_name: str) -> list[Cloze]:
 
 
 def with_pairs(items: Sequence[Cloze]) -> list[Cloze]:
-    """The items, each noisy one with its clean prefix if another item's text identifies it: the published files name none.
+    """The items, each noisy one with its clean prefix if another item's text identifies it: the
+    published files name none.
 
-    The clean prefix is that of the nearest item (optimal string alignment) of another category with the same target, if the
-    distance is at most a quarter of its length and no other item is as near.
+    The clean prefix is that of the nearest item (optimal string alignment) of another category with
+    the same target, if the distance is at most a quarter of its length and no other item is as
+    near.
     """
     clean: dict[str, list[str]] = {}
     for item in items:
         if item.category != NOISE:
             clean.setdefault(item.target, []).append(item.prefix)
     return [
-        _paired(item, clean.get(item.target, ())) if item.category == NOISE and item.clean_prefix is None else item
+        _paired(item, clean.get(item.target, ()))
+        if item.category == NOISE and item.clean_prefix is None
+        else item
         for item in items
     ]
 
@@ -85,7 +109,11 @@ def _paired(item: Cloze, prefixes: Iterable[str]) -> Cloze:
         return item
     distance, prefix = ranked[0]
     is_near = 0 < distance <= MOST_NOISE * len(prefix)
-    return replace(item, clean_prefix=prefix, operator=BY_TEXT, num_edits=distance) if is_near else item
+    return (
+        replace(item, clean_prefix=prefix, operator=BY_TEXT, num_edits=distance)
+        if is_near
+        else item
+    )
 
 
 def _digest(columns: Mapping[str, Json]) -> bytes:
@@ -97,10 +125,14 @@ def _cloze(fields: Mapping[str, Json], row: int, path: Path, task_name: str) -> 
         if not isinstance(fields[name], str):
             description = "null" if fields[name] is None else repr(fields[name])
             raise InputError(
-                f"{task_name}: {path}, row {row}: {name} is {description:.40}, expected a text: mend or remove the row"
+                f"{task_name}: {path}, row {row}: {name} is {description:.40}, expected a text: "
+                "mend or remove the row"
             )
     if not fields["target"]:
-        raise InputError(f"{task_name}: {path}, row {row}: target is empty, expected a text: mend or remove the row")
+        raise InputError(
+            f"{task_name}: {path}, row {row}: target is empty, expected a text: mend or remove the "
+            "row"
+        )
     wrong = _wrong_extra(fields)
     if wrong is not None:
         raise InputError(f"{task_name}: {path}, row {row}: {wrong}: mend or remove the row")
@@ -119,30 +151,41 @@ def _cloze(fields: Mapping[str, Json], row: int, path: Path, task_name: str) -> 
 
 def _wrong_extra(fields: Mapping[str, Json]) -> str | None:
     """The first error in the additional columns of miron-gen's files; None if there is none."""
-    distractors, clean_prefix = fields.get("distractors"), fields.get("clean_prefix")
-    are_texts = isinstance(distractors, list) and all(isinstance(text, str) and text for text in distractors)
+    distractors = fields.get("distractors")
+    clean_prefix = fields.get("clean_prefix")
+    are_texts = isinstance(distractors, list) and all(
+        isinstance(text, str) and text for text in distractors
+    )
     if distractors is not None and not are_texts:
         return f"distractors is {distractors!r:.40}, expected a list of texts or null"
     if distractors and fields["target"] in distractors:
-        return f"distractors holds the target {fields['target']!r:.40}, expected wrong continuations only"
+        return (
+            f"distractors holds the target {fields['target']!r:.40}, expected wrong continuations "
+            "only"
+        )
     if clean_prefix is not None and not (isinstance(clean_prefix, str) and clean_prefix):
         return f"clean_prefix is {clean_prefix!r:.40}, expected a text or null"
-    operator, num_edits = fields.get("operator"), fields.get("num_edits") or 0
+    operator = fields.get("operator")
+    num_edits = fields.get("num_edits") or 0
     if not isinstance(operator, str | None) or not isinstance(num_edits, int):
-        return f"operator is {operator!r:.40} and num_edits {num_edits!r:.40}, expected a text and a whole number"
+        return (
+            f"operator is {operator!r:.40} and num_edits {num_edits!r:.40}, expected a text and a "
+            "whole number"
+        )
     return None
 
 
 def locate(data_dir: Path | None, fetch: bool = True) -> Path:
-    """The folder of the two files: `data_dir`, the folder of the file that `data_dir` names, or the cache, which is filled
-    once; `@REVISION` names a revision of the data set on the hub."""
+    """The folder of the two files: `data_dir`, the folder of the file that `data_dir` names, or the
+    cache, which is filled once; `@REVISION` names a revision of the data set on the hub."""
     revision = revision_of(data_dir)
     if data_dir is not None and revision is None:
         if not data_dir.is_file():
             return data_dir
         if data_dir.name not in FILES.values():
             raise InputError(
-                f"--data_dir=miron={data_dir}: expected a folder, or a file named {' or '.join(FILES.values())}"
+                f"--data_dir=miron={data_dir}: expected a folder, or a file named "
+                f"{' or '.join(FILES.values())}"
             )
         return data_dir.parent
     folder = cache_folder("miron", revision)
@@ -150,8 +193,8 @@ def locate(data_dir: Path | None, fetch: bool = True) -> Path:
         fetch_data_set(Repository(HUB_ID, revision), folder, list(FILES.values()), "miron")
     if not folder.is_dir():
         raise InputError(
-            f"{folder}: no MIRON data there: download {' and '.join(FILES.values())} of the data set {HUB_ID} and pass "
-            "--data_dir=miron=FOLDER"
+            f"{folder}: no MIRON data there: download {' and '.join(FILES.values())} of the data "
+            f"set {HUB_ID} and pass --data_dir=miron=FOLDER"
         )
     return folder
 
@@ -161,7 +204,9 @@ def _read(file: str, task_name: str, folder: Path | None, items_per_category: in
     return with_pairs(read_parquet(folder / file, task_name))
 
 
-def _generate(language: str, suite: str, folder: Path | None, items_per_category: int) -> list[Cloze]:
+def _generate(
+    language: str, suite: str, folder: Path | None, items_per_category: int
+) -> list[Cloze]:
     if items_per_category == ROWS:
         items = read_parquet(FROZEN / f"miron_gen_{language}.parquet", f"{suite}/{language}")
     else:
@@ -172,7 +217,8 @@ def _generate(language: str, suite: str, folder: Path | None, items_per_category
 
 
 def space_in_prefix(item: Cloze) -> Cloze:
-    """The item with the space moved from the target to the prefix, where many tokenizers would not split."""
+    """The item with the space moved from the target to the prefix, where many tokenizers would not
+    split."""
     return replace(
         item,
         prefix=item.prefix + " ",
@@ -183,7 +229,8 @@ def space_in_prefix(item: Cloze) -> Cloze:
 
 
 def export(folder: Path, items_per_category: int) -> list[Path]:
-    """Writes miron-gen as one parquet file for each language, with every field of an item; returns the files."""
+    """Writes miron-gen as one parquet file for each language, with every field of an item; returns
+    the files."""
     import pyarrow
     import pyarrow.parquet as parquet
 
@@ -194,12 +241,19 @@ def export(folder: Path, items_per_category: int) -> list[Path]:
         items = items_of(language, items_per_category)
         metas = [json.dumps(dict(item.meta), ensure_ascii=False) for item in items]
         table = pyarrow.Table.from_pylist(
-            [asdict(item) | {"meta": meta, "version": VERSION} for item, meta in zip(items, metas, strict=True)]
+            [
+                asdict(item) | {"meta": meta, "version": VERSION}
+                for item, meta in zip(items, metas, strict=True)
+            ]
         )
         paths.append(folder / f"miron_gen_{language}.parquet")
         folder.mkdir(parents=True, exist_ok=True)
-        described = table.replace_schema_metadata({"source": GENERATED, _DIGEST: _digest(table.to_pydict())})
-        parquet.write_table(described, paths[-1], write_page_checksum=True, compression="zstd", compression_level=19)
+        described = table.replace_schema_metadata(
+            {"source": GENERATED, _DIGEST: _digest(table.to_pydict())}
+        )
+        parquet.write_table(
+            described, paths[-1], write_page_checksum=True, compression="zstd", compression_level=19
+        )
     return paths
 
 
@@ -207,7 +261,8 @@ OVERALL = ("lev_score", "target_confidence", "bits_per_char", "bits_per_byte", "
 
 
 def _composites(suite: str, measured: Mapping[str, Measured]) -> Mapping[str, Composite]:
-    """The mean, over the languages, of each macro mean; null while a language is missing or has skipped items."""
+    """The mean, over the languages, of each macro mean; null while a language is missing or has
+    skipped items."""
     names = [f"{suite}/{language}" for language in LANGUAGES]
     missing = tuple(name for name in names if name not in measured or not measured[name].means)
     composites = {}
@@ -215,12 +270,21 @@ def _composites(suite: str, measured: Mapping[str, Measured]) -> Mapping[str, Co
         values = [] if missing else [measured[name].means[metric] for name in names]
         value = sum(values) / len(values) if values else None
         weights = {} if missing else dict.fromkeys(names, 1 / len(names))
-        composites[f"{suite} overall {metric}"] = Composite(value, not missing, missing, weights, metric)
+        composites[f"{suite} overall {metric}"] = Composite(
+            value, not missing, missing, weights, metric
+        )
     return composites
 
 
 _PUBLISHED = tuple(
-    ClozeTask(name, ClozeProfile(), DataFile(file, None, None), partial(_read, file, name), CITATION, rows=ROWS)
+    ClozeTask(
+        name,
+        ClozeProfile(),
+        DataFile(file, None, None),
+        partial(_read, file, name),
+        CITATION,
+        rows=ROWS,
+    )
     for name, file in ((f"miron/{language}", FILES[language]) for language in LANGUAGES)
 )
 MIRON = Suite("miron", _PUBLISHED, partial(_composites, "miron"), locate)
@@ -228,7 +292,13 @@ MIRON_GEN, MIRON_GEN_PREFIXSPACE = (
     Suite(
         suite,
         tuple(
-            ClozeTask(f"{suite}/{language}", ClozeProfile(), None, partial(_generate, language, suite), GENERATED)
+            ClozeTask(
+                f"{suite}/{language}",
+                ClozeProfile(),
+                None,
+                partial(_generate, language, suite),
+                GENERATED,
+            )
             for language in LANGUAGES
         ),
         partial(_composites, suite),

@@ -1,7 +1,8 @@
 """All suites by name, and the selection of tasks by the patterns of a command line.
 
-Arrives: the files of this folder; patterns such as `core`, `core/arc_easy`, `core/arc_*`.  Leaves: `Task`s in published
-order.  It deliberately names no suite, and does not know whether a task's data exist.
+Arrives: the files of this folder; patterns such as `core`, `core/arc_easy`, `core/arc_*`.  Leaves:
+`Task`s in published order.  It deliberately names no suite, and does not know whether a task's data
+exist.
 """
 
 import pkgutil
@@ -27,57 +28,85 @@ GROUP = "miron_jax.tasks"  # entry points of other packages' suites
 
 
 def find_suites(folder: Path, package: str) -> dict[str, Suite[AnyTask]]:
-    """The `SUITES` of each file in `folder`, and of each suite.py one or two levels below, in the order of their names.
+    """The `SUITES` of each file in `folder`, and of each suite.py one or two levels below, in the
+    order of their names.
 
-    Raises InputError for a file that cannot be imported, and for a name that two suites or tasks have.
+    Raises InputError for a file that cannot be imported, and for a name that two suites or tasks
+    have.
     """
     suites_by_name: dict[str, Suite[AnyTask]] = {}
     file_of: dict[str, str] = {}  # name of a suite or task -> the file that defines it
-    for path in sorted(_suite_files(folder), key=lambda path: path.parent.name if path.stem == "suite" else path.stem):
+    for path in sorted(
+        _suite_files(folder),
+        key=lambda path: path.parent.name if path.stem == "suite" else path.stem,
+    ):
         file = str(path.relative_to(folder))
         module = ".".join((package, *path.relative_to(folder).with_suffix("").parts))
         try:
             file_suites: tuple[Suite[AnyTask], ...] = getattr(import_module(module), "SUITES", ())
         except Exception as error:  # a user's file may raise anything
             why = " ".join(f"{type(error).__name__}: {error}".split())
-            raise InputError(f"{path} cannot be imported ({why:.200}): mend it, or take it out of the folder") from None
+            raise InputError(
+                f"{path} cannot be imported ({why:.200}): mend it, or take it out of the folder"
+            ) from None
         for suite in file_suites:
             for claimed in (suite.name, *(task.name for task in suite.tasks)):
                 if claimed in file_of:
-                    also = "names it twice" if file_of[claimed] == file else f"{file_of[claimed]} has it too"
-                    raise InputError(f"{path}: {claimed} is no name of its own, {also}: give it another one")
+                    also = (
+                        "names it twice"
+                        if file_of[claimed] == file
+                        else f"{file_of[claimed]} has it too"
+                    )
+                    raise InputError(
+                        f"{path}: {claimed} is no name of its own, {also}: give it another one"
+                    )
                 file_of[claimed] = file
             suites_by_name[suite.name] = suite
     return suites_by_name
 
 
 def _suite_files(folder: Path) -> list[Path]:
-    names = [module.name for module in pkgutil.iter_modules([str(folder)]) if module.name != "registry"]
+    names = [
+        module.name for module in pkgutil.iter_modules([str(folder)]) if module.name != "registry"
+    ]
     packages = [folder, *(folder / name for name in names)]
-    inner = [path / module.name / "suite.py" for path in packages for module in pkgutil.iter_modules([str(path)])]
+    inner = [
+        path / module.name / "suite.py"
+        for path in packages
+        for module in pkgutil.iter_modules([str(path)])
+    ]
     return [path for path in (*(folder / f"{name}.py" for name in names), *inner) if path.is_file()]
 
 
 def installed_suites(known: Collection[str]) -> dict[str, Suite[AnyTask]]:
-    """Suites of other packages, by their entry points of GROUP: each names a `Suite`, or a list of them.
+    """Suites of other packages, by their entry points of GROUP: each names a `Suite`, or a list of
+    them.
 
     Raises InputError for one that cannot be loaded, or bears a name of `known`.
     """
     suites_by_name: dict[str, Suite[AnyTask]] = {}
     for entry in entry_points(group=GROUP):
-        at = f"the package {entry.dist.name if entry.dist else entry.value}, entry point {entry.name} of {GROUP}"
+        at = (
+            f"the package {entry.dist.name if entry.dist else entry.value}, entry point "
+            f"{entry.name} of {GROUP}"
+        )
         try:
             loaded = entry.load()
         except Exception as error:  # another package's code may raise anything
             why = " ".join(f"{type(error).__name__}: {error}".split())
-            raise InputError(f"{at} cannot be loaded ({why:.200}): mend it, or uninstall the package") from None
+            raise InputError(
+                f"{at} cannot be loaded ({why:.200}): mend it, or uninstall the package"
+            ) from None
         for suite in loaded if isinstance(loaded, list | tuple) else [loaded]:
             if not isinstance(suite, Suite):
                 raise InputError(
-                    f"{at} is a {type(suite).__name__}, expected a Suite: mend it, or uninstall the package"
+                    f"{at} is a {type(suite).__name__}, expected a Suite: mend it, or uninstall "
+                    "the package"
                 )
             if suite.name in known or suite.name in suites_by_name:
-                raise InputError(f"{at}: there is a suite {suite.name} already: give it another name")
+                raise InputError(
+                    f"{at}: there is a suite {suite.name} already: give it another name"
+                )
             suites_by_name[suite.name] = suite
     return suites_by_name
 
@@ -101,11 +130,14 @@ def suites(
     stride: int | None = None,
     special_tokens: SpecialTokens = "control",
 ) -> dict[str, Suite[AnyTask]]:
-    """All suites, the user's gauntlet if `icl_tasks` names its yaml file, the user's tasks of `task_path`, those of the
-    request set in the folder `requests`, and the groups of documents in the folder `texts`."""
+    """All suites, the user's gauntlet if `icl_tasks` names its yaml file, the user's tasks of
+    `task_path`, those of the request set in the folder `requests`, and the groups of documents in
+    the folder `texts`."""
     of_user: list[Suite[AnyTask]] = []
     if icl_tasks is not None:
-        of_user.append(yaml_files.read_suite(Path(icl_tasks), Path(eval_gauntlet) if eval_gauntlet else None))
+        of_user.append(
+            yaml_files.read_suite(Path(icl_tasks), Path(eval_gauntlet) if eval_gauntlet else None)
+        )
     if task_path:
         of_user.append(yaml_task.read_suite(task_path))
     if requests is not None:
@@ -125,34 +157,51 @@ def select(patterns: str, among: Mapping[str, Suite[AnyTask]] = SUITES) -> Selec
 
 
 def named(among: Mapping[str, Suite[AnyTask]], words: Sequence[str]) -> dict[str, Suite[AnyTask]]:
-    """The suites with those of their tasks whose names have one of the words in them, or match it as a glob; all without
-    words.  Raises InputError for a word that no task has."""
+    """The suites with those of their tasks whose names have one of the words in them, or match it
+    as a glob; all without words.  Raises InputError for a word that no task has."""
     tasks_by_name = {task.name: task for suite in among.values() for task in suite.tasks}
     chosen = set[str]()
     for word in map(str.lower, words):
-        names = [name for name in tasks_by_name if word in name.lower() or fnmatchcase(name.lower(), word)]
+        names = [
+            name
+            for name in tasks_by_name
+            if word in name.lower() or fnmatchcase(name.lower(), word)
+        ]
         if not names:
             nearest, *_ = process.extractOne(word, list(tasks_by_name))
-            raise InputError(f"no task has {word!r} in its name: did you mean {nearest}? `miron-jax tasks` lists all")
+            raise InputError(
+                f"no task has {word!r} in its name: did you mean {nearest}? `miron-jax tasks` "
+                "lists all"
+            )
         chosen.update(names)
     return {
-        name: replace(suite, tasks=tuple(task for task in suite.tasks if not words or task.name in chosen))
+        name: replace(
+            suite, tasks=tuple(task for task in suite.tasks if not words or task.name in chosen)
+        )
         for name, suite in among.items()
     }
 
 
-def _matches(pattern: str, tasks_by_name: dict[str, AnyTask], among: Mapping[str, Suite[AnyTask]]) -> list[str]:
+def _matches(
+    pattern: str, tasks_by_name: dict[str, AnyTask], among: Mapping[str, Suite[AnyTask]]
+) -> list[str]:
     if pattern in among and among[pattern].tasks:
         return [task.name for task in among[pattern].tasks]
     if pattern == text.NAME:
-        raise InputError(f"--tasks: {pattern} wants --data_dir={pattern}=FOLDER, whose documents are to be scored")
+        raise InputError(
+            f"--tasks: {pattern} wants --data_dir={pattern}=FOLDER, whose documents are to be "
+            "scored"
+        )
     names = [name for name in tasks_by_name if fnmatchcase(name, pattern)]
     if not names:
         same = [name for name in tasks_by_name if name.partition("/")[2] == pattern]
         names = same or (list(tasks_by_name) if "/" in pattern else list(among))
         nearest = process.extractOne(pattern, names) if pattern else None
         hint = f"did you mean {nearest[0]}? " if nearest else ""
-        raise InputError(f"--tasks: {pattern!r} is no suite, task or matching glob: {hint}`miron-jax tasks` lists them")
+        raise InputError(
+            f"--tasks: {pattern!r} is no suite, task or matching glob: {hint}`miron-jax tasks` "
+            "lists them"
+        )
     return names
 
 
@@ -164,8 +213,8 @@ def export(
     stories: Path | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Path]:
-    """Writes all generated rows, or sets made from a user's articles and stories; returns the files.  `spelled`: also mask
-    number words in the articles; `say`: receives what is left out."""
+    """Writes all generated rows, or sets made from a user's articles and stories; returns the
+    files.  `spelled`: also mask number words in the articles; `say`: receives what is left out."""
     from miron_jax.tasks.generators.eval_uation_gen import sets
 
     if articles is not None or stories is not None:

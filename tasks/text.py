@@ -1,10 +1,12 @@
 """Texts of a user's own, of which every token is scored: `--tasks=text --data_dir=text=FOLDER`.
 
-Arrives: a folder of documents.  Leaves: a `Suite` with a task for each group.  It deliberately does not know tokens.
+Arrives: a folder of documents.  Leaves: a `Suite` with a task for each group.  It deliberately does
+not know tokens.
 
-A folder in it is a group with all files below it, as Paloma has its sources; a file in it is a group of its own, as
-uncheatable-eval has its sets.  .jsonl and .json (gzipped or not) and .parquet hold records with a `text`, and an `id` or
-`doc_id` if need be; a .json may be a list of texts; a .txt is one document.
+A folder in it is a group with all files below it, as Paloma has its sources; a file in it is a
+group of its own, as uncheatable-eval has its sets.  .jsonl and .json (gzipped or not) and .parquet
+hold records with a `text`, and an `id` or `doc_id` if need be; a .json may be a list of texts; a
+.txt is one document.
 """
 
 import gzip
@@ -16,7 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from miron_jax.definitions.data_files import json_rows
-from miron_jax.definitions.records import DataFile, Document, SpecialTokens, Suite, Task, TextProfile
+from miron_jax.definitions.records import (
+    DataFile,
+    Document,
+    SpecialTokens,
+    Suite,
+    Task,
+    TextProfile,
+)
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject, parse_json, shown
 from miron_jax.tasks.groups import plain_mean, written
@@ -35,17 +44,22 @@ def read_suite(
     Raises InputError for a folder without documents.
     """
     if not folder.is_dir():
-        raise InputError(f"--data_dir={NAME}={folder}: there is no such folder, expected one with documents")
+        raise InputError(
+            f"--data_dir={NAME}={folder}: there is no such folder, expected one with documents"
+        )
     groups = {path: files for path in sorted(folder.iterdir()) if (files := _files(path))}
     if not groups:
         raise InputError(
-            f"--data_dir={NAME}={folder} holds no document, expected files that end in {', '.join(_FORMATS)}"
+            f"--data_dir={NAME}={folder} holds no document, expected files that end in "
+            f"{', '.join(_FORMATS)}"
         )
     tasks: dict[str, Task[TextProfile]] = {}
     for path, files in groups.items():
         name = f"{NAME}/{written(_stem(path) if path.is_file() else path.name)}"
         if name in tasks:
-            raise InputError(f"{path}: {tasks[name].file.path} is the group {name} too: rename one of them")
+            raise InputError(
+                f"{path}: {tasks[name].file.path} is the group {name} too: rename one of them"
+            )
         tasks[name] = Task(
             name,
             NAME,
@@ -66,10 +80,17 @@ def _stem(path: Path) -> str:
 
 
 def _files(path: Path) -> list[Path]:
-    """The documents' files of a group; names that begin with a dot are left out, as they are of the data's hash."""
+    """The documents' files of a group; names that begin with a dot are left out, as they are of the
+    data's hash."""
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    seen = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path.parent).parts)]
-    return [file for file in seen if file.is_file() and file.name.removesuffix(".gz").endswith(_FORMATS)]
+    seen = [
+        file
+        for file in files
+        if not any(part.startswith(".") for part in file.relative_to(path.parent).parts)
+    ]
+    return [
+        file for file in seen if file.is_file() and file.name.removesuffix(".gz").endswith(_FORMATS)
+    ]
 
 
 def _documents(name: str, files: list[Path]) -> list[Document]:
@@ -96,7 +117,9 @@ def _records(name: str, file: Path) -> Iterator[Record]:
         try:
             yield file, 0, content.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise InputError(f"{name}: {file}, byte {error.start + 1} is not UTF-8: {_REMEDY}") from None
+            raise InputError(
+                f"{name}: {file}, byte {error.start + 1} is not UTF-8: {_REMEDY}"
+            ) from None
         return
     texts = _list_of_texts(content) if plain.suffix == ".json" else None
     rows = texts or json_rows(content, file.with_name(plain.name), name, remedy=_REMEDY)
@@ -109,7 +132,11 @@ def _list_of_texts(content: bytes) -> list[str] | None:
         value = parse_json(content)
     except ValueError:
         return None
-    return value if isinstance(value, list) and value and all(isinstance(text, str) for text in value) else None
+    return (
+        value
+        if isinstance(value, list) and value and all(isinstance(text, str) for text in value)
+        else None
+    )
 
 
 def _document(value: JsonObject | str, row: int, place: str = "") -> Document:
@@ -127,7 +154,9 @@ def _whole(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError("the text holds half a surrogate pair, expected whole characters") from None
+        raise ValueError(
+            "the text holds half a surrogate pair, expected whole characters"
+        ) from None
     return text
 
 

@@ -3,10 +3,11 @@
     python tools/changed_tests.py             # the test files that the change reaches
     python tools/changed_tests.py --changed   # the changed Python files themselves, for a type checker
 
-Changed is what differs from the merge base with origin/main (main where there is none), committed or not.  Reached are
-changed test files, and those that import a changed module, or a module that imports it: imports are read from the source,
-also those within functions.  What hangs on more distant imports, or on files that are no Python, is left to CI.
-"""
+Changed is what differs from the merge base with origin/main (main where there is none), committed
+or not.  Reached are changed test files, and those that import a changed module, or a module that
+imports it: imports are read from the source, also those within functions.  What hangs on more
+distant imports, or on files that are no Python, is left to CI.
+"""  # noqa: E501
 
 import ast
 import subprocess
@@ -26,15 +27,23 @@ def main() -> None:
     names = {module_name(path) for path in sources}
     imported = {path: imports_of(path, names) for path in sources}
     modules = {module_name(REPOSITORY / file) for file in changed}
-    near = modules | {module_name(path) for path, found in imported.items() if found & modules and not is_test(path)}
+    near = modules | {
+        module_name(path)
+        for path, found in imported.items()
+        if found & modules and not is_test(path)
+    }
     tests = [
-        path for path, found in imported.items() if is_test(path) and (module_name(path) in modules or found & near)
+        path
+        for path, found in imported.items()
+        if is_test(path) and (module_name(path) in modules or found & near)
     ]
     print("\n".join(sorted(str(path.relative_to(REPOSITORY)) for path in tests)))
 
 
 def git(*words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", *words], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
     return done.stdout.strip()
 
 
@@ -53,7 +62,8 @@ def is_test(path: Path) -> bool:
 
 
 def module_name(path: Path) -> str:
-    """kernels/a/b.py -> miron_jax.kernels.a.b, as it is imported; a package's __init__ has the package's name."""
+    """kernels/a/b.py -> miron_jax.kernels.a.b, as it is imported; a package's __init__ has the
+    package's name."""
     parts = path.relative_to(REPOSITORY).with_suffix("").parts
     parts = ("miron_jax", *parts) if parts[0] in ("kernels", "tasks") else parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

@@ -1,14 +1,17 @@
-"""The training text of the demo model: documents of one sentence or item each, in English and Russian.
+"""The training text of the demo model: documents of one sentence or item each, in English and
+Russian.
 
-Arrives: a purpose and a seed; wordings and sounds, demo_text.json.  Leaves: `Document`s without end, the same on every
-machine.  It deliberately does not know tokenizers or models.
+Arrives: a purpose and a seed; wordings and sounds, demo_text.json.  Leaves: `Document`s without
+end, the same on every machine.  It deliberately does not know tokenizers or models.
 
-The text extends the training side of miron_gen (its training stems and wordings, its facts, the series that the benchmark
-never holds): a model that meets an ability in three wordings and with four hundred stems learns just those.  No wording
-and no stem is one of the benchmark; tests check that.
+The text extends the training side of miron_gen (its training stems and wordings, its facts, the
+series that the benchmark never holds): a model that meets an ability in three wordings and with
+four hundred stems learns just those.  No wording and no stem is one of the benchmark; tests check
+that.
 
-In a wording [a|b|c] stands for one of the three; all combinations are written out when the module is imported.  Stems are
-made of sounds that few words of the language have, and whose forms are spelt regularly.
+In a wording [a|b|c] stands for one of the three; all combinations are written out when the module
+is imported.  Stems are made of sounds that few words of the language have, and whose forms are
+spelt regularly.
 """
 
 import json
@@ -35,7 +38,8 @@ class Document(NamedTuple):
     text: str
     language: str  # "en" or "ru"
     category: str  # as the benchmark calls it
-    knowable_start: int  # character at which the part begins that a reader could know; the part before it is drawn
+    # character at which the part begins that a reader could know; the part before it is drawn
+    knowable_start: int
     root: str  # the beginning that all forms of the invented word share; "" if no word is invented
 
 
@@ -44,13 +48,15 @@ _CATEGORIES = ("Morphology",) * 5 + ("Facts",) * 3 + ("Logic",) * 4
 _LANGUAGES = ("en",) * 7 + ("ru",) * 5
 
 _NUM_RUSSIAN = 1500  # stems drawn of each family
-_TEXTS = 24  # of each wording in a table of frames: one without choices weighs as much as one with many
+# of each wording in a table of frames: one without choices weighs as much as one with many
+_TEXTS = 24
 
 _DATA = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 
 
 def expanded(wording: str) -> tuple[str, ...]:
-    """ "[We|I] sing[| now]" -> "We sing", "We sing now", "I sing", "I sing now".  Empty choices leave one space."""
+    """ "[We|I] sing[| now]" -> "We sing", "We sing now", "I sing", "I sing now".  Empty choices
+    leave one space."""
     parts = [part.split("|") for part in re.split(r"[\[\]]", wording)]
     return tuple(" ".join("".join(choice).split()) for choice in product(*parts))
 
@@ -62,31 +68,50 @@ def _evenly(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 def _widened(frames: Frames, added: Mapping[str, Sequence[str]]) -> Frames:
     """The frames of each form with the added ones, all expanded."""
-    wordings = {form: [*((frame,) for frame in frames[form]), *map(expanded, added.get(form, ()))] for form in frames}
-    return {form: tuple(text for texts in wordings[form] for text in _evenly(texts)) for form in frames}
+    wordings = {
+        form: [*((frame,) for frame in frames[form]), *map(expanded, added.get(form, ()))]
+        for form in frames
+    }
+    return {
+        form: tuple(text for texts in wordings[form] for text in _evenly(texts)) for form in frames
+    }
 
 
 def _facts(language: str) -> facts.Facts:
     """The benchmark's facts with all training wordings."""
     added: Mapping[str, list[str]] = _DATA[language]["facts"]
     tables = facts.tables_of(language)
-    widened = (replace(t, training_templates=(*t.training_templates, *added[t.name])) for t in tables.tables)
+    widened = (
+        replace(t, training_templates=(*t.training_templates, *added[t.name]))
+        for t in tables.tables
+    )
     return replace(tables, tables=tuple(widened))
 
 
 def _logic(words: logic.LogicWords) -> logic.LogicWords:
-    """The benchmark's words with all training wordings: families of series share theirs, the others have their own."""
+    """The benchmark's words with all training wordings: families of series share theirs, the others
+    have their own."""
     added: Mapping[str, list[str]] = _DATA[words.language]["logic"]
     series: list[str] = _DATA[words.language]["series"]
     training: Frames = {family.name: family.training for family in words.families}
     frames = _widened(training, {name: added.get(name, series) for name in training})
-    return replace(words, families=tuple(family._replace(training=frames[family.name]) for family in words.families))
+    return replace(
+        words,
+        families=tuple(family._replace(training=frames[family.name]) for family in words.families),
+    )
 
 
 def _english_stems() -> tuple[str, ...]:
     sounds = _DATA["en"]
-    invented = (onset + rime for onset in sounds["onsets"].split() for rime in sounds["rimes"].split())
-    return tuple(sorted({*english_morphology.TRAINING.stems, *invented} - set(english_morphology.BENCHMARK.stems)))
+    invented = (
+        onset + rime for onset in sounds["onsets"].split() for rime in sounds["rimes"].split()
+    )
+    return tuple(
+        sorted(
+            {*english_morphology.TRAINING.stems, *invented}
+            - set(english_morphology.BENCHMARK.stems)
+        )
+    )
 
 
 def _russian_stems(family: str, endings: Sequence[str]) -> tuple[str, ...]:
@@ -110,7 +135,8 @@ LOGIC = {"en": _logic(english_logic.WORDS), "ru": _logic(russian_logic.WORDS)}
 
 
 def documents(purpose: str, seed: int) -> Iterator[Document]:
-    """Endless documents.  Each is drawn by its own number, so the first n do not depend on how many are read."""
+    """Endless documents.  Each is drawn by its own number, so the first n do not depend on how many
+    are read."""
     for i in count():
         document = _document(Draw("miron-jax demo", purpose, seed, i))
         if document is not None:

@@ -2,8 +2,8 @@
 
     python tools/module_map.py
 
-Arrives: the folders of the package.  Leaves: the page.  It deliberately knows no stage: the table in docs/design.md
-gives their order.
+Arrives: the folders of the package.  Leaves: the page.  It deliberately knows no stage: the table
+in docs/design.md gives their order.
 """
 
 import ast
@@ -18,7 +18,7 @@ OPENING = """# Modules
 
 Every module with the first sentence of its docstring, in the order of the data ([design](design.md)).
 `python tools/module_map.py` writes this page.
-"""
+"""  # noqa: E501
 
 
 def module_map() -> str:
@@ -27,13 +27,23 @@ def module_map() -> str:
     stages = [f"miron_jax/{stage}" for stage in re.findall(r"^\| `(\w+)` \|", design, re.MULTILINE)]
     inner = [REPOSITORY / top for top in (*stages, "kernels", "tasks")]
     folders = [REPOSITORY / "miron_jax"]
-    folders += [init.parent for top in inner for init in sorted(top.rglob("__init__.py"), key=lambda init: init.parent)]
+    folders += [
+        init.parent
+        for top in inner
+        for init in sorted(top.rglob("__init__.py"), key=lambda init: init.parent)
+    ]
     return OPENING + "".join(line + "\n" for folder in folders for line in section(folder))
 
 
 def section(folder: Path) -> Iterator[str]:
     """A heading, what the folder is for, and its modules."""
-    yield from ("", f"## {folder.relative_to(REPOSITORY)}/", "", first_sentence(folder / "__init__.py"), "")
+    yield from (
+        "",
+        f"## {folder.relative_to(REPOSITORY)}/",
+        "",
+        first_sentence(folder / "__init__.py"),
+        "",
+    )
     for path in sorted(folder.glob("*.py")):
         if path.name != "__init__.py":
             yield f"- `{path.name}`: {first_sentence(path)}"

@@ -1,7 +1,7 @@
 """The README's picture of a run: python -m tools.pictures --run=miron-results
 
-Arrives: an output folder of eval.  Leaves: docs/images/report.png, by headless Chromium.  It deliberately does not
-run a model.  Needs playwright (extra `test`) and Chromium.
+Arrives: an output folder of eval.  Leaves: docs/images/report.png, by headless Chromium.  It
+deliberately does not run a model.  Needs playwright (extra `test`) and Chromium.
 """
 
 import shutil
@@ -24,7 +24,9 @@ def main(_: list[str]) -> None:
         page_file = Path(scratch) / "report.html"
         command = [sys.executable, "-m", "miron_jax", "report", RUN.value, f"--html={page_file}"]
         subprocess.run(command, check=True, capture_output=True)
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
         page.goto(page_file.as_uri())
         page.wait_for_timeout(1000)

@@ -1,10 +1,11 @@
 """Trains the demo model: `python -m tools.train_demo --out=FOLDER`.
 
-Arrives: a seed and a `Recipe`.  Leaves: config.json, tokenizer files and steps/<N>, Orbax checkpoints in bfloat16.  It
-deliberately does not know the benchmark's items, nor how a checkpoint is scored.
+Arrives: a seed and a `Recipe`.  Leaves: config.json, tokenizer files and steps/<N>, Orbax
+checkpoints in bfloat16.  It deliberately does not know the benchmark's items, nor how a checkpoint
+is scored.
 
-Rows are packed with whole documents.  Positions start anew in each document, and no document sees another: `until` of each
-token is the end of its document, as in any row that the engine scores.
+Rows are packed with whole documents.  Positions start anew in each document, and no document sees
+another: `until` of each token is the end of its document, as in any row that the engine scores.
 """
 
 import json
@@ -61,7 +62,8 @@ class Recipe:
     rows: int = 24  # a batch
     steps: int = 4500
     save_at: tuple[int, ...] = (60, 200, 600, 1500, 3000)  # and after the last step
-    drawn_weight: float = 0.3  # of a target that nobody could know (an invented stem, a term); others weigh 1
+    # of a target that nobody could know (an invented stem, a term); others weigh 1
+    drawn_weight: float = 0.3
     peak_rate: float = 3e-3
     warm_up: int = 100  # steps
     weight_decay: float = 0.1  # of matmul kernels only
@@ -74,7 +76,8 @@ class Batch(NamedTuple):
 
     token_ids_BT: np.ndarray  # int32
     target_BT: np.ndarray  # int32, the next token of the document
-    weight_BT: np.ndarray  # float32, of that target in the loss; 0 after a document's last token and on padding
+    # float32, of that target in the loss; 0 after a document's last token and on padding
+    weight_BT: np.ndarray
     position_BT: np.ndarray  # int32
     subtree_end_BT: np.ndarray  # int32
 
@@ -87,10 +90,14 @@ class Tokens(NamedTuple):
 
 
 def train(recipe: Recipe, out: Path, say: Callable[[str], None]) -> None:
-    """Trains a model and writes its folder, with a checkpoint after each of `save_at` and the last step."""
+    """Trains a model and writes its folder, with a checkpoint after each of `save_at` and the last
+    step."""
     steps = out / "steps"
     if steps.exists() and any(steps.iterdir()):
-        raise InputError(f"--out={out}: has checkpoints in steps already, expected none; delete them or name another")
+        raise InputError(
+            f"--out={out}: has checkpoints in steps already, expected none; delete them or name "
+            "another"
+        )
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = make_tokenizer(recipe)
     write_tokenizer(tokenizer, out)
@@ -98,7 +105,10 @@ def train(recipe: Recipe, out: Path, say: Callable[[str], None]) -> None:
     config = from_hf_config(out)
     graphdef, like = abstract(config, jnp.bfloat16)
     state = first_weights(random_params(config, jnp.float32, recipe.seed), recipe.layers)
-    say(f"{sum(x.size for x in jax.tree.leaves(state))} parameters, {tokenizer.get_vocab_size()} tokens")
+    say(
+        f"{sum(x.size for x in jax.tree.leaves(state))} parameters, {tokenizer.get_vocab_size()} "
+        "tokens"
+    )
     optimizer = make_optimizer(recipe)
     optimizer_state, step = optimizer.init(state), make_step(graphdef, optimizer)
     report = Progress(recipe, say)
@@ -130,10 +140,14 @@ class Progress:
 
 
 def make_tokenizer(recipe: Recipe) -> Tokenizer:
-    """Byte-level BPE with a token per digit, trained without invented stems: it would merge these into whole tokens."""
+    """Byte-level BPE with a token per digit, trained without invented stems: it would merge these
+    into whole tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -145,13 +159,17 @@ def make_tokenizer(recipe: Recipe) -> Tokenizer:
     sampled = islice(documents("tokenizer", recipe.seed), recipe.tokenizer_documents)
     tokenizer.train_from_iterator((words_known_to_all(document) for document in sampled), trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{BOS} $A", pair=f"{BOS} $A {BOS} $B", special_tokens=[(BOS, tokenizer.token_to_id(BOS))]
+        single=f"{BOS} $A",
+        pair=f"{BOS} $A {BOS} $B",
+        special_tokens=[(BOS, tokenizer.token_to_id(BOS))],
     )
     return tokenizer
 
 
 def write_tokenizer(tokenizer: Tokenizer, out: Path) -> None:
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=BOS, eos_token=EOS).save_pretrained(out)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token=BOS, eos_token=EOS
+    ).save_pretrained(out)
 
 
 def write_config(recipe: Recipe, tokenizer: Tokenizer, out: Path) -> None:
@@ -180,12 +198,15 @@ def write_config(recipe: Recipe, tokenizer: Tokenizer, out: Path) -> None:
 
 
 def batches(recipe: Recipe, tokenizer: Tokenizer) -> Iterator[Batch]:
-    """Endless batches.  A document goes into the first row with room; if none has room, the batch is full."""
+    """Endless batches.  A document goes into the first row with room; if none has room, the batch
+    is full."""
     texts, eos = documents("training", recipe.seed), tokenizer.token_to_id(EOS)
     assert eos is not None, "make_tokenizer added it"
     rows: list[list[Tokens]] = [[] for _ in range(recipe.rows)]
     while chunk := list(islice(texts, 1000)):
-        for encoding, document in zip(tokenizer.encode_batch([d.text for d in chunk]), chunk, strict=True):
+        for encoding, document in zip(
+            tokenizer.encode_batch([d.text for d in chunk]), chunk, strict=True
+        ):
             tokens = _tokens(encoding, document, eos, recipe)
             row = _first_with_room(rows, len(tokens.ids), recipe.row_length)
             if row is None:
@@ -196,8 +217,13 @@ def batches(recipe: Recipe, tokenizer: Tokenizer) -> Iterator[Batch]:
 
 
 def _tokens(encoding: Encoding, document: Document, eos: int, recipe: Recipe) -> Tokens:
-    weight = [1.0 if stop > document.knowable_start else recipe.drawn_weight for _, stop in encoding.offsets[1:]]
-    return Tokens([*encoding.ids, eos][: recipe.row_length], [*weight, 1.0][: recipe.row_length - 1])
+    weight = [
+        1.0 if stop > document.knowable_start else recipe.drawn_weight
+        for _, stop in encoding.offsets[1:]
+    ]
+    return Tokens(
+        [*encoding.ids, eos][: recipe.row_length], [*weight, 1.0][: recipe.row_length - 1]
+    )
 
 
 def _first_with_room(rows: list[list[Tokens]], size: int, row_length: int) -> list[Tokens] | None:
@@ -237,11 +263,17 @@ def first_weights(state: Tree, layers: int) -> Tree:
 
 def make_optimizer(recipe: Recipe) -> optax.GradientTransformation:
     rate = optax.warmup_cosine_decay_schedule(
-        0.0, recipe.peak_rate, min(recipe.warm_up, recipe.steps - 1), recipe.steps, recipe.peak_rate / 20
+        0.0,
+        recipe.peak_rate,
+        min(recipe.warm_up, recipe.steps - 1),
+        recipe.steps,
+        recipe.peak_rate / 20,
     )
 
     def decayed(state: Tree) -> Tree:
-        return jax.tree_util.tree_map_with_path(lambda path, _: "kernel" in jax.tree_util.keystr(path), state)
+        return jax.tree_util.tree_map_with_path(
+            lambda path, _: "kernel" in jax.tree_util.keystr(path), state
+        )
 
     adam = optax.adamw(rate, b1=0.9, b2=0.98, weight_decay=recipe.weight_decay, mask=decayed)
     return optax.chain(optax.clip_by_global_norm(1.0), adam)
@@ -253,7 +285,9 @@ Step = Callable[[Tree, optax.OptState, Batch], tuple[Tree, optax.OptState, jax.A
 def make_step(graphdef: nnx.GraphDef, optimizer: optax.GradientTransformation) -> Step:
     """(state, optimizer state, batch) -> both states after one step, and the loss before it."""
 
-    def step(state: Tree, optimizer_state: optax.OptState, batch: Batch) -> tuple[Tree, optax.OptState, jax.Array]:
+    def step(
+        state: Tree, optimizer_state: optax.OptState, batch: Batch
+    ) -> tuple[Tree, optax.OptState, jax.Array]:
         loss, gradient = jax.value_and_grad(mean_loss)(state, graphdef, batch)
         update, optimizer_state = optimizer.update(gradient, optimizer_state, state)
         return optax.apply_updates(state, update), optimizer_state, loss
@@ -280,7 +314,10 @@ def save(folder: Path, state: Tree) -> None:
 def _define_flags() -> None:
     recipe = Recipe()
     flags.DEFINE_string(
-        "out", None, "folder that config.json, the tokenizer and steps/<N> are written to", required=True
+        "out",
+        None,
+        "folder that config.json, the tokenizer and steps/<N> are written to",
+        required=True,
     )
     flags.DEFINE_integer("steps", recipe.steps, "batches to train on", lower_bound=2)
     flags.DEFINE_integer("seed", recipe.seed, "of the text and the first weights")

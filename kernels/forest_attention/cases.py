@@ -21,7 +21,8 @@ CASES = {
     "window": Case(2, 150, 4, 1, 16, window=17),
     "window_of_one": Case(1, 66, 2, 2, 8, window=1),
     "two_key_heads": Case(1, 130, 8, 4, 64),  # two of them fill the 128 lanes of a TPU's register
-    "wide_group": Case(1, 40, 24, 2, 128),  # more query heads for a key head than one step of the TPU's kernel takes
+    # more query heads for a key head than one step of the TPU's kernel takes
+    "wide_group": Case(1, 40, 24, 2, 128),
     "softcap": Case(2, 65, 3, 3, 32, softcap=5.0),
     "sinks": Case(2, 131, 6, 2, 24, sinks=True),
     "all": Case(1, 257, 9, 3, 64, window=100, softcap=30.0, sinks=True),

@@ -1,7 +1,8 @@
-"""Which implementation of forest attention a device runs: its default where that agrees with the definition, else XLA's.
+"""Which implementation of forest attention a device runs: its default where that agrees with the
+definition, else XLA's.
 
-Each implementation is tried once for every shape of heads, on a small forest on the device itself: a kernel that a version
-of the compiler refuses, or gets wrong, is not used.
+Each implementation is tried once for every shape of heads, on a small forest on the device itself:
+a kernel that a version of the compiler refuses, or gets wrong, is not used.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,8 @@ from jax.sharding import SingleDeviceSharding
 
 from miron_jax.kernels.forest_attention import IMPLEMENTATIONS, implementation, reference, xla
 
-TOLERANCE = {"float32": 1e-4, "bfloat16": 0.03}  # of an output of size 1; bfloat16 rounds weights and values to 2**-8
+# of an output of size 1; bfloat16 rounds weights and values to 2**-8
+TOLERANCE = {"float32": 1e-4, "bfloat16": 0.03}
 PREFIX, BRANCH, ROW = 100, 24, 300  # slots of the small forest: no block is full, some are hidden
 
 
@@ -32,7 +34,8 @@ class Heads(NamedTuple):
 
 class Choice(NamedTuple):
     name: str
-    why_not: str | None = None  # the device's default, or the implementation asked for by name, is not used
+    # the device's default, or the implementation asked for by name, is not used
+    why_not: str | None = None
 
 
 Attend = Callable[..., jax.Array]
@@ -41,7 +44,8 @@ Device = Any  # a jax.Device: jaxlib has no type stubs
 
 @cache
 def choose(device: Device, heads: Heads, name: str | None = None, split: bool = False) -> Choice:
-    """This implementation, or the device's default, if the device runs it as the definition says; else `xla`.
+    """This implementation, or the device's default, if the device runs it as the definition says;
+    else `xla`.
 
     `heads`: those of one device.  `split`: whether a mesh splits rows or heads.
     """
@@ -52,9 +56,12 @@ def choose(device: Device, heads: Heads, name: str | None = None, split: bool = 
     row = IMPLEMENTATIONS[name]
     if split and not row.splits:
         return Choice("xla", f"{name} does not take weights that are split over devices")
-    lacks_softcap, lacks_sinks = heads.softcap is not None and not row.softcap, heads.sinks and not row.sinks
+    lacks_softcap = heads.softcap is not None and not row.softcap
+    lacks_sinks = heads.sinks and not row.sinks
     if heads.dtype not in row.dtypes or lacks_softcap or lacks_sinks:
-        what = f"{heads.dtype}{' with a soft cap' if heads.softcap else ''}{' with sinks' if heads.sinks else ''}"
+        soft_cap = " with a soft cap" if heads.softcap else ""
+        sinks = " with sinks" if heads.sinks else ""
+        what = f"{heads.dtype}{soft_cap}{sinks}"
         return Choice("xla", f"{name} does not take {what}")
     return tried(name, implementation(name), device, heads)
 
@@ -62,12 +69,14 @@ def choose(device: Device, heads: Heads, name: str | None = None, split: bool = 
 def tried(name: str, attend: Attend, device: Device, heads: Heads) -> Choice:
     """`name` if `attend` gives what the definition does on a small forest on the device.
 
-    A device that only compiles (`jax.experimental.topologies`) cannot compute: there `attend` must compile.
+    A device that only compiles (`jax.experimental.topologies`) cannot compute: there `attend` must
+    compile.
     """
     rules: dict[str, Any] = {"scale": heads.head_dim**-0.5, "softcap": heads.softcap}
     if heads.sinks:
         rules["sinks_N"] = np.linspace(-2, 2, heads.heads, dtype=np.float32)
-    qkv, visibility = _rows(heads), _forest()
+    qkv = _rows(heads)
+    visibility = _forest()
     dtype = IMPLEMENTATIONS[name].bias_dtype
     call = jax.jit(partial(attend, **rules))
     with jax.default_matmul_precision("highest"):
@@ -75,7 +84,9 @@ def tried(name: str, attend: Attend, device: Device, heads: Heads) -> Choice:
             if getattr(device.client, "runtime_type", "") == "compile_only_runtime":
                 here = SingleDeviceSharding(device)
                 shapes = [jax.ShapeDtypeStruct(x.shape, heads.dtype, sharding=here) for x in qkv]
-                shapes += [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here) for x in visibility]
+                shapes += [
+                    jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here) for x in visibility
+                ]
                 bias = jax.ShapeDtypeStruct((2, ROW, ROW), dtype, sharding=here) if dtype else None
                 call.lower(*shapes, bias_BTT=bias).compile()
                 return Choice(name)
@@ -89,10 +100,13 @@ def tried(name: str, attend: Attend, device: Device, heads: Heads) -> Choice:
         except Exception as error:  # whatever a compiler or a driver says of it, the plain one runs
             reason = str(error).splitlines()[0] if str(error) else repr(error)
             return Choice("xla", f"{name} attention fails here: {reason}")
-    difference = float(np.abs(computed - np.asarray(expected)).max())  # by NumPy: jnp.max drops NaN on CPU in jax 0.12
+    # by NumPy: jnp.max drops NaN on CPU in jax 0.12
+    difference = float(np.abs(computed - np.asarray(expected)).max())
     if not difference <= TOLERANCE[heads.dtype]:
         return Choice(
-            "xla", f"{name} attention is {difference:.1e} off its definition here, allowed {TOLERANCE[heads.dtype]}"
+            "xla",
+            f"{name} attention is {difference:.1e} off its definition here, allowed "
+            f"{TOLERANCE[heads.dtype]}",
         )
     return Choice(name)
 
@@ -107,7 +121,8 @@ def _rows(heads: Heads) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def _forest() -> tuple[np.ndarray, np.ndarray]:
     """subtree_end, position int32 [2, ROW]: branches behind a common prefix, then padding."""
-    subtree_end, position = np.arange(1, ROW + 1, dtype=np.int32), np.zeros(ROW, np.int32)
+    subtree_end = np.arange(1, ROW + 1, dtype=np.int32)
+    position = np.zeros(ROW, np.int32)
     used = PREFIX + (ROW - PREFIX) // BRANCH * BRANCH
     subtree_end[:PREFIX], position[:PREFIX] = used, np.arange(PREFIX)
     for start in range(PREFIX, used, BRANCH):

@@ -1,17 +1,22 @@
-"""The definition of forest attention: one dense mask, one softmax.  Computes in the dtype it is given.
+"""The definition of forest attention: one dense mask, one softmax.  Computes in the dtype it is
+given.
 
-Shapes: q [B, T, N, H]; k, v [B, T, K, H] with N a multiple of K; subtree_end, position [B, T] int32; sinks [N] float32;
-out [B, T, N, H].
+Shapes: q [B, T, N, H]; k, v [B, T, K, H] with N a multiple of K; subtree_end, position [B, T]
+int32; sinks [N] float32; out [B, T, N, H].
 """
 
 import jax
 import jax.numpy as jnp
 
 
-def visible_pairs(subtree_end_BT: jax.Array, position_BT: jax.Array, window: jax.Array | int | None) -> jax.Array:
-    """Bool [B, T, T], query by key.  A window of w tokens sees position differences 0 to w - 1, the query included."""
+def visible_pairs(
+    subtree_end_BT: jax.Array, position_BT: jax.Array, window: jax.Array | int | None
+) -> jax.Array:
+    """Bool [B, T, T], query by key.  A window of w tokens sees position differences 0 to w - 1, the
+    query included."""
     index_T = jnp.arange(subtree_end_BT.shape[1], dtype=jnp.int32)
-    query, key = index_T[None, :, None], index_T[None, None, :]
+    query = index_T[None, :, None]
+    key = index_T[None, None, :]
     visible = (key <= query) & (query < subtree_end_BT[:, None, :])
     if window is not None:
         visible &= position_BT[:, :, None] - position_BT[:, None, :] < window
@@ -30,10 +35,11 @@ def forest_attention(
     softcap: float | None = None,
     sinks_N: jax.Array | None = None,
 ) -> jax.Array:
-    """softmax(cap(scale * q k')) v over the visible keys; every query sees itself, so no row of weights is empty.
+    """softmax(cap(scale * q k')) v over the visible keys; every query sees itself, so no row of
+    weights is empty.
 
-    `sinks_N`: a logit for each head, which the softmax counts and which has no value (OpenAI, 2025, gpt-oss model card,
-    section 2).
+    `sinks_N`: a logit for each head, which the softmax counts and which has no value (OpenAI, 2025,
+    gpt-oss model card, section 2).
     """
     b, t, n, h = q_BTNH.shape
     groups = n // k_BTKH.shape[2]
@@ -45,6 +51,8 @@ def forest_attention(
     logits = jnp.where(visible, logits, -jnp.inf)
     if sinks_N is not None:
         sinks = sinks_N.astype(logits.dtype).reshape(1, n // groups, groups, 1, 1)
-        logits = jnp.concatenate([logits, jnp.broadcast_to(sinks, (*logits.shape[:-1], 1))], axis=-1)
+        logits = jnp.concatenate(
+            [logits, jnp.broadcast_to(sinks, (*logits.shape[:-1], 1))], axis=-1
+        )
     weights = jax.nn.softmax(logits, axis=-1)[..., :t]
     return jnp.einsum("bkgts,bskh->btkgh", weights, v_BTKH).reshape(b, t, n, h)

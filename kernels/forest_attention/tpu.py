@@ -1,11 +1,14 @@
-"""Forest attention on TPU: a block of queries goes over blocks of keys with a running softmax, and skips those unseen.
+"""Forest attention on TPU: a block of queries goes over blocks of keys with a running softmax, and
+skips those unseen.
 
-Nothing of the size [T, T] is written to memory; a block that nobody sees is neither read nor multiplied.  The scheme is
-that of FlashAttention-2 (Dao, 2023, arXiv 2307.08691, section 3.1) with the blocks' kinds known beforehand, as in splash
-attention (jax.experimental.pallas.ops.tpu.splash_attention).
+Nothing of the size [T, T] is written to memory; a block that nobody sees is neither read nor
+multiplied.  The scheme is that of FlashAttention-2 (Dao, 2023, arXiv 2307.08691, section 3.1) with
+the blocks' kinds known beforehand, as in splash attention
+(jax.experimental.pallas.ops.tpu.splash_attention).
 
-Arrays stay [B, T, heads * H], as the matmuls before and after have them: nothing is transposed.  A step takes the fewest
-heads whose lanes fill whole registers, with all queries of their keys: two key heads of size 64, one of size 128.
+Arrays stay [B, T, heads * H], as the matmuls before and after have them: nothing is transposed.  A
+step takes the fewest heads whose lanes fill whole registers, with all queries of their keys: two
+key heads of size 64, one of size 128.
 """
 
 from functools import partial
@@ -23,7 +26,8 @@ LANES = 128  # of a TPU's vector registers
 SUBLANES = 16  # rows of a register's tile of bfloat16
 BLOCK = 256  # not yet measured on a TPU
 MOST_WIDE = 1024  # lanes of queries in a step, where heads can be divided
-TABLE = 1 << 17  # entries of the table of blocks, int32: half of a chip's scalar memory (1 MB on v5e, v5p and v6e)
+# entries of the table of blocks, int32: half of a chip's scalar memory (1 MB on v5e, v5p and v6e)
+TABLE = 1 << 17
 VMEM = 64 << 20  # bytes that a step may use; XLA's default is 16 MiB
 
 
@@ -43,10 +47,11 @@ def forest_attention(
     block: int | None = None,
     interpret: Any = False,
 ) -> jax.Array:
-    """Same result as `reference.forest_attention` within float32 rounding, rounded to q's dtype; out [B, T, N, H] float32.
+    """Same result as `reference.forest_attention` within float32 rounding, rounded to q's dtype;
+    out [B, T, N, H] float32.
 
-    `block`: places of a block of queries and of keys: a multiple of 128, or the whole row; None: `block_of`.  `interpret`:
-    run on any device, slowly (see `pallas_call`).
+    `block`: places of a block of queries and of keys: a multiple of 128, or the whole row; None:
+    `block_of`.  `interpret`: run on any device, slowly (see `pallas_call`).
     """
     b, t, n, h = q_BTNH.shape
     kv_heads = k_BTKH.shape[2]
@@ -68,7 +73,9 @@ def forest_attention(
     def key(b: Any, step: Any, i: Any, j: Any, table: Any, *_: Any) -> tuple[Any, ...]:
         return b, key_block(b, i, j, table), jax.lax.div(step * heads, n // kv_heads * kv)
 
-    key_place = pl.BlockSpec((1, 1, block), lambda b, step, i, j, table, *_: (b, 0, key_block(b, i, j, table)))
+    key_place = pl.BlockSpec(
+        (1, 1, block), lambda b, step, i, j, table, *_: (b, 0, key_block(b, i, j, table))
+    )
     query_place = pl.BlockSpec((1, block, 1), lambda b, step, i, j, *_: (b, i, 0))
     wide = pl.BlockSpec((1, block, heads * h), query)
     narrow = pl.BlockSpec((1, block, kv * h), key)
@@ -84,7 +91,12 @@ def forest_attention(
     sizes = {"heads": heads, "kv_heads": kv, "blocks": blocks}
     out_BTO = pl.pallas_call(
         partial(
-            _kernel, **sizes, scale=scale, softcap=softcap, windowed=window is not None, has_sinks=sinks_N is not None
+            _kernel,
+            **sizes,
+            scale=scale,
+            softcap=softcap,
+            windowed=window is not None,
+            has_sinks=sinks_N is not None,
         ),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=len(scalars),
@@ -99,7 +111,8 @@ def forest_attention(
         ),
         out_shape=jax.ShapeDtypeStruct((b, length, n * h), q_BTNH.dtype),
         compiler_params=pltpu.CompilerParams(
-            dimension_semantics=("parallel", "parallel", "parallel", "arbitrary"), vmem_limit_bytes=VMEM
+            dimension_semantics=("parallel", "parallel", "parallel", "arbitrary"),
+            vmem_limit_bytes=VMEM,
         ),
         interpret=interpret,
     )(*scalars, *arrays)
@@ -107,9 +120,11 @@ def forest_attention(
 
 
 def block_of(rows: int, length: int) -> int:
-    """Places of a block: the whole row up to BLOCK, else BLOCK, doubled until a table of all rows' blocks has room.
+    """Places of a block: the whole row up to BLOCK, else BLOCK, doubled until a table of all rows'
+    blocks has room.
 
-    With BLOCK of 256 that is 8 rows of 32,768 places, 131,072 rows of one block; larger blocks serve above it.
+    With BLOCK of 256 that is 8 rows of 32,768 places, 131,072 rows of one block; larger blocks
+    serve above it.
     """
     if length <= BLOCK:
         return -(-length // SUBLANES) * SUBLANES
@@ -126,7 +141,9 @@ def _heads_of_step(heads: int, kv_heads: int, head_dim: int) -> tuple[int, int]:
         return count * head_dim % LANES == 0
 
     groups = heads // kv_heads
-    kv = next((count for count in range(1, kv_heads) if kv_heads % count == 0 and fills(count)), kv_heads)
+    kv = next(
+        (count for count in range(1, kv_heads) if kv_heads % count == 0 and fills(count)), kv_heads
+    )
     if kv > 1 or (kv_heads == 1 and not fills(1)):
         return kv * groups, kv
     parts = [count for count in range(1, groups + 1) if groups % count == 0 and fills(count)]
@@ -136,8 +153,8 @@ def _heads_of_step(heads: int, kv_heads: int, head_dim: int) -> tuple[int, int]:
 def _table(kind_BIJ: jax.Array) -> jax.Array:
     """int32 [B * I * J]: each block's kind, and 4 times the block of keys that is read for it.
 
-    That is the block itself, or for one that is skipped the next that is not (the last one behind it), so that nothing is
-    copied for it.
+    That is the block itself, or for one that is skipped the next that is not (the last one behind
+    it), so that nothing is copied for it.
     """
     index_J = jnp.arange(kind_BIJ.shape[2], dtype=jnp.int32)[None, None]
     used = kind_BIJ != SKIP
@@ -149,7 +166,9 @@ def _table(kind_BIJ: jax.Array) -> jax.Array:
 def _kernel(
     table: Any,
     window_1: Any,
-    *more: Any,  # with sinks sinks_N; then q_1QO, k_1CO, v_1CO, subtree_end_11C; with a window position_11C, position_1Q1;
+    # with sinks sinks_N; then q_1QO, k_1CO, v_1CO, subtree_end_11C; with a window position_11C,
+    # position_1Q1;
+    *more: Any,
     # then out_1QO, highest_NQL, total_NQL, mixed_NQH
     heads: int,
     kv_heads: int,
@@ -160,12 +179,21 @@ def _kernel(
     has_sinks: bool,
 ) -> None:
     sinks_N, *refs = more if has_sinks else (None, *more)
-    q_1QO, k_1CO, v_1CO, subtree_end_11C, *positions, out_1QO, highest_NQL, total_NQL, mixed_NQH = refs
-    step, i, j = pl.program_id(1), pl.program_id(2), pl.program_id(3)
+    q_1QO, k_1CO, v_1CO, subtree_end_11C, *positions, out_1QO, highest_NQL, total_NQL, mixed_NQH = (
+        refs
+    )
+    step = pl.program_id(1)
+    i = pl.program_id(2)
+    j = pl.program_id(3)
     kind = table[(pl.program_id(0) * blocks + i) * blocks + j] & 3
-    queries, keys, h = q_1QO.shape[1], k_1CO.shape[1], mixed_NQH.shape[2]
-    # Named for each dtype: Mosaic refuses bfloat16 operands under the "highest" of the engine's other matmuls.
-    precision = jax.lax.Precision.HIGHEST if q_1QO.dtype == jnp.float32 else jax.lax.Precision.DEFAULT
+    queries = q_1QO.shape[1]
+    keys = k_1CO.shape[1]
+    h = mixed_NQH.shape[2]
+    # Named for each dtype: Mosaic refuses bfloat16 operands under the "highest" of the engine's
+    # other matmuls.
+    precision = (
+        jax.lax.Precision.HIGHEST if q_1QO.dtype == jnp.float32 else jax.lax.Precision.DEFAULT
+    )
     product = partial(jax.lax.dot_general, preferred_element_type=jnp.float32, precision=precision)
 
     @pl.when(j == 0)
@@ -189,11 +217,13 @@ def _kernel(
                 logits_QC = softcap * jnp.tanh(logits_QC / softcap)
             if visible_QC is not None:
                 logits_QC = jnp.where(visible_QC, logits_QC, HIDDEN)
-            # A query that has seen nothing yet weighs hidden keys by exp(HIDDEN - HIDDEN) = 1.  It sees itself in its last
-            # block at the latest, and there exp(HIDDEN - a logit) = 0 wipes that out.
+            # A query that has seen nothing yet weighs hidden keys by exp(HIDDEN - HIDDEN) = 1.  It
+            # sees itself in its last block at the latest, and there exp(HIDDEN - a logit) = 0 wipes
+            # that out.
             before_Q1 = highest_NQL[n, :, :1]
             highest_Q1 = jnp.maximum(before_Q1, logits_QC.max(axis=1, keepdims=True))
-            weight_QC, fade_Q1 = jnp.exp(logits_QC - highest_Q1), jnp.exp(before_Q1 - highest_Q1)
+            weight_QC = jnp.exp(logits_QC - highest_Q1)
+            fade_Q1 = jnp.exp(before_Q1 - highest_Q1)
             highest_NQL[n] = jnp.broadcast_to(highest_Q1, highest_NQL.shape[1:])
             total_NQL[n] = total_NQL[n] * fade_Q1 + weight_QC.sum(axis=1, keepdims=True)
             mixed_QH = product(weight_QC.astype(value_CH.dtype), value_CH, (((1,), (0,)), ((), ())))
@@ -216,4 +246,6 @@ def _kernel(
     @pl.when(j == pl.num_programs(3) - 1)
     def _finish() -> None:
         for n in range(heads):
-            out_1QO[0, :, n * h : (n + 1) * h] = (mixed_NQH[n] / total_NQL[n, :, :1]).astype(out_1QO.dtype)
+            out_1QO[0, :, n * h : (n + 1) * h] = (mixed_NQH[n] / total_NQL[n, :, :1]).astype(
+                out_1QO.dtype
+            )

@@ -1,4 +1,5 @@
-"""Shapes that tests and benchmarks share: prime and real vocabularies, one parent with many targets, ties."""
+"""Shapes that tests and benchmarks share: prime and real vocabularies, one parent with many
+targets, ties."""
 
 from typing import NamedTuple
 

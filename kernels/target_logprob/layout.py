@@ -1,8 +1,10 @@
-"""Host side of target_logprob: the order in which parents and edges are handed to the device.  NumPy only.
+"""Host side of target_logprob: the order in which parents and edges are handed to the device.
+NumPy only.
 
-Parents (nodes with a scored next token) are sorted by falling number of targets and cut into chunks.  A chunk goes through
-the head once; its targets follow in rounds: round r holds the r-th target of every parent that has one.  Since parents with
-many targets come first, those are the chunk's first parents, and round r's targets are side by side:
+Parents (nodes with a scored next token) are sorted by falling number of targets and cut into
+chunks.  A chunk goes through the head once; its targets follow in rounds: round r holds the r-th
+target of every parent that has one.  Since parents with many targets come first, those are the
+chunk's first parents, and round r's targets are side by side:
 
     parents  p0 (targets a b c)   p1 (d e)   p2 (f)        one chunk
     rounds   [a d f] [b e] [c]                             round_start 0, 3, 5
@@ -19,7 +21,8 @@ class EdgeLayout:
     target_E: np.ndarray  # int32, token ids in round order
     round_start_R: np.ndarray  # int32, index in target_E of each round's first target
     chunk_round_C1: np.ndarray  # int32 [chunks + 1], first round of each chunk
-    edge_output_E: np.ndarray  # int64, output of the caller's edge e: target_E[edge_output_E[e]] == target[e]
+    # int64, output of the caller's edge e: target_E[edge_output_E[e]] == target[e]
+    edge_output_E: np.ndarray
 
 
 def lay_out(parent_E: np.ndarray, target_E: np.ndarray, chunk: int) -> EdgeLayout:
@@ -36,7 +39,8 @@ def lay_out(parent_E: np.ndarray, target_E: np.ndarray, chunk: int) -> EdgeLayou
     edge_round = np.arange(len(parent_E)) - np.repeat(first, count)
     edge_chunk = edge_slot // chunk
     order = np.lexsort((edge_slot, edge_round, edge_chunk))
-    chunk_sorted, round_sorted = edge_chunk[order], edge_round[order]
+    chunk_sorted = edge_chunk[order]
+    round_sorted = edge_round[order]
     starts = np.flatnonzero(np.diff(chunk_sorted, prepend=-1) | np.diff(round_sorted, prepend=-1))
     num_chunks = -(-len(distinct) // chunk)
     chunk_round = np.searchsorted(chunk_sorted[starts], np.arange(num_chunks + 1))

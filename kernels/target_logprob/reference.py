@@ -1,6 +1,8 @@
-"""The definition of target_logprob: all logits at once.  Computes in the dtype it is given (float64 in tests).
+"""The definition of target_logprob: all logits at once.  Computes in the dtype it is given (float64
+in tests).
 
-Shapes: hidden [S, D], weight [V, D], bias [V] or None, parent and target [E] int32; out logprob [E] nats, rank [E].
+Shapes: hidden [S, D], weight [V, D], bias [V] or None, parent and target [E] int32; out logprob [E]
+nats, rank [E].
 """
 
 import jax
@@ -17,7 +19,8 @@ def target_logprob(
     softcap: float | None = None,
     scale: float = 1.0,
 ) -> tuple[jax.Array, jax.Array]:
-    """log p(target) and rank: how many tokens stand ahead of the target, equal logits ordered by lower id."""
+    """log p(target) and rank: how many tokens stand ahead of the target, equal logits ordered by
+    lower id."""
     logits_EV = _logits(hidden_SD, weight_VD, bias_V, softcap, scale)[parent_E]
     chosen_E1 = jnp.take_along_axis(logits_EV, target_E[:, None], axis=1)
     logprob_E = chosen_E1[:, 0] - jax.nn.logsumexp(logits_EV, axis=1)
@@ -36,13 +39,18 @@ def id_set_logprob(
     softcap: float | None = None,
     scale: float = 1.0,
 ) -> jax.Array:
-    """log of the sum of p(v) over the ids v that row set_A[a] of sets_GV (bool [G, V]) holds, [A] nats."""
+    """log of the sum of p(v) over the ids v that row set_A[a] of sets_GV (bool [G, V]) holds, [A]
+    nats."""
     logprob_AV = jax.nn.log_softmax(_logits(hidden_AD, weight_VD, bias_V, softcap, scale), axis=1)
     return jax.nn.logsumexp(jnp.where(sets_GV[set_A], logprob_AV, -jnp.inf), axis=1)
 
 
 def _logits(
-    hidden_SD: jax.Array, weight_VD: jax.Array, bias_V: jax.Array | None, softcap: float | None, scale: float
+    hidden_SD: jax.Array,
+    weight_VD: jax.Array,
+    bias_V: jax.Array | None,
+    softcap: float | None,
+    scale: float,
 ) -> jax.Array:
     logits_SV = jnp.einsum("sd,vd->sv", hidden_SD, weight_VD)
     if bias_V is not None:

@@ -1,7 +1,9 @@
-"""target_logprob in plain XLA: a chunk of parents through the head at a time, as many chunks as there are, never more.
+"""target_logprob in plain XLA: a chunk of parents through the head at a time, as many chunks as
+there are, never more.
 
-The number of chunks and of rounds is traced, so one compiled program serves any number of edges up to its array sizes
-and the time follows the edges that are there.  Logits live for one chunk: [chunk, V] float32.
+The number of chunks and of rounds is traced, so one compiled program serves any number of edges up
+to its array sizes and the time follows the edges that are there.  Logits live for one chunk:
+[chunk, V] float32.
 """
 
 import jax
@@ -10,7 +12,8 @@ import jax.numpy as jnp
 from miron_jax.kernels.reductions import row_max, row_sum
 
 LOWEST = -1e30  # stands for the maximum of nothing
-NARROW = 8  # rounds of at most this many targets pass over as many rows of logits instead of the whole chunk
+# rounds of at most this many targets pass over as many rows of logits instead of the whole chunk
+NARROW = 8
 
 
 @jax.named_scope("target_logprob")
@@ -28,10 +31,12 @@ def target_logprob(
     vocab_size: int | None = None,
     chunk: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """Log-probability (nats, float32 [E]) and rank (int32 [E]) of each target, in the order of `layout.EdgeLayout`.
+    """Log-probability (nats, float32 [E]) and rank (int32 [E]) of each target, in the order of
+    `layout.EdgeLayout`.
 
-    hidden [S, D] holds the parents' states with S a multiple of `chunk`; arrays may be longer than what is in use:
-    `num_chunks` (int32 scalar) says how many chunks are, and `round_start_R` needs one entry past the last round.
+    hidden [S, D] holds the parents' states with S a multiple of `chunk`; arrays may be longer than
+    what is in use: `num_chunks` (int32 scalar) says how many chunks are, and `round_start_R` needs
+    one entry past the last round.
     """
     length = target_E.shape[0]
     target_P = jnp.pad(target_E, (0, chunk))  # the last round may read past its end
@@ -43,12 +48,17 @@ def target_logprob(
         logits_CV = head_logits(hidden_CD, weight_VD, bias_V, softcap, scale, vocab_size)
         logsumexp_C = _logsumexp(logits_CV)
 
-        def one_round(r: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            start, stop = round_start_R[r], round_start_R[r + 1]
+        def one_round(
+            r: jax.Array, carry: tuple[jax.Array, jax.Array]
+        ) -> tuple[jax.Array, jax.Array]:
+            start = round_start_R[r]
+            stop = round_start_R[r + 1]
             narrow = min(NARROW, chunk)
             return jax.lax.cond(
                 stop - start <= narrow,
-                lambda: _write_round(carry, logits_CV[:narrow], logsumexp_C[:narrow], target_P, start),
+                lambda: _write_round(
+                    carry, logits_CV[:narrow], logsumexp_C[:narrow], target_P, start
+                ),
                 lambda: _write_round(carry, logits_CV, logsumexp_C, target_P, start),
             )
 
@@ -72,21 +82,26 @@ def id_set_logprob(
     vocab_size: int | None = None,
     chunk: int,
 ) -> jax.Array:
-    """Log of the probability (nats, float32 [A]) that the next token is any of the set's: row set_A of sets_GV (bool).
+    """Log of the probability (nats, float32 [A]) that the next token is any of the set's: row set_A
+    of sets_GV (bool).
 
-    A is a multiple of `chunk`; the first `num_queries` (int32 scalar) are in use, the others stay 0.
+    A is a multiple of `chunk`; the first `num_queries` (int32 scalar) are in use, the others stay
+    0.
     """
 
     def one_chunk(c: jax.Array, logprob_A: jax.Array) -> jax.Array:
         hidden_CD = jax.lax.dynamic_slice_in_dim(hidden_AD, c * chunk, chunk)
         logits_CV = head_logits(hidden_CD, weight_VD, bias_V, softcap, scale, vocab_size)
         chosen_CV = sets_GV[jax.lax.dynamic_slice_in_dim(set_A, c * chunk, chunk)]
-        in_set_C = _logsumexp(jnp.where(chosen_CV, logits_CV, -jnp.inf))  # by its own maximum, so that it cannot vanish
+        # by its own maximum, so that it cannot vanish
+        in_set_C = _logsumexp(jnp.where(chosen_CV, logits_CV, -jnp.inf))
         own_C = in_set_C - _logsumexp(logits_CV)
         return jax.lax.dynamic_update_slice_in_dim(logprob_A, own_C, c * chunk, axis=0)
 
     num_chunks = (num_queries + chunk - 1) // chunk
-    return jax.lax.fori_loop(jnp.int32(0), num_chunks, one_chunk, jnp.zeros(set_A.shape, jnp.float32))
+    return jax.lax.fori_loop(
+        jnp.int32(0), num_chunks, one_chunk, jnp.zeros(set_A.shape, jnp.float32)
+    )
 
 
 def _logsumexp(x_CV: jax.Array) -> jax.Array:
@@ -103,16 +118,19 @@ def head_logits(
     scale: float,
     vocab_size: int | None = None,
 ) -> jax.Array:
-    """Logits [C, V] float32 of hidden states [C, D]; the matmul runs in the head's dtype with float32 sums.
+    """Logits [C, V] float32 of hidden states [C, D]; the matmul runs in the head's dtype with
+    float32 sums.
 
-    Without a weight the hidden states are logits already, and D is V.  Rows of the weight past `vocab_size` only fill it up:
-    their logits are -inf.
+    Without a weight the hidden states are logits already, and D is V.  Rows of the weight past
+    `vocab_size` only fill it up: their logits are -inf.
     """
     if weight_VD is None:
         logits_CV = hidden_CD.astype(jnp.float32)
     else:
         operand_CD = hidden_CD.astype(weight_VD.dtype)
-        logits_CV = jnp.einsum("cd,vd->cv", operand_CD, weight_VD, preferred_element_type=jnp.float32)
+        logits_CV = jnp.einsum(
+            "cd,vd->cv", operand_CD, weight_VD, preferred_element_type=jnp.float32
+        )
     if bias_V is not None:
         logits_CV += bias_V.astype(jnp.float32)[None]
     if scale != 1.0:
@@ -132,7 +150,8 @@ def _write_round(
     target_P: jax.Array,
     start: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """Score target_P[start:start + C] against rows 0 to C; what lies past the round's end is overwritten by the next."""
+    """Score target_P[start:start + C] against rows 0 to C; what lies past the round's end is
+    overwritten by the next."""
     target_C = jax.lax.dynamic_slice_in_dim(target_P, start, logits_CV.shape[0])
     chosen_C1 = jnp.take_along_axis(logits_CV, target_C[:, None], axis=1)
     id_1V = jax.lax.broadcasted_iota(jnp.int32, (1, logits_CV.shape[1]), 1)
@@ -140,6 +159,8 @@ def _write_round(
     rank_C = ahead_CV.sum(axis=1, dtype=jnp.int32)
     logprob_P, rank_P = carry
     return (
-        jax.lax.dynamic_update_slice_in_dim(logprob_P, chosen_C1[:, 0] - logsumexp_C, start, axis=0),
+        jax.lax.dynamic_update_slice_in_dim(
+            logprob_P, chosen_C1[:, 0] - logsumexp_C, start, axis=0
+        ),
         jax.lax.dynamic_update_slice_in_dim(rank_P, rank_C, start, axis=0),
     )

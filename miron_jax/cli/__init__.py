@@ -1,33 +1,48 @@
 """The command `miron-jax COMMAND [flags]`; absl flags throughout.
 
-Arrives: the command line.  Leaves: an exit status: 0 done, 1 failed, 2 bad input, 75 interrupted.  It deliberately
-computes no score; jax is imported after the flags are read, so that --help is quick.
+Arrives: the command line.  Leaves: an exit status: 0 done, 1 failed, 2 bad input, 75 interrupted.
+It deliberately computes no score; jax is imported after the flags are read, so that --help is
+quick.
 
     flags        what each command accepts           one module a command
     parse, help  the command line -> flags           processes    the processes of a run, their supervisor
     run_config   flags -> RunConfig                  guard        exceptions -> exit statuses
     throughput, verification, task_page, topology_plan            what bench, verify, tasks and plan compute
-"""
+"""  # noqa: E501
 
 import sys
 
-from absl import app  # at the top, as it defines flags, which code that saves and restores flags must know
+# at the top, as it defines flags, which code that saves and restores flags must know
+from absl import app
 
 COMMANDS = {
     "eval": "score a model on tasks",
     "report": "what runs found: on screen, or as one HTML page, Markdown, CSV",
     "compare": "runs example by example: differences, intervals, p-values; noise of training runs",
     "tasks": "list suites and tasks, what data each needs and whether it is there",
-    "plan": "what eval would do: requests, tokens, rows, programs, FLOPs; with --topology its memory and time on TPUs",
-    "verify": "does this model score as it should: several ways, and against transformers' stored numbers",
-    "bench": "throughput of these devices on a model: tokens/s, share of the matmul peak, what each idea is worth",
+    "plan": (
+        "what eval would do: requests, tokens, rows, programs, FLOPs; with --topology its memory "
+        "and time on TPUs"
+    ),
+    "verify": (
+        "does this model score as it should: several ways, and against transformers' stored numbers"
+    ),
+    "bench": (
+        "throughput of these devices on a model: tokens/s, share of the matmul peak, what each "
+        "idea is worth"
+    ),
     "mera": "submissions to MERA's site: write, check",
     "humans": "crowd annotations to a human baseline: filter, votes, agreement, accuracy",
     "completion": "a script that completes commands and flags in bash, zsh or fish",
 }
 
 # What these commands take beside flags.
-TAKES = {"compare": "RUN [RUN ...] ", "report": "[RUN ...] ", "completion": "bash|zsh|fish ", "tasks": "[WORD ...] "}
+TAKES = {
+    "compare": "RUN [RUN ...] ",
+    "report": "[RUN ...] ",
+    "completion": "bash|zsh|fish ",
+    "tasks": "[WORD ...] ",
+}
 LIKENESS = 60.0  # of 100: from it a command is suggested
 
 
@@ -59,7 +74,9 @@ def main() -> None:
     action = import_module(f"miron_jax.cli.{command}").command
     takes_runs = command in TAKES
     app.run(
-        lambda rest: guarded(partial(action, rest[1:]), rest[:1]) if takes_runs else guarded(action, rest),
+        lambda rest: (
+            guarded(partial(action, rest[1:]), rest[:1]) if takes_runs else guarded(action, rest)
+        ),
         argv=[f"miron-jax {command}", *arguments[1:]],
         flags_parser=lambda argv: parse(command, argv),
     )
@@ -70,7 +87,10 @@ def _unknown(command: str) -> str:
     from rapidfuzz import fuzz, process
 
     if command.startswith("-"):
-        return f"a command comes before its flags: miron-jax eval {command} ..., or another of {', '.join(COMMANDS)}"
+        return (
+            f"a command comes before its flags: miron-jax eval {command} ..., or another of "
+            f"{', '.join(COMMANDS)}"
+        )
     nearest, likeness, _ = process.extractOne(command, list(COMMANDS), scorer=fuzz.ratio)
     meant = f"; {nearest} is the nearest" if likeness >= LIKENESS else ""
     return f"unknown command {command!r}, expected one of {', '.join(COMMANDS)}{meant}"

@@ -1,4 +1,5 @@
-"""`python -m miron_jax.cli`: the command without what miron_jax/__main__.py does about early signals."""
+"""`python -m miron_jax.cli`: the command without what miron_jax/__main__.py does about early
+signals."""
 
 from miron_jax.cli import main
 

@@ -1,6 +1,7 @@
 """`miron-jax bench`: measures the throughput of these devices on a model.
 
-Arrives: the flags of a run.  Leaves: bench.json, a table on screen.  It deliberately does not know how time is measured.
+Arrives: the flags of a run.  Leaves: bench.json, a table on screen.  It deliberately does not know
+how time is measured.
 """
 
 import json
@@ -34,7 +35,11 @@ def command() -> None:
     store = Store(output)
     with json_output(FLAGS.json) as output_of_json, Screen(FLAGS.quiet, FLAGS.verbose) as screen:
         bench = measure(config, inputs, screen)
-        document = {"config": config_json(config), "environment": plain(environment()), **asdict(bench)}
+        document = {
+            "config": config_json(config),
+            "environment": plain(environment()),
+            **asdict(bench),
+        }
         store.put("bench.json", json.dumps(document, indent=1).encode())
         output_of_json.write(document)
         print_bench(bench)

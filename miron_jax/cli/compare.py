@@ -1,7 +1,8 @@
-"""`miron-jax compare RUN RUN [RUN ...]`: paired differences of runs, and the noise of training runs.
+"""`miron-jax compare RUN RUN [RUN ...]`: paired differences of runs, and the noise of training
+runs.
 
-Arrives: output folders of eval; the first is what the others are compared with.  Leaves: tables on screen, a JSON file.  It
-deliberately computes nothing.
+Arrives: output folders of eval; the first is what the others are compared with.  Leaves: tables on
+screen, a JSON file.  It deliberately computes nothing.
 """
 
 from absl import flags
@@ -16,11 +17,18 @@ def command(folders: list[str]) -> None:
     from miron_jax.statistics.noise import LEAST
 
     if not folders:
-        raise InputError("compare wants the output folders of two runs or more, or that of one training run")
+        raise InputError(
+            "compare wants the output folders of two runs or more, or that of one training run"
+        )
     if FLAGS.until not in (None, "decided"):
-        raise InputError(f"--until is {FLAGS.until!r}, and compare knows decided alone; eval knows ci<=0.01 too")
+        raise InputError(
+            f"--until is {FLAGS.until!r}, and compare knows decided alone; eval knows ci<=0.01 too"
+        )
     if FLAGS.last < LEAST:
-        raise InputError(f"--last is {FLAGS.last}, expected 3 or more: two checkpoints do not deviate from a line")
+        raise InputError(
+            f"--last is {FLAGS.last}, expected 3 or more: two checkpoints do not deviate from a "
+            "line"
+        )
     with json_output(FLAGS.json) as document:
         _compare(folders, document)
 
@@ -28,16 +36,23 @@ def command(folders: list[str]) -> None:
 def _compare(folders: list[str], document: JsonOutput) -> None:
     from miron_jax.report.compare.byte_gaps import print_byte_gaps
     from miron_jax.report.compare.runs import compare
-    from miron_jax.report.compare.table import comparison_json, print_comparison, print_decided, print_noise
+    from miron_jax.report.compare.table import (
+        comparison_json,
+        print_comparison,
+        print_decided,
+        print_noise,
+    )
     from miron_jax.report.compare.training_noise import training_noise
     from miron_jax.report.tables.console import console
     from miron_jax.results.run_folder import read_runs
 
-    runs, out = read_runs(folders), console()
+    runs = read_runs(folders)
+    out = console()
     noises = training_noise(runs, FLAGS.last)
     if len(runs) == 1 and (not noises or FLAGS.until):
         raise InputError(f"{runs[0].folder} is the only run: name a second one to compare it with")
-    comparisons, error = [], None
+    comparisons = []
+    error = None
     for other in runs[1:]:
         try:
             comparisons.append(compare(runs[0], other, FLAGS.metric or ()))

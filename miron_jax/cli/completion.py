@@ -1,6 +1,8 @@
-"""`miron-jax completion SHELL`: a script that completes commands, flags and their values in bash, zsh or fish.
+"""`miron-jax completion SHELL`: a script that completes commands, flags and their values in bash,
+zsh or fish.
 
-Arrives: the declarations of all flags.  Leaves: the script on standard output.  It deliberately does not install it.
+Arrives: the declarations of all flags.  Leaves: the script on standard output.  It deliberately
+does not install it.
 """
 
 from collections.abc import Iterator
@@ -34,12 +36,15 @@ _miron_jax() {{
   if [[ $words == --* || ${{#COMPREPLY[@]}} == 1 && ${{COMPREPLY[0]}} == *= ]]; then compopt -o nospace 2>/dev/null; fi
 }}
 complete -o bashdefault -o default -F _miron_jax miron-jax
-"""
+"""  # noqa: E501
 
 
 def command(shells: list[str]) -> None:
     if len(shells) != 1 or shells[0] not in HOWTO:
-        raise InputError(f"completion wants the name of a shell: {', '.join(HOWTO)}; then run, say, {HOWTO['bash']}")
+        raise InputError(
+            f"completion wants the name of a shell: {', '.join(HOWTO)}; then run, say, "
+            f"{HOWTO['bash']}"
+        )
     [shell] = shells
     print("\n".join({"bash": _bash, "zsh": _zsh, "fish": _fish}[shell]()))
 
@@ -49,9 +54,16 @@ def _bash() -> Iterator[str]:
     from miron_jax.cli.flags import OF_COMMAND
 
     values = [f'      --{name}) words="{" ".join(choices)}" ;;' for name, choices in _values()]
-    flags = [f'      {name}) words="{" ".join(_words(names))}" ;;' for name, names in OF_COMMAND.items() if names]
+    flags = [
+        f'      {name}) words="{" ".join(_words(names))}" ;;'
+        for name, names in OF_COMMAND.items()
+        if names
+    ]
     yield BASH.format(
-        howto=HOWTO["bash"], commands=" ".join(COMMANDS), values="\n".join(values), flags="\n".join(flags)
+        howto=HOWTO["bash"],
+        commands=" ".join(COMMANDS),
+        values="\n".join(values),
+        flags="\n".join(flags),
     )
 
 
@@ -62,7 +74,11 @@ def _zsh() -> Iterator[str]:
     known = dict(_values())
     yield f"# {HOWTO['zsh']}"
     yield "_miron_jax() {"
-    yield "  local -a commands=(" + " ".join(_quoted(f"{name}:{text}") for name, text in COMMANDS.items()) + ")"
+    yield (
+        "  local -a commands=("
+        + " ".join(_quoted(f"{name}:{text}") for name, text in COMMANDS.items())
+        + ")"
+    )
     yield "  if (( CURRENT == 2 )); then _describe command commands; return; fi"
     yield "  local command=$words[2]"
     yield "  shift words; (( CURRENT-- ))"
@@ -73,8 +89,16 @@ def _zsh() -> Iterator[str]:
             specs = []
             for name in names:
                 setting = EVERY[name]
-                text = setting.help.split("; ")[0].rstrip(".").translate(str.maketrans({c: f"\\{c}" for c in "[]:"}))
-                takes = "" if setting.kind in ("bool", "optional") else f":value:{_action(known.get(name))}"
+                text = (
+                    setting.help.split("; ")[0]
+                    .rstrip(".")
+                    .translate(str.maketrans({c: f"\\{c}" for c in "[]:"}))
+                )
+                takes = (
+                    ""
+                    if setting.kind in ("bool", "optional")
+                    else f":value:{_action(known.get(name))}"
+                )
                 specs.append(_quoted(f"--{name}{'=' if takes else ''}[{text}]{takes}"))
             yield f"  {command_name}) _arguments {' '.join(specs)} '*:run:_files' ;;"
     yield "  esac"
@@ -129,4 +153,7 @@ def _fish() -> Iterator[str]:
             takes = "" if setting.kind in ("bool", "optional") else " -r"
             takes += f" -f -a {_quoted(' '.join(known[name]))}" if name in known else ""
             text = _quoted(setting.help.split("; ")[0].rstrip("."))
-            yield f"complete -c miron-jax -n '__fish_seen_subcommand_from {command_name}' -l {name}{takes} -d {text}"
+            yield (
+                f"complete -c miron-jax -n '__fish_seen_subcommand_from {command_name}' -l "
+                f"{name}{takes} -d {text}"
+            )

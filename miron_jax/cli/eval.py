@@ -1,7 +1,7 @@
 """`miron-jax eval`: scores a model on tasks.
 
-Arrives: the flags of a run.  Leaves: the output folder, tables on screen.  It deliberately does not know how a score is
-made: run.py does.
+Arrives: the flags of a run.  Leaves: the output folder, tables on screen.  It deliberately does not
+know how a score is made: run.py does.
 """
 
 import json
@@ -36,10 +36,14 @@ def command() -> None:
     start = time.perf_counter()
     config = run_config()
     if config.watch and wants_others():
-        raise InputError("--watch waits for steps on one host: leave out --distributed and --coordinator, or --watch")
+        raise InputError(
+            "--watch waits for steps on one host: leave out --distributed and --coordinator, or "
+            "--watch"
+        )
     if config.output.startswith("memory:") and wants_others():
         raise InputError(
-            f"--output={public(config.output)} is seen by one process only: name a folder that all of them share"
+            f"--output={public(config.output)} is seen by one process only: name a folder that all "
+            "of them share"
         )
     start_jax()
     hosts = join_others()  # before the import of transformers, which reads HF_HUB_OFFLINE
@@ -59,18 +63,20 @@ def command() -> None:
 
 
 def _check_same_flags(config: RunConfig, hosts: "Hosts") -> None:
-    """Raises InputError if flags of this process differ from those of process 0.  Paths of files may differ."""
+    """Raises InputError if flags of this process differ from those of process 0.  Paths of files
+    may differ."""
     flags = json.loads(json.dumps(asdict(config)))
     for name, expected in hosts.agree("flags", flags).items():
         if flags[name] != expected and not SETTINGS[name].is_path:
             raise InputError(
-                f"process {hosts.index} runs with {name} = {flags[name]}, process 0 with {name} = {expected}: give all "
-                "processes the same flags"
+                f"process {hosts.index} runs with {name} = {flags[name]}, process 0 with {name} = "
+                f"{expected}: give all processes the same flags"
             )
 
 
 def _score_along(config: RunConfig, store: Store, hosts: "Hosts") -> None:
-    """Do the share of a process that is not the first, which checks the output folder and writes the results."""
+    """Do the share of a process that is not the first, which checks the output folder and writes
+    the results."""
     from miron_jax.evaluation.inputs import find_inputs
     from miron_jax.evaluation.run import evaluate_checkpoints
     from miron_jax.model.checkpoints.checkpoints import find_model
@@ -82,8 +88,11 @@ def _score_along(config: RunConfig, store: Store, hosts: "Hosts") -> None:
         raise AssertionError("only the first process has results")
 
 
-def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float, document: JsonOutput) -> None:
-    """Score every checkpoint, write the results and print them.  Exits with FAILED if a score could not be computed."""
+def _eval_into(
+    config: RunConfig, store: Store, hosts: "Hosts", start: float, document: JsonOutput
+) -> None:
+    """Score every checkpoint, write the results and print them.  Exits with FAILED if a score could
+    not be computed."""
     from miron_jax.evaluation.earlier import check_same_tasks, earlier_of
     from miron_jax.evaluation.inputs import find_inputs, select_tasks
     from miron_jax.evaluation.sampling import check_sampling
@@ -104,7 +113,11 @@ def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float, do
     against = read_runs([config.against])[0] if config.against else None
     selected = select_tasks(config)
     screen = Screen(FLAGS.quiet, FLAGS.verbose)
-    screen.say(opening_line(config, selected, knows_devices=hosts.count == 1 and not is_factory(config.model)))
+    screen.say(
+        opening_line(
+            config, selected, knows_devices=hosts.count == 1 and not is_factory(config.model)
+        )
+    )
     check_layout(config.results_format, [suite.name for suite in selected.suites])
     samples = config.until is not None or config.budget is not None
     if samples:
@@ -126,7 +139,8 @@ def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float, do
         result = write_top(config, scored.by_step, time.perf_counter() - start)
     if result is None:
         raise InputError(
-            f"--model={public(config.model)}: no checkpoint came within --watch_timeout; start the training, or wait longer"
+            f"--model={public(config.model)}: no checkpoint came within --watch_timeout; start the "
+            "training, or wait longer"
         )
     curves = write_curves(config, scored.by_step) if scored.by_step else None
     document.write(run_json(result))
@@ -154,8 +168,10 @@ class _Scored:
     """The results of all checkpoints of a run."""
 
     last: "RunResult | None" = None  # of the checkpoint that was scored last
-    by_step: "dict[int, RunResult]" = field(default_factory=dict)  # of each step, those of an earlier command included
-    failures: list[str] = field(default_factory=list)  # a sentence for each task that has examples without a score
+    # of each step, those of an earlier command included
+    by_step: "dict[int, RunResult]" = field(default_factory=dict)
+    # a sentence for each task that has examples without a score
+    failures: list[str] = field(default_factory=list)
     error: InputError | None = None  # which ended the run after some steps had been scored
 
 
@@ -175,14 +191,17 @@ def _score_checkpoints(
     from miron_jax.report.exports.written import write_outcome
     from miron_jax.results.output import stored_result
 
-    loggers, scored = open_loggers(config), _Scored()
+    loggers = open_loggers(config)
+    scored = _Scored()
     data = {source.task.name: source.data for source in inputs.sources}
 
     def log(result: "RunResult") -> None:
         for logger in loggers:
             logger.log(result.step or 0, logged_numbers(result))
 
-    wants_more = config.save_requests or config.save_byte_losses or config.results_format is not None
+    wants_more = (
+        config.save_requests or config.save_byte_losses or config.results_format is not None
+    )
 
     def is_stored(checkpoint: "Checkpoint", answers: "Answers | None") -> bool:
         if wants_more:  # what an earlier run need not have written; scores come from the journal
@@ -225,8 +244,9 @@ def _failures(outcome: "Outcome", step: int | None) -> list[str]:
     """
     at = "" if step is None else f" at step {step}"
     return [
-        f"{task.source.task.name}: the model answers NaN{at} to {len(ids)} examples, each asked alone too (the first: "
-        f"{ids[0]}), so the run fails: look for an overflow, such as weights too large for --dtype"
+        f"{task.source.task.name}: the model answers NaN{at} to {len(ids)} examples, each asked "
+        f"alone too (the first: {ids[0]}), so the run fails: look for an overflow, such as weights "
+        "too large for --dtype"
         for task in outcome.tasks
         if (ids := task.unanswered)
     ]

@@ -1,6 +1,7 @@
 """The flags of each command: those that are fields of RunConfig, and those that only commands have.
 
-Arrives: RunConfig's declarations.  Leaves: absl flags of one command, defined.  It deliberately does not read them.
+Arrives: RunConfig's declarations.  Leaves: absl flags of one command, defined.  It deliberately
+does not read them.
 """
 
 from absl import flags
@@ -11,7 +12,9 @@ FLAGS = flags.FLAGS
 
 _DEVICES = {
     "compilation_cache": Setting(
-        None, "devices", "Folder of compiled programs; absent: ~/.cache/miron_jax/programs, empty: none."
+        None,
+        "devices",
+        "Folder of compiled programs; absent: ~/.cache/miron_jax/programs, empty: none.",
     ),
 }
 _HOSTS = {
@@ -24,7 +27,9 @@ _HOSTS = {
     ),
     "coordinator": Setting(None, "hosts", "host:port of process 0, where no cluster tells of it."),
     "num_processes": Setting(None, "hosts", "Processes of the run, with --coordinator.", "integer"),
-    "process_id": Setting(None, "hosts", "Which of them this one is, from 0, with --coordinator.", "integer"),
+    "process_id": Setting(
+        None, "hosts", "Which of them this one is, from 0, with --coordinator.", "integer"
+    ),
     "peer_timeout": Setting(
         60.0, "hosts", "Seconds after which a process that is not heard from ends the run.", "float"
     ),
@@ -33,57 +38,82 @@ _PLAN = {
     "mde": Setting(
         False,
         "sampling",
-        "Print the smallest difference that this run could find against another, by task; with --against from that run's "
-        "deviations.",
+        "Print the smallest difference that this run could find against another, by task; with "
+        "--against from that run's deviations.",
         "bool",
     ),
     "topology": Setting(
         None,
         "devices",
-        "TPUs that need not be here, such as v5e:4x4 or v5p:2x2x4: what their compiler says of each program.",
+        "TPUs that need not be here, such as v5e:4x4 or v5p:2x2x4: what their compiler says of "
+        "each program.",
     ),
 }
 _EXPORT = {
     "export": Setting(
         None,
         "export",
-        "Write the rows of miron-gen and eval-ua-tion-gen, with all that is known of them, into this folder.",
+        "Write the rows of miron-gen and eval-ua-tion-gen, with all that is known of them, into "
+        "this folder.",
     ),
     "articles": Setting(
         None,
         "export",
-        "With --export: sets of titles from articles of your own instead: JSON objects with title, text, tags.",
+        "With --export: sets of titles from articles of your own instead: JSON objects with title, "
+        "text, tags.",
     ),
     "stories": Setting(
         None,
         "export",
-        "With --export: a set of gaps in stories of your own instead: objects with text and words, docs/eval_uation.md.",
+        "With --export: a set of gaps in stories of your own instead: objects with text and words, "
+        "docs/eval_uation.md.",
     ),
     "mask_number_words": Setting(
-        False, "export", "With --articles: Ukrainian words for 1 to 99 are masked too, not only digits.", "bool"
+        False,
+        "export",
+        "With --articles: Ukrainian words for 1 to 99 are masked too, not only digits.",
+        "bool",
     ),
 }
 _TASKS = {
     "describe": Setting(
         None,
         "tasks",
-        "Names or globs of tasks: print wording, rules, an example with its tokens, baselines, and what to look at.",
+        "Names or globs of tasks: print wording, rules, an example with its tokens, baselines, and "
+        "what to look at.",
     ),
-    "human": Setting(False, "tasks", "Print the published human values with their sources.", "bool"),
-    "check": Setting(None, "tasks", "Only read these files of tasks and their data, and say what is wrong.", "list"),
+    "human": Setting(
+        False, "tasks", "Print the published human values with their sources.", "bool"
+    ),
+    "check": Setting(
+        None,
+        "tasks",
+        "Only read these files of tasks and their data, and say what is wrong.",
+        "list",
+    ),
 }
 _HUMANS = {
-    "annotations": Setting(None, "annotations", "Files with one answer a line, TSV or CSV, of one task.", "list"),
-    "input_columns": Setting(
-        None, "annotations", "Columns that make an item; absent: all that begin with INPUT:.", "list"
+    "annotations": Setting(
+        None, "annotations", "Files with one answer a line, TSV or CSV, of one task.", "list"
     ),
-    "answer_column": Setting("", "annotations", "Column of answers; absent: the one that begins with OUTPUT:."),
+    "input_columns": Setting(
+        None,
+        "annotations",
+        "Columns that make an item; absent: all that begin with INPUT:.",
+        "list",
+    ),
+    "answer_column": Setting(
+        "", "annotations", "Column of answers; absent: the one that begins with OUTPUT:."
+    ),
     "control_column": Setting(
         "",
         "annotations",
-        "Column of right answers of control tasks, empty elsewhere; absent: GOLDEN: of the answer's.",
+        "Column of right answers of control tasks, empty elsewhere; absent: GOLDEN: of the "
+        "answer's.",
     ),
-    "worker_column": Setting("ASSIGNMENT:worker_id", "annotations", "Column that names the annotator."),
+    "worker_column": Setting(
+        "ASSIGNMENT:worker_id", "annotations", "Column that names the annotator."
+    ),
     "project": Setting(
         "plain",
         "annotations",
@@ -91,39 +121,64 @@ _HUMANS = {
         "enum",
         ("plain", "ruhhh", "rutie", "ruethics", "rudetox"),
     ),
-    "skills": Setting(None, "annotations", "Table of worker_id and skill_value, which decides ties of procedure B."),
+    "skills": Setting(
+        None,
+        "annotations",
+        "Table of worker_id and skill_value, which decides ties of procedure B.",
+    ),
     "gold": Setting(
         None,
         "annotations",
-        "Right answers: lcs, brackets, arithmetic, or a table of the item's columns and the right answer.",
+        "Right answers: lcs, brackets, arithmetic, or a table of the item's columns and the right "
+        "answer.",
     ),
 }
 _SCREEN = {
     "quiet": Setting(
-        False, "screen", "Print only results, warnings and errors; of eval the closing lines.", "bool", everyday=True
+        False,
+        "screen",
+        "Print only results, warnings and errors; of eval the closing lines.",
+        "bool",
+        everyday=True,
     ),
     "verbose": Setting(
-        False, "screen", "Print details too: what is compiled and loaded, tokens, times.", "bool", everyday=True
+        False,
+        "screen",
+        "Print details too: what is compiled and loaded, tokens, times.",
+        "bool",
+        everyday=True,
     ),
 }
 _JSON = {
     "json": Setting(
         None,
         "screen",
-        "Write the result as JSON into this file; the bare flag: to standard output, and nothing else there.",
+        "Write the result as JSON into this file; the bare flag: to standard output, and nothing "
+        "else there.",
         "optional",
         everyday=True,
     ),
 }
 _COMPARE = {
     "metric": Setting(
-        None, "comparison", "Metrics to compare; absent: each task's main one, and bits_per_byte beside it.", "list"
+        None,
+        "comparison",
+        "Metrics to compare; absent: each task's main one, and bits_per_byte beside it.",
+        "list",
     ),
-    "last": Setting(5, "comparison", "Of training runs: noise is taken over so many last checkpoints.", "integer"),
+    "last": Setting(
+        5,
+        "comparison",
+        "Of training runs: noise is taken over so many last checkpoints.",
+        "integer",
+    ),
 }
 _REPORT = {
     "html": Setting(
-        None, "output", "Write one HTML file: composites, pictures, tasks, every example, instead of tables on screen."
+        None,
+        "output",
+        "Write one HTML file: composites, pictures, tasks, every example, instead of tables on "
+        "screen.",
     ),
     "markdown": Setting(None, "output", "Write composites and tasks as Markdown."),
     "csv": Setting(None, "output", "Write every number of every task as CSV."),
@@ -131,14 +186,20 @@ _REPORT = {
 }
 _VERIFY = {
     "write": Setting(
-        None, "output", "Only write the oracle's numbers, by transformers and torch from --model, into this file."
+        None,
+        "output",
+        "Only write the oracle's numbers, by transformers and torch from --model, into this file.",
     ),
 }
 _MERA = {
     "mera_submission": Setting(
-        None, "submission", "Write the answers of the run in --output as a submission to MERA's site: out.zip."
+        None,
+        "submission",
+        "Write the answers of the run in --output as a submission to MERA's site: out.zip.",
     ),
-    "check_submission": Setting(None, "submission", "Say what MERA's site will say of this zip, wherever it was made."),
+    "check_submission": Setting(
+        None, "submission", "Say what MERA's site will say of this zip, wherever it was made."
+    ),
     "mera_version": Setting(
         "v1.2", "submission", "Of --mera_submission and --check_submission.", "enum", ("v1", "v1.2")
     ),
@@ -203,14 +264,17 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
 }
 
 
-# What users of other programs type -> what serves here.  lm-evaluation-harness and olmo-eval have the first ones, nanochat
-# and llm-foundry the last.
+# What users of other programs type -> what serves here.  lm-evaluation-harness and olmo-eval have
+# the first ones, nanochat and llm-foundry the last.
 FROM_OTHERS: dict[str, str] = {
     "batch_size": "a batch is sized from the device, and --token_budget=SLOTS sets its size",
     "max_batch_size": "a batch is sized from the device, and --token_budget=SLOTS sets its size",
-    "num_fewshot": "the number of shots is a rule of each task: num_fewshot in the YAML of --task_path sets it for your own",
-    "device": "all devices of this machine run, and JAX_PLATFORMS=cpu in the environment chooses others",
-    "devices": "all devices of this machine run, and JAX_PLATFORMS=cpu in the environment chooses others",
+    "num_fewshot": (
+        "the number of shots is a rule of each task: num_fewshot in the YAML of --task_path sets "
+        "it for your own"
+    ),
+    "device": "all devices of this machine run, and JAX_PLATFORMS=cpu in the environment chooses others",  # noqa: E501
+    "devices": "all devices of this machine run, and JAX_PLATFORMS=cpu in the environment chooses others",  # noqa: E501
     "model_args": "--model=FOLDER names the model, with --tokenizer and --dtype",
     "pretrained": "--model=FOLDER names the model",
     "model_path": "--model=FOLDER names the model",
@@ -227,8 +291,8 @@ FROM_OTHERS: dict[str, str] = {
     "apply_chat_template": "suites ask for plain text, and no chat template is applied",
     "fewshot_as_multiturn": "suites ask for plain text, and no chat template is applied",
     "system_instruction": "suites ask for plain text, and no chat template is applied",
-    "gen_kwargs": "texts are always greedy, and max_new_tokens in the YAML of --task_path sets their length",
-    "trust_remote_code": "no code of a checkpoint is run, and a model of your own is --model=module:function",
+    "gen_kwargs": "texts are always greedy, and max_new_tokens in the YAML of --task_path sets their length",  # noqa: E501
+    "trust_remote_code": "no code of a checkpoint is run, and a model of your own is --model=module:function",  # noqa: E501
     "confirm_run_unsafe_code": "--allow_code_execution runs programs that the model writes",
     "wandb_args": "--wandb=PROJECT logs a run",
     "hf_hub_log_args": "--output=FOLDER is where results lie",

@@ -1,7 +1,7 @@
 """Turns the exceptions of a command into one sentence and an exit status.
 
-Arrives: a command that runs.  Leaves: 0 done, 1 failed, 2 bad input, 75 interrupted.  It deliberately does not know which
-command it is.
+Arrives: a command that runs.  Leaves: 0 done, 1 failed, 2 bad input, 75 interrupted.  It
+deliberately does not know which command it is.
 """
 
 import errno
@@ -24,7 +24,10 @@ def guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
     signals.install()
     logging.set_verbosity(logging.WARNING)  # at INFO jax logs which backends it looked for
     if rest[1:]:
-        sentence = f"{printable(repr(rest[1]))} is no flag, expected --name=value; lists have commas and no spaces"
+        sentence = (
+            f"{printable(repr(rest[1]))} is no flag, expected --name=value; lists have commas and "
+            "no spaces"
+        )
         print(f"miron-jax: {sentence}: --tasks=core,miron-gen", file=sys.stderr)
         return BAD_INPUT
     if processes.wants_others() and (status := processes.supervised()) is not None:
@@ -39,7 +42,8 @@ def guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
         return _failed(BAD_INPUT, _of_system(error))
     except KeyboardInterrupt as interrupt:
         _failed(INTERRUPTED, signals.SENTENCE)
-        if getattr(interrupt, "is_preemption", False):  # the machine does not wait for threads that prefetch
+        # the machine does not wait for threads that prefetch
+        if getattr(interrupt, "is_preemption", False):
             sys.stderr.flush()
             os._exit(INTERRUPTED)
         return INTERRUPTED
@@ -62,7 +66,10 @@ def _of_system(error: OSError) -> str:
         path = f"--output={FLAGS.output}"
     remedy = "check that it is there and may be used"
     if is_full:
-        remedy = "free space there, or name another --output; what is finished stays, and the same command goes on"
+        remedy = (
+            "free space there, or name another --output; what is finished stays, and the same "
+            "command goes on"
+        )
     return f"{f'{path}: ' if path else ''}{error.strerror or error}: {remedy}"
 
 

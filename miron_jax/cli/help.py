@@ -39,19 +39,25 @@ Begin here:
   miron-jax eval --model=FOLDER --tasks=core --limit=20  a Hugging Face folder, or the folder of a training run
 
 Commands:
-"""
+"""  # noqa: E501
 
 
 def welcome() -> str:
     """What the program does, where to begin, its commands."""
     lines = [f"  {name:11} {text}" for name, text in COMMANDS.items()]
     return "\n".join(
-        [f"{WELCOME}{lines[0]}", *lines[1:], "", "miron-jax COMMAND --help lists its flags; miron-jax --version"]
+        [
+            f"{WELCOME}{lines[0]}",
+            *lines[1:],
+            "",
+            "miron-jax COMMAND --help lists its flags; miron-jax --version",
+        ]
     )
 
 
 def help_of(command: str, full: bool = False) -> str:
-    """Usage and the flags of each topic; one screen, where flags for special cases are only named, unless `full`."""
+    """Usage and the flags of each topic; one screen, where flags for special cases are only named,
+    unless `full`."""
     long = _help(command, everyday_alone=False)
     return long if full or long.count("\n") < SCREEN else _help(command, everyday_alone=True)
 
@@ -62,32 +68,44 @@ def _help(command: str, everyday_alone: bool) -> str:
     parts = ["\n".join(about)]
     for topic, heading in TOPICS.items():
         names = [name for name in OF_COMMAND[command] if EVERY[name].topic == topic]
-        lines = _short(names) if everyday_alone else [line for name in names for line in _lines(name)]
+        lines = (
+            _short(names) if everyday_alone else [line for name in names for line in _lines(name)]
+        )
         if lines:
             parts.append("\n".join([f"{heading}:", *lines]))
     if everyday_alone:
         ending = [
-            f"Flags: miron-jax {command} --helpfull says what each does; --flagfile=FILE holds flags, one a line."
+            f"Flags: miron-jax {command} --helpfull says what each does; --flagfile=FILE holds "
+            "flags, one a line."
         ]
         return "\n".join([*parts, *ending])
-    return "\n\n".join([*parts, f"Flag files:\n  --flagfile=FILE\n      Flags of {command}, one a line."])
+    return "\n\n".join(
+        [*parts, f"Flag files:\n  --flagfile=FILE\n      Flags of {command}, one a line."]
+    )
 
 
 def _short(names: list[str]) -> list[str]:
     """A line for each flag that everybody uses, and the names of the others."""
     lines = []
     for name in (name for name in names if EVERY[name].everyday):
-        text = textwrap.shorten(EVERY[name].help.split("; ")[0].rstrip("."), WIDTH - 30, placeholder=" ..")
+        text = textwrap.shorten(
+            EVERY[name].help.split("; ")[0].rstrip("."), WIDTH - 30, placeholder=" .."
+        )
         lines.append(f"  {usage_of(name):27} {text}")
     rest = " ".join(f"--{name}" for name in names if not EVERY[name].everyday)
-    return lines + textwrap.wrap(rest, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    return lines + textwrap.wrap(
+        rest, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+    )
 
 
 def _lines(name: str) -> Iterator[str]:
     setting = EVERY[name]
     yield f"  {usage_of(name)}"
-    text, indent = f"{setting.help}{default_of(setting)}", " " * 6
-    for line in textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False):
+    text = f"{setting.help}{default_of(setting)}"
+    indent = " " * 6
+    for line in textwrap.wrap(
+        text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    ):
         yield line.replace(TIED, " ")
 
 
@@ -96,7 +114,9 @@ def usage_of(name: str) -> str:
     setting = EVERY[name]
     if setting.kind in ("bool", "optional"):
         return f"--[no]{name}" if setting.kind == "bool" else f"--{name}[=FILE]"
-    return f"--{name}={'|'.join(setting.choices) if setting.kind == 'enum' else _VALUES[setting.kind]}"
+    return (
+        f"--{name}={'|'.join(setting.choices) if setting.kind == 'enum' else _VALUES[setting.kind]}"
+    )
 
 
 def default_of(setting: Setting) -> str:

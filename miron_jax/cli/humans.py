@@ -1,7 +1,7 @@
 """`miron-jax humans`: crowd annotations to a human baseline.
 
-Arrives: files of answers, the names of their columns.  Leaves: humans.json and labels.  It deliberately does not know how
-votes are counted.
+Arrives: files of answers, the names of their columns.  Leaves: humans.json and labels.  It
+deliberately does not know how votes are counted.
 """
 
 import json
@@ -28,13 +28,19 @@ def command() -> None:
 
     if not FLAGS.annotations:
         raise InputError(
-            "humans wants --annotations, the files of answers: Toloka TSV, or CSV with the columns named by flags"
+            "humans wants --annotations, the files of answers: Toloka TSV, or CSV with the columns "
+            "named by flags"
         )
     paths = [local_path(name) for name in FLAGS.annotations]
     if FLAGS.project == "rudetox":
         _rewrites(paths)
         return
-    named = Columns(tuple(FLAGS.input_columns or ()), FLAGS.answer_column, FLAGS.control_column, FLAGS.worker_column)
+    named = Columns(
+        tuple(FLAGS.input_columns or ()),
+        FLAGS.answer_column,
+        FLAGS.control_column,
+        FLAGS.worker_column,
+    )
     project = PROJECTS[FLAGS.project]
     annotations = read_annotations(paths, named, project)
     rule, five_labels = None, None
@@ -56,25 +62,46 @@ def command() -> None:
     of_a = {item: {"label": label} for item, label in labels.items()}
     of_b = {item: {"label": vote.answer, "origin": vote.origin} for item, vote in decided.items()}
     for name, every in {"human_labels.jsonl": of_a, "human_labels_b.jsonl": of_b}.items():
-        lines = [{**dict(zip(annotations.inputs, item, strict=True)), **row} for item, row in every.items()]
-        store.put(name, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
-    document = {"files": [public(name) for name in FLAGS.annotations], "gold": FLAGS.gold, **asdict(computed)}
+        lines = [
+            {**dict(zip(annotations.inputs, item, strict=True)), **row}
+            for item, row in every.items()
+        ]
+        store.put(
+            name, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
+        )
+    document = {
+        "files": [public(name) for name in FLAGS.annotations],
+        "gold": FLAGS.gold,
+        **asdict(computed),
+    }
     if five_labels is not None:
         document["ethics"] = {name: accuracy._asdict() for name, accuracy in by_procedure.items()}
-    store.put("humans.json", json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False).encode())
+    store.put(
+        "humans.json", json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False).encode()
+    )
     print_baseline(computed)
     print_ethics(by_procedure)
-    print(printable(f"written to {output}/humans.json, human_labels.jsonl (A) and human_labels_b.jsonl"))
+    print(
+        printable(
+            f"written to {output}/humans.json, human_labels.jsonl (A) and human_labels_b.jsonl"
+        )
+    )
 
 
 def _rewrites(paths: list[Path]) -> None:
-    """ruDetox's three projects: the pairs that pass all of them, and J of the human rewrites if there are classifiers."""
+    """ruDetox's three projects: the pairs that pass all of them, and J of the human rewrites if
+    there are classifiers."""
     from miron_jax.humans.detox import kept_pairs
     from miron_jax.metrics.detox import detox_scores
     from miron_jax.model.own import import_from
 
     kept = kept_pairs(paths)
-    counts = {"labelled": kept.labelled, "rejected": kept.rejected, "kept": len(kept.pairs), "j": None}
+    counts = {
+        "labelled": kept.labelled,
+        "rejected": kept.rejected,
+        "kept": len(kept.pairs),
+        "j": None,
+    }
     if FLAGS.detox_scorer is not None and kept.pairs:
         scorer = import_from(FLAGS.detox_scorer, "--detox_scorer", 2)
         scores = detox_scores(scorer, *map(list, zip(*kept.pairs, strict=True)))
@@ -82,11 +109,25 @@ def _rewrites(paths: list[Path]) -> None:
     output = output_beside("miron-humans")
     store = Store(output)
     lines = [{"toxic": toxic, "rewrite": rewrite} for toxic, rewrite in kept.pairs]
-    store.put("pairs.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
     store.put(
-        "humans.json", json.dumps({"files": [public(name) for name in FLAGS.annotations], **counts}, indent=1).encode()
+        "pairs.jsonl",
+        "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode(),
+    )
+    store.put(
+        "humans.json",
+        json.dumps(
+            {"files": [public(name) for name in FLAGS.annotations], **counts}, indent=1
+        ).encode(),
     )
     for name, count in kept.labelled.items():
-        print(f"{printable(name)}: {count} items with three equal votes, {kept.rejected[name]} annotators rejected")
+        print(
+            f"{printable(name)}: {count} items with three equal votes, {kept.rejected[name]} "
+            "annotators rejected"
+        )
     j = "null, for it wants --detox_scorer" if counts["j"] is None else f"{counts['j']:.4f}"
-    print(printable(f"{len(kept.pairs)} pairs pass all three; J {j}\nwritten to {output}/humans.json and pairs.jsonl"))
+    print(
+        printable(
+            f"{len(kept.pairs)} pairs pass all three; J {j}\nwritten to {output}/humans.json and "
+            "pairs.jsonl"
+        )
+    )

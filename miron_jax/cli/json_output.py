@@ -1,7 +1,7 @@
 """`--json`: a command's result as JSON, in a file or on standard output.
 
-Arrives: the flag, a document.  Leaves: a file, or lines on standard output.  It deliberately does not know what the
-document says.
+Arrives: the flag, a document.  Leaves: a file, or lines on standard output.  It deliberately does
+not know what the document says.
 """
 
 import sys
@@ -35,13 +35,15 @@ class JsonOutput(NamedTuple):
             self.path.write_text(text, encoding="utf-8")
         elif self.stream is not None:
             self.stream.flush()
-            binary = getattr(self.stream, "buffer", None)  # as UTF-8, whatever the terminal's encoding is
+            # as UTF-8, whatever the terminal's encoding is
+            binary = getattr(self.stream, "buffer", None)
             self.stream.write(text) if binary is None else binary.write(text.encode())
 
 
 @contextmanager
 def json_output(name: str | None) -> Iterator[JsonOutput]:
-    """What --json names.  For "-", all else that is printed meanwhile, by a user's own model too, goes to standard error.
+    """What --json names.  For "-", all else that is printed meanwhile, by a user's own model too,
+    goes to standard error.
 
     Raises InputError for a file that cannot be written.
     """
@@ -52,5 +54,8 @@ def json_output(name: str | None) -> Iterator[JsonOutput]:
         return
     path = None if name is None else local_path(name)
     if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-        raise InputError(f"--json={name} cannot be written: name a file in a folder that is there, or - for the screen")
+        raise InputError(
+            f"--json={name} cannot be written: name a file in a folder that is there, or - for the "
+            "screen"
+        )
     yield JsonOutput(path, None)

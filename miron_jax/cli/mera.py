@@ -1,6 +1,7 @@
 """`miron-jax mera`: a run's answers as a submission to MERA's site.
 
-Arrives: a results folder, or a submission.  Leaves: a submission, a table on screen.  It deliberately computes no score.
+Arrives: a results folder, or a submission.  Leaves: a submission, a table on screen.  It
+deliberately computes no score.
 """
 
 from pathlib import Path
@@ -33,11 +34,14 @@ def command() -> None:
     if FLAGS.check_submission is not None:
         folders = dict(data_dir())
         folder = folders.get(f"mera-{version}", folders.get(""))
-        checked = site.check(local_path(FLAGS.check_submission), version, Path(folder) if folder else None)
+        checked = site.check(
+            local_path(FLAGS.check_submission), version, Path(folder) if folder else None
+        )
         _print_checked(checked)
         if checked.faults:
             raise InputError(
-                f"{FLAGS.check_submission}: the site will refuse it for the faults above: mend those files"
+                f"{FLAGS.check_submission}: the site will refuse it for the faults above: mend "
+                "those files"
             )
 
 

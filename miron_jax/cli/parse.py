@@ -18,8 +18,12 @@ ALIKE = 60.0  # of 100: likeness from which a flag of this command is suggested
 
 
 def parse(command: str, arguments: Sequence[str]) -> list[str]:
-    """Set the command's flags and return the arguments that are no flags.  Exits after --help and after a wrong flag."""
-    if any(argument in ("--help", "-help", "-h", "--helpshort", "-helpshort", *FULL) for argument in arguments):
+    """Set the command's flags and return the arguments that are no flags.  Exits after --help and
+    after a wrong flag."""
+    if any(
+        argument in ("--help", "-help", "-h", "--helpshort", "-helpshort", *FULL)
+        for argument in arguments
+    ):
         print(help_of(command, full=any(argument in FULL for argument in arguments)))
         sys.exit(0)
     define(command)
@@ -27,7 +31,8 @@ def parse(command: str, arguments: Sequence[str]) -> list[str]:
         return FLAGS(list(arguments))
     except flags.UnrecognizedFlagError as error:
         sentence = f"miron-jax {command}: {_unknown(command, error.flagname, arguments)}"
-    except (flags.Error, ValueError) as error:  # ValueError: of --nolimit=3, and of a --flagfile that is no text
+    # ValueError: of --nolimit=3, and of a --flagfile that is no text
+    except (flags.Error, ValueError) as error:
         sentence = f"miron-jax {command}: {_wrong_value(str(error))}"
     print(printable(f"{sentence}; miron-jax {command} --help lists the flags"), file=sys.stderr)
     sys.exit(BAD_INPUT)
@@ -41,12 +46,19 @@ def _unknown(command: str, flag: str, arguments: Sequence[str]) -> str:
     if name in FROM_OTHERS:
         return f"there is no flag --{flag}{_origin(flag, arguments)}: {FROM_OTHERS[name]}"
     if name in OF_COMMAND[command]:
-        return f"there is no flag --{flag}{_origin(flag, arguments)}: names of flags have underscores, --{name}"
+        return (
+            f"there is no flag --{flag}{_origin(flag, arguments)}: names of flags have "
+            f"underscores, --{name}"
+        )
     others = [other for other, accepted in OF_COMMAND.items() if name in accepted]
-    nearest, likeness, _ = process.extractOne(name, [*OF_COMMAND[command], "help"], scorer=fuzz.ratio)
+    nearest, likeness, _ = process.extractOne(
+        name, [*OF_COMMAND[command], "help"], scorer=fuzz.ratio
+    )
     if not others:
         return f"there is no flag --{flag}{_origin(flag, arguments)}{_suggested(nearest, likeness)}"
-    sentence = f"--{name} is a flag of {', '.join(others)}, not of {command}{_origin(flag, arguments)}"
+    sentence = (
+        f"--{name} is a flag of {', '.join(others)}, not of {command}{_origin(flag, arguments)}"
+    )
     return f"{sentence}; the nearest of {command} is --{nearest}" if likeness >= ALIKE else sentence
 
 
@@ -54,11 +66,16 @@ def _suggested(nearest: str, likeness: float) -> str:
     return f"; the nearest is --{nearest}" if likeness >= ALIKE else ""
 
 
-_EXPECTED = {"integer": "a whole number", "float": "a number", "bool": "true or false, or the bare flag"}
+_EXPECTED = {
+    "integer": "a whole number",
+    "float": "a number",
+    "bool": "true or false, or the bare flag",
+}
 
 
 def _wrong_value(message: str) -> str:
-    """absl's message about a value or a flag file, in this program's words where it is one of those."""
+    """absl's message about a value or a flag file, in this program's words where it is one of
+    those."""
     if wrong := re.match(r"flag --(\w+)=(.*?): ", message, re.DOTALL):
         name, value = wrong.groups()
         setting = EVERY.get(name)
@@ -66,8 +83,13 @@ def _wrong_value(message: str) -> str:
             return f"--{name} is {value!r}, expected {_EXPECTED[setting.kind]}"
         if setting is not None and setting.choices:
             return f"--{name} is {value!r}, expected one of {', '.join(setting.choices)}"
-    if missing := re.match(r"ERROR:: Unable to open flagfile: \[Errno \d+\] (.*?): '(.*)'", message):
-        return f"--flagfile={missing[2]} cannot be read ({missing[1]}): name a file with one flag a line"
+    if missing := re.match(
+        r"ERROR:: Unable to open flagfile: \[Errno \d+\] (.*?): '(.*)'", message
+    ):
+        return (
+            f"--flagfile={missing[2]} cannot be read ({missing[1]}): name a file with one flag a "
+            "line"
+        )
     return message
 
 
@@ -79,5 +101,11 @@ def _positive(flag: str) -> str:
 
 def _origin(flag: str, arguments: Sequence[str]) -> str:
     """A note where the flag is not on the command line."""
-    on_line = {argument.lstrip("-").partition("=")[0] for argument in arguments if argument.startswith("-")}
-    return "" if flag in on_line else " (it stands in a --flagfile, which may hold only flags of its command)"
+    on_line = {
+        argument.lstrip("-").partition("=")[0] for argument in arguments if argument.startswith("-")
+    }
+    return (
+        ""
+        if flag in on_line
+        else " (it stands in a --flagfile, which may hold only flags of its command)"
+    )

@@ -1,7 +1,8 @@
-"""`miron-jax plan`: predicts the requests, rows, programs and FLOPs of a run, and with `--topology` a TPU's programs.
+"""`miron-jax plan`: predicts the requests, rows, programs and FLOPs of a run, and with `--topology`
+a TPU's programs.
 
-Arrives: the flags of a run.  Leaves: a table on screen; with --output and --topology plan.json.  It deliberately needs no
-device and loads no weights.
+Arrives: the flags of a run.  Leaves: a table on screen; with --output and --topology plan.json.  It
+deliberately needs no device and loads no weights.
 """
 
 import json
@@ -45,7 +46,11 @@ def _plan(config: RunConfig, document: JsonOutput) -> None:
         raise InputError("--json is of the plan, not of --mde: leave one of them out")
     if FLAGS.mde:
         names = {source.task.name for source in inputs.sources}
-        print_detectable(inputs, config, earlier_of(read_runs([config.against])[0], names) if config.against else None)
+        print_detectable(
+            inputs,
+            config,
+            earlier_of(read_runs([config.against])[0], names) if config.against else None,
+        )
         return
     with Screen(FLAGS.quiet, FLAGS.verbose) as screen:
         totals = summarize_plan(config, inputs, screen)
@@ -70,13 +75,18 @@ def _plan_on_topology(config: RunConfig, topology: str, output_of_json: JsonOutp
     from miron_jax.runtime.topology import described_devices
 
     described_devices(topology)  # refuses a name before data are read
-    jax.config.update("jax_enable_compilation_cache", False)  # programs for a TPU cannot be read back without one
+    # programs for a TPU cannot be read back without one
+    jax.config.update("jax_enable_compilation_cache", False)
     output = output_beside("")
     store = Store(output) if output else None
     inputs = find_inputs(config, runs=False)
     with Screen(FLAGS.quiet, verbose=True) as screen:
         topology_plan = plan_on_topology(config, inputs, topology, screen)
-    document = {"config": config_json(config), "environment": plain(environment()), "plan": topology_plan.json()}
+    document = {
+        "config": config_json(config),
+        "environment": plain(environment()),
+        "plan": topology_plan.json(),
+    }
     output_of_json.write(document)
     print_topology_plan(topology_plan)
     if store is not None:

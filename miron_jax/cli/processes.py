@@ -1,7 +1,8 @@
-"""Start-up of a process of a run: jax's settings, the connection to the other processes, a supervisor of this one.
+"""Start-up of a process of a run: jax's settings, the connection to the other processes, a
+supervisor of this one.
 
-Arrives: the flags of hosts.  Leaves: a connected `Hosts`; jax ready to compile.  It deliberately does not know what
-the run computes.
+Arrives: the flags of hosts.  Leaves: a connected `Hosts`; jax ready to compile.  It deliberately
+does not know what the run computes.
 """
 
 import contextlib
@@ -28,10 +29,12 @@ _met: int | None = None  # descriptor of a pipe that tells the supervisor so
 
 
 def supervised() -> int | None:
-    """Fork: the child, where this returns None, does the work; the parent waits for it and returns its exit status.
+    """Fork: the child, where this returns None, does the work; the parent waits for it and returns
+    its exit status.
 
-    When the coordinator's process dies, jax ends the others by SIGABRT without running their handlers, so the parent prints
-    what has happened.  Call it before jax is imported, while the process has only one thread.
+    When the coordinator's process dies, jax ends the others by SIGABRT without running their
+    handlers, so the parent prints what has happened.  Call it before jax is imported, while the
+    process has only one thread.
     """
     read_end, write_end = os.pipe()
     child = os.fork()
@@ -39,9 +42,11 @@ def supervised() -> int | None:
         global _met
         os.close(read_end)
         _met = write_end
-        faulthandler.disable()  # absl's: its walk through running threads may turn jax's SIGABRT into SIGSEGV
+        # absl's: its walk through running threads may turn jax's SIGABRT into SIGSEGV
+        faulthandler.disable()
         if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: the child dies with its supervisor
+            # PR_SET_PDEATHSIG: the child dies with its supervisor
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)
         return None
     os.close(write_end)
     os.set_blocking(read_end, False)
@@ -51,19 +56,23 @@ def supervised() -> int | None:
         nonlocal has_met, killed_early
         with contextlib.suppress(BlockingIOError):
             has_met = has_met or bool(os.read(read_end, 1))
-        killed_early = killed_early or not has_met  # the child waits in jax, where its handlers do not run
+        # the child waits in jax, where its handlers do not run
+        killed_early = killed_early or not has_met
         os.kill(child, number if has_met else signal.SIGKILL)
 
     signal.signal(signal.SIGTERM, pass_on)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if killed_early:
-        print("miron-jax: interrupted before all processes had met; run the same command again", file=sys.stderr)
+        print(
+            "miron-jax: interrupted before all processes had met; run the same command again",
+            file=sys.stderr,
+        )
         return INTERRUPTED
     if status == -signal.SIGABRT:
         print(
-            "miron-jax: this process has lost process 0, which coordinates the run: it was killed, or its machine is gone; "
-            "what is scored is kept, run the same command again",
+            "miron-jax: this process has lost process 0, which coordinates the run: it was killed, "
+            "or its machine is gone; what is scored is kept, run the same command again",
             file=sys.stderr,
         )
         return INTERRUPTED
@@ -87,22 +96,29 @@ def join_others() -> "Hosts":
 
 
 def _check_processes() -> None:
-    address, count, index = FLAGS.coordinator, FLAGS.num_processes, FLAGS.process_id
+    address = FLAGS.coordinator
+    count = FLAGS.num_processes
+    index = FLAGS.process_id
     if not 5 <= FLAGS.peer_timeout <= 86400:
-        raise InputError(f"--peer_timeout is {FLAGS.peer_timeout:g}, expected seconds from 5 to 86400")
+        raise InputError(
+            f"--peer_timeout is {FLAGS.peer_timeout:g}, expected seconds from 5 to 86400"
+        )
     if FLAGS.distributed and (address, count, index) == (None, None, None):
         return
     if None in (address, count, index):
         raise InputError(
-            "--coordinator, --num_processes and --process_id go together: give all three to each process, or "
-            "--distributed where the cluster tells of them"
+            "--coordinator, --num_processes and --process_id go together: give all three to each "
+            "process, or --distributed where the cluster tells of them"
         )
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise InputError(f"--coordinator={address}, expected host:port of process 0, such as 10.0.0.2:8476")
+        raise InputError(
+            f"--coordinator={address}, expected host:port of process 0, such as 10.0.0.2:8476"
+        )
     if count < 1 or not 0 <= index < count:
         raise InputError(
-            f"--process_id={index} of --num_processes={count}: expected one of 0 to {max(count, 1) - 1}, each of its own"
+            f"--process_id={index} of --num_processes={count}: expected one of 0 to "
+            f"{max(count, 1) - 1}, each of its own"
         )
     print(
         f"miron-jax: process {index} meets the others ({count} in all) at {printable(address)}",
@@ -114,12 +130,14 @@ def _check_processes() -> None:
 def wants_others() -> bool:
     """Whether the flags name other processes; a command that has no flags of hosts runs alone."""
     return "distributed" in FLAGS and (
-        FLAGS.distributed or (FLAGS.coordinator, FLAGS.num_processes, FLAGS.process_id) != (None, None, None)
+        FLAGS.distributed
+        or (FLAGS.coordinator, FLAGS.num_processes, FLAGS.process_id) != (None, None, None)
     )
 
 
 def start_jax() -> None:
-    """Set XLA flags, matmul precision and the compilation cache.  Call it before the first program is compiled."""
+    """Set XLA flags, matmul precision and the compilation cache.  Call it before the first program
+    is compiled."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     set_backend_flags()
     import jax

@@ -1,7 +1,8 @@
-"""`miron-jax report RUN [RUN ...]`: results of runs on screen, as a page, or in other programs' files.
+"""`miron-jax report RUN [RUN ...]`: results of runs on screen, as a page, or in other programs'
+files.
 
-Arrives: output folders of eval; --output where none is named.  Leaves: tables on screen, or files.  It deliberately computes
-no score.
+Arrives: output folders of eval; --output where none is named.  Leaves: tables on screen, or files.
+It deliberately computes no score.
 """
 
 from collections.abc import Iterator
@@ -23,7 +24,8 @@ def command(folders: list[str]) -> None:
     from miron_jax.report.tables.robustness import is_robust, print_robustness
     from miron_jax.results.run_folder import read_runs
 
-    runs, out = read_runs(folders or [FLAGS.output]), console()
+    runs = read_runs(folders or [FLAGS.output])
+    out = console()
     if FLAGS.html or FLAGS.markdown or FLAGS.csv:
         for name, size in _written(runs):
             out.print(f"written to {name} ({size / 1e6:.1f} MB)", soft_wrap=True)
@@ -47,14 +49,25 @@ def _written(runs: "list[Run]") -> Iterator[tuple[str, int]]:
     from miron_jax.report.html.page import page_of
     from miron_jax.results.output import RESULTS
 
-    flags_of = ((FLAGS.html, page_of, "html"), (FLAGS.markdown, markdown_of, "markdown"), (FLAGS.csv, csv_of, "csv"))
-    asked = [(name, local_path(name), text_of, flag) for name, text_of, flag in flags_of if name is not None]
+    flags_of = (
+        (FLAGS.html, page_of, "html"),
+        (FLAGS.markdown, markdown_of, "markdown"),
+        (FLAGS.csv, csv_of, "csv"),
+    )
+    asked = [
+        (name, local_path(name), text_of, flag)
+        for name, text_of, flag in flags_of
+        if name is not None
+    ]
     for i, (name, path, _, flag) in enumerate(asked):
         if path.is_dir() or not path.absolute().parent.is_dir():
-            raise InputError(f"--{flag}={name} cannot be written: name a file in a folder that is there")
+            raise InputError(
+                f"--{flag}={name} cannot be written: name a file in a folder that is there"
+            )
         if path.name == RESULTS or any(path == other for _, other, _, _ in asked[:i]):
             raise InputError(
-                f"--{flag}={name} would overwrite a run's results or another of these files: name another file"
+                f"--{flag}={name} would overwrite a run's results or another of these files: name "
+                "another file"
             )
     for name, path, text_of, _ in asked:
         content = text_of(runs).encode("utf-8", "replace")

@@ -1,6 +1,7 @@
 """Parsed flags -> a RunConfig, and the values that other commands read in the same way.
 
-Arrives: parsed flags.  Leaves: a `RunConfig`; folders.  It deliberately does not open the files that they name.
+Arrives: parsed flags.  Leaves: a `RunConfig`; folders.  It deliberately does not open the files
+that they name.
 """
 
 from collections.abc import Callable
@@ -24,7 +25,8 @@ def _tasks() -> tuple[str, ...]:
 
 
 def local(name: str | None) -> str | None:
-    """Expand `~` in a name that is certainly a path; a name that may be a hub id or package.module:name stays as it is."""
+    """Expand `~` in a name that is certainly a path; a name that may be a hub id or
+    package.module:name stays as it is."""
     return place(name) if name and name.startswith(("~", "file://")) else name
 
 
@@ -55,7 +57,8 @@ _PARSERS: dict[str, Callable[[], object]] = {
 
 
 def run_config(tasks: tuple[str, ...] | None = None) -> RunConfig:
-    """The configuration that the flags describe; a field has the name of its flag.  `tasks`: where no flag brings any."""
+    """The configuration that the flags describe; a field has the name of its flag.  `tasks`: where
+    no flag brings any."""
 
     brings = (FLAGS.tasks, FLAGS.icl_tasks, FLAGS.task_path, FLAGS.requests)
 

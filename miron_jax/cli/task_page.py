@@ -1,4 +1,5 @@
-"""What a task is, as `miron-jax tasks --describe` prints it: rules, one example with its tokens, baselines, what to look at.
+"""What a task is, as `miron-jax tasks --describe` prints it: rules, one example with its tokens,
+baselines, what to look at.
 
 Arrives: a task's name, the run's configuration.  Leaves: lines.  It deliberately loads no weights.
 """
@@ -34,14 +35,17 @@ def describe(config: RunConfig) -> Iterator[str]:
 
 
 def _task(kind: TaskKind, tokenizer: Tokenizer) -> Iterator[str]:
-    source, task = kind.source, kind.source.task
-    yield f"{task.name}: {kind_word(task)}, {len(source.examples)} examples, main metric {task.main}"
+    source = kind.source
+    task = kind.source.task
+    yield f"{task.name}: {kind_word(task)}, {len(source.examples)} examples, main metric {task.main}"  # noqa: E501
     file = "made by this program" if task.file is None else public(task.file.path)
     yield f"data: {file} ({source.data.state}, {source.data.git_blob_sha1 or 'no hash'})"
     yield f"licence of the data: {getattr(task, 'licence', '') or 'not known here'}"
     yield f"cite: {task.citation or 'nothing is stated'}"
     baselines = {name: value for name, value in task.baselines.items() if value is not None}
-    yield "baselines: " + (", ".join(f"{name} {value:.3f}" for name, value in baselines.items()) or "none")
+    yield "baselines: " + (
+        ", ".join(f"{name} {value:.3f}" for name, value in baselines.items()) or "none"
+    )
     for human in getattr(task, "human", ()):
         yield f"human: {human.metric} {human.value} ({human.published})"
     yield "rules:"
@@ -54,7 +58,11 @@ def _task(kind: TaskKind, tokenizer: Tokenizer) -> Iterator[str]:
 def _duplicates(examples: Sequence[Any]) -> Iterator[str]:
     names = {"row": 0, "doc_id": "", "name": ""}  # of the example, not what it asks
     same = Counter(
-        repr(replace(example, **{key: value for key, value in names.items() if hasattr(example, key)}))
+        repr(
+            replace(
+                example, **{key: value for key, value in names.items() if hasattr(example, key)}
+            )
+        )
         for example in examples
     )
     repeated = sum(count - 1 for count in same.values())
@@ -62,18 +70,32 @@ def _duplicates(examples: Sequence[Any]) -> Iterator[str]:
 
 
 def _lengths(kind: TaskKind) -> Iterator[str]:
-    trained, longest, beyond, truncated, total = kind.setup.trained_length, 0, 0, 0, 0
+    trained = kind.setup.trained_length
+    longest = 0
+    beyond = 0
+    truncated = 0
+    total = 0
     for _, requests in kind.pieces():
         lengths = np.diff(requests.offsets)
-        longest, total = max(longest, int(lengths.max(initial=0))), total + len(requests)
-        beyond, truncated = beyond + int((lengths - 1 > trained).sum()), truncated + int(requests.truncated.sum())
+        longest = max(longest, int(lengths.max(initial=0)))
+        total = total + len(requests)
+        beyond = beyond + int((lengths - 1 > trained).sum())
+        truncated = truncated + int(requests.truncated.sum())
     if total:
-        known = f"; {beyond} are longer than the {trained} tokens of the model's training" if trained < 1 << 31 else ""
-        yield f"requests: {total}, the longest of {longest} tokens; {truncated} are cut to the limit{known}"
+        known = (
+            f"; {beyond} are longer than the {trained} tokens of the model's training"
+            if trained < 1 << 31
+            else ""
+        )
+        yield (
+            f"requests: {total}, the longest of {longest} tokens; {truncated} are cut to the "
+            f"limit{known}"
+        )
 
 
 def _example(kind: TaskKind, tokenizer: Tokenizer) -> Iterator[str]:
-    """The first example as the model reads it; the scored span of each request stands in ⟦ ⟧, tokens are divided by |."""
+    """The first example as the model reads it; the scored span of each request stands in ⟦ ⟧,
+    tokens are divided by |."""
     first = next(kind.pieces(), None)
     if first is None:
         prompt = next(_prompts(kind), None)
@@ -82,12 +104,16 @@ def _example(kind: TaskKind, tokenizer: Tokenizer) -> Iterator[str]:
             yield _shortened(prompt).replace("\n", "\\n")
         return
     examples, requests = first
-    count = len(examples[0].contexts) if isinstance(examples[0], Prompt) else 1 if len(requests) else 0
+    count = (
+        len(examples[0].contexts) if isinstance(examples[0], Prompt) else 1 if len(requests) else 0
+    )
     yield f"first example, as tokens (the scored span in {OPEN} {CLOSE}):"
     for r in range(count):
-        ids, start = requests.tokens(r), int(requests.span_start[r])
+        ids = requests.tokens(r)
+        start = int(requests.span_start[r])
         pieces = [tokenizer.decode([token]).replace("\n", "\\n") for token in ids.tolist()]
-        before, scored = "|".join(pieces[:start]), "|".join(pieces[start:])
+        before = "|".join(pieces[:start])
+        scored = "|".join(pieces[start:])
         right = " (right)" if isinstance(examples[0], Prompt) and examples[0].gold == r else ""
         yield f"  request {r}{right}: {_shortened(before)}|{OPEN}{scored}{CLOSE}"
 
@@ -100,8 +126,14 @@ def _prompts(kind: TaskKind) -> Iterator[str]:
     if requests is not None:
         yield from (kind.setup.tokenizer.decode(list(ids)) for ids in requests.prompts)
     else:
-        yield from (example.prompt for example in kind.source.examples if hasattr(example, "prompt"))
+        yield from (
+            example.prompt for example in kind.source.examples if hasattr(example, "prompt")
+        )
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= MOST_CHARS else f"{text[: MOST_CHARS // 2]} ... {text[-MOST_CHARS // 2 :]}"
+    return (
+        text
+        if len(text) <= MOST_CHARS
+        else f"{text[: MOST_CHARS // 2]} ... {text[-MOST_CHARS // 2 :]}"
+    )

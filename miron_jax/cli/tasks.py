@@ -1,7 +1,8 @@
-"""`miron-jax tasks`: lists suites with the state of their data, describes or checks tasks, exports generated rows.
+"""`miron-jax tasks`: lists suites with the state of their data, describes or checks tasks, exports
+generated rows.
 
-Arrives: words that names of tasks have, folders of data.  Leaves: a table or lines on screen, or exported files.  It
-deliberately loads no weights.
+Arrives: words that names of tasks have, folders of data.  Leaves: a table or lines on screen, or
+exported files.  It deliberately loads no weights.
 """
 
 import os
@@ -17,7 +18,8 @@ from miron_jax.errors import InputError, printable
 from miron_jax.files.places import local_path, place
 
 FLAGS = flags.FLAGS
-_NO_LIST = ("check", "describe", "human", "export")  # flags that ask for something else than the list of tasks
+# flags that ask for something else than the list of tasks
+_NO_LIST = ("check", "describe", "human", "export")
 
 
 def command(words: list[str]) -> None:
@@ -31,16 +33,24 @@ def command(words: list[str]) -> None:
     if FLAGS.stories is not None and FLAGS.export is None:
         raise InputError("--stories wants --export=FOLDER, where its set of gaps is written")
     if FLAGS.mask_number_words and FLAGS.articles is None:
-        raise InputError("--mask_number_words wants --articles=FILE, whose number words are to be hidden")
-    if words and (others := [name for name in ("check", "describe", "export") if getattr(FLAGS, name)]):
         raise InputError(
-            f"{words[0]!r} filters the list of tasks, which --{others[0]} does not print: leave out one of them"
+            "--mask_number_words wants --articles=FILE, whose number words are to be hidden"
+        )
+    if words and (
+        others := [name for name in ("check", "describe", "export") if getattr(FLAGS, name)]
+    ):
+        raise InputError(
+            f"{words[0]!r} filters the list of tasks, which --{others[0]} does not print: leave "
+            "out one of them"
         )
     if FLAGS.json is not None and (others := [name for name in _NO_LIST if getattr(FLAGS, name)]):
         raise InputError(f"--json is of the list of tasks: leave out --json or --{others[0]}")
     if FLAGS.export is not None:
-        articles, stories = (local_path(path) if path else None for path in (FLAGS.articles, FLAGS.stories))
-        folder, spelled = local_path(FLAGS.export), FLAGS.mask_number_words
+        articles, stories = (
+            local_path(path) if path else None for path in (FLAGS.articles, FLAGS.stories)
+        )
+        folder = local_path(FLAGS.export)
+        spelled = FLAGS.mask_number_words
         for path in export(folder, FLAGS.items_per_category, articles, spelled, stories, _say):
             print(printable(str(path)))
         return
@@ -51,7 +61,9 @@ def command(words: list[str]) -> None:
         _describe(FLAGS.describe)
     else:
         texts = next((Path(folder) for suite, folder in data_dir() if suite == "text"), None)
-        icl_tasks, eval_gauntlet, requests = map(local, (FLAGS.icl_tasks, FLAGS.eval_gauntlet, FLAGS.requests))
+        icl_tasks, eval_gauntlet, requests = map(
+            local, (FLAGS.icl_tasks, FLAGS.eval_gauntlet, FLAGS.requests)
+        )
         every = named(suites(icl_tasks, eval_gauntlet, task_path() or (), requests, texts), words)
         if FLAGS.human:
             print_human_values(every.values())
@@ -71,15 +83,19 @@ def _check(paths: list[str]) -> None:
     from miron_jax.tasks.own_tasks.check import findings
     from miron_jax.tasks.own_tasks.yaml_task import read_suite
 
-    model, named = local(FLAGS.model), local(FLAGS.tokenizer)
-    config = RunConfig(model or "demo", ("own",), tokenizer=named, task_path=tuple(map(place, paths)))
+    model = local(FLAGS.model)
+    named = local(FLAGS.tokenizer)
+    config = RunConfig(
+        model or "demo", ("own",), tokenizer=named, task_path=tuple(map(place, paths))
+    )
     tokenizer = None
     if model or named:
         from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model
 
         tokenizer = architecture_of(config, find_model(config, weights=False)).tokenizer
     suite = read_suite(config.task_path or ())
-    folder, lines = suite.locate(None, True), list[str]()
+    folder = suite.locate(None, True)
+    lines = list[str]()
     for task in suite.tasks:
         examples = kind_of(task).load(task, folder, config, runs=False)
         if isinstance(task.profile, Wording):

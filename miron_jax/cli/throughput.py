@@ -1,10 +1,12 @@
-"""`miron-jax bench`: the devices' peak rate, the engine's share of it, and the gain from each idea of the engine.
+"""`miron-jax bench`: the devices' peak rate, the engine's share of it, and the gain from each idea
+of the engine.
 
-Arrives: a run's configuration and data.  Leaves: a `Bench` with the measurements of one machine.  It deliberately does not
-know scores: it runs real rows and drops their results.
+Arrives: a run's configuration and data.  Leaves: a `Bench` with the measurements of one machine.
+It deliberately does not know scores: it runs real rows and drops their results.
 
-SECONDS bounds the number of timed batches of each row length; the time of the others is extrapolated.  An ablation times the
-same requests without one idea of the engine; its useful FLOPs are those of the engine's layout.
+SECONDS bounds the number of timed batches of each row length; the time of the others is
+extrapolated.  An ablation times the same requests without one idea of the engine; its useful FLOPs
+are those of the engine's layout.
 """
 
 import math
@@ -40,23 +42,33 @@ SQUARE_ON_CPU, SQUARE = 2048, 8192  # rows and columns of the matrices that meas
 
 
 def measure(config: RunConfig, inputs: Inputs, progress: Progress = SILENT) -> Bench:
-    """Measure scoring on the first request batch of `eval`, without generation.  Raises InputError."""
+    """Measure scoring on the first request batch of `eval`, without generation.  Raises
+    InputError."""
     if not any(kind_of(source.task).scores_spans for source in inputs.sources):
-        raise InputError("--tasks: all of these generate texts, and bench times scoring: name a task with choices")
+        raise InputError(
+            "--tasks: all of these generate texts, and bench times scoring: name a task with "
+            "choices"
+        )
     files = find_model(config)
-    architecture, placement = architecture_of(config, files), Placement.choose(config.sharding, config.mesh)
+    architecture = architecture_of(config, files)
+    placement = Placement.choose(config.sharding, config.mesh)
     first = next(rounds(config, files, progress, lambda checkpoint: False))
     _, state = next(loaded(architecture, config, first, placement, progress))
     model = Model(architecture.config, architecture.network, state, placement, config.attention)
     peak = matmul_rate(config.dtype, placement.device)
-    progress.say(f"{peak / 1e9:.0f} GFLOP/s in a large {config.dtype} product on {placement.device.device_kind}")
+    progress.say(
+        f"{peak / 1e9:.0f} GFLOP/s in a large {config.dtype} product on "
+        f"{placement.device.device_kind}"
+    )
 
-    cost, totals = cost_model(model.config), Totals()
+    cost = cost_model(model.config)
+    totals = Totals()
     start = time.perf_counter()
     tasks = RunTasks.of(config, inputs, architecture)
     parts = parts_of(tasks.kinds, survey(tasks.kinds, cost).order)
     requests = requests_of(next(parts), model.config.vocab_size)
-    tokenize_seconds, start = time.perf_counter() - start, time.perf_counter()
+    tokenize_seconds = time.perf_counter() - start
+    start = time.perf_counter()
     plan = _planned(requests, cost, totals)
     plan_seconds = time.perf_counter() - start
     flops = useful_flops(model.config, plan)
@@ -108,7 +120,9 @@ def _ablations(requests: Requests, plan: Plan, cost: CostModel) -> Iterator[tupl
 
 
 def _layout(name: str, plan: Plan, forward: Forward) -> Layout:
-    buckets = [_bucket(forward, plan, length) for length in np.unique(plan.row_length)[::-1].tolist()]
+    buckets = [
+        _bucket(forward, plan, length) for length in np.unique(plan.row_length)[::-1].tolist()
+    ]
     seconds = sum(bucket.seconds for bucket in buckets)
     slots = sum(bucket.batches * bucket.rows_a_batch * bucket.length for bucket in buckets)
     tokens = sum(bucket.tokens for bucket in buckets)
@@ -123,12 +137,14 @@ def _scored_everywhere(plan: Plan) -> Plan:
     """The same rows with one edge at every node."""
     first = np.repeat(plan.node_offset[:-1], np.diff(plan.node_offset))
     parent = (np.arange(len(plan.token_ids)) - first).astype(np.int32)
-    return replace(plan, edge_offset=plan.node_offset, edge_parent=parent, edge_target=np.zeros_like(parent))
+    return replace(
+        plan, edge_offset=plan.node_offset, edge_parent=parent, edge_target=np.zeros_like(parent)
+    )
 
 
 def _bucket(forward: Forward, plan: Plan, length: int) -> Bucket:
-    """Compile for rows of this length, run one batch to warm up, then time as many as their share of SECONDS allows, but
-    no fewer than two."""
+    """Compile for rows of this length, run one batch to warm up, then time as many as their share
+    of SECONDS allows, but no fewer than two."""
     rows = np.flatnonzero(plan.row_length == length)
     forward.compile(plan, rows=rows)
     batches = list(forward.batches(plan, rows))
@@ -152,8 +168,13 @@ def matmul_rate(dtype: str, device: Device) -> float:
     """FLOP/s of a large square matrix product with float32 sums: the best of five measurements."""
     size = SQUARE_ON_CPU if device.platform == "cpu" else SQUARE
     with jax.default_device(device):
-        x, y = (jax.random.normal(jax.random.key(i), (size, size), jnp.float32).astype(dtype) for i in range(2))
-        product = jax.jit(lambda a, b: jnp.dot(a, b, preferred_element_type=jnp.float32).astype(a.dtype))
+        x, y = (
+            jax.random.normal(jax.random.key(i), (size, size), jnp.float32).astype(dtype)
+            for i in range(2)
+        )
+        product = jax.jit(
+            lambda a, b: jnp.dot(a, b, preferred_element_type=jnp.float32).astype(a.dtype)
+        )
         jax.block_until_ready(product(x, y))
         rates = []
         for _ in range(5):
@@ -164,7 +185,8 @@ def matmul_rate(dtype: str, device: Device) -> float:
 
 
 def _peak_bytes(device: Device) -> int | None:
-    """Peak memory of the device in bytes, on CPU that of this process; None if the device does not report it."""
+    """Peak memory of the device in bytes, on CPU that of this process; None if the device does not
+    report it."""
     if device.platform == "cpu":
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return (device.memory_stats() or {}).get("peak_bytes_in_use")

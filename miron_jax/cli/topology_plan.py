@@ -1,11 +1,13 @@
 """`miron-jax plan --topology`: the programs of a run, compiled for TPUs that are not here.
 
-Arrives: a run's configuration and data, the name of a topology.  Leaves: a `TopologyPlan`: memory and expected cycles of
-each program, rows of a chip, the time of a run.  It deliberately runs nothing: weights are shapes, devices only compile.
+Arrives: a run's configuration and data, the name of a topology.  Leaves: a `TopologyPlan`: memory
+and expected cycles of each program, rows of a chip, the time of a run.  It deliberately runs
+nothing: weights are shapes, devices only compile.
 
-Programs are compiled by the code that a run compiles them with.  Cycles are the compiler's estimate (`runtime/hlo.py`),
-which leaves out kernels and what chips send to one another: the attention kernel's FLOPs are added at the chip's peak rate,
-communication is not.  None of it is a measured time.
+Programs are compiled by the code that a run compiles them with.  Cycles are the compiler's estimate
+(`runtime/hlo.py`), which leaves out kernels and what chips send to one another: the attention
+kernel's FLOPs are added at the chip's peak rate, communication is not.  None of it is a measured
+time.
 """
 
 import math
@@ -65,11 +67,13 @@ class DoesNotFit(Exception):
     """Weights or a program of the smallest batch need more memory than a chip has."""
 
 
-def plan_on_topology(config: RunConfig, inputs: Inputs, topology: str, progress: Progress) -> TopologyPlan:
+def plan_on_topology(
+    config: RunConfig, inputs: Inputs, topology: str, progress: Progress
+) -> TopologyPlan:
     """Compile every program that `eval` would run on these chips.
 
-    Raises InputError for an unknown topology, a mesh that is larger, and a model that does not fit, with the smallest mesh
-    of the topology that holds it.
+    Raises InputError for an unknown topology, a mesh that is larger, and a model that does not fit,
+    with the smallest mesh of the topology that holds it.
     """
     count = len(described_devices(topology))
     mesh = config.mesh if config.sharding == "mesh" else (("data", count),) if count > 1 else ()
@@ -99,32 +103,39 @@ class _Planner:
         progress: Progress,
     ) -> None:
         """Raises DoesNotFit for weights that are larger than a chip's memory."""
-        self.config, self.architecture, self.tasks, self.topology, self.progress = (
-            config,
-            architecture,
-            tasks,
-            topology,
-            progress,
-        )
+        self.config = config
+        self.architecture = architecture
+        self.tasks = tasks
+        self.topology = topology
+        self.progress = progress
         self.chip = chip_of(placement.device)
         state = _shapes(architecture, config, placement)
         self.weights = bytes_of_a_device(state)
         if self.weights > self.chip.memory:
             raise DoesNotFit(
-                f"its weights take {gigabytes(self.weights)} a chip, which has {gigabytes(self.chip.memory)}"
+                f"its weights take {gigabytes(self.weights)} a chip, which has "
+                f"{gigabytes(self.chip.memory)}"
             )
         self.placement = replace(placement, taken=self.weights)
-        self.model = Model(architecture.config, architecture.network, state, self.placement, config.attention)
+        self.model = Model(
+            architecture.config, architecture.network, state, self.placement, config.attention
+        )
         self.forward = Forward(self.model, config.token_budget, progress, tasks.setup.table.id_sets)
         self.programs: list[Program] = []
         self._halved: set[int] = set()  # row lengths whose batches did not fit
 
     def plan(self, inputs: Inputs) -> TopologyPlan:
-        kinds = [kind for kind in self.tasks.kinds if not kind.runs_programs or self.config.allow_code_execution]
+        kinds = [
+            kind
+            for kind in self.tasks.kinds
+            if not kind.runs_programs or self.config.allow_code_execution
+        ]
         for kind in kinds:
             kind.prepare()
         totals = Totals()
-        batches, parents, checked = Counter[Shape](), Counter[Shape](), list[tuple[int, int]]()
+        batches = Counter[Shape]()
+        parents = Counter[Shape]()
+        checked = list[tuple[int, int]]()
         for batch in self.tasks.request_batches(totals):
             self._score(batch, batches, parents)
             checked += _checked(batch)
@@ -154,8 +165,10 @@ class _Planner:
     # Scoring
 
     def _score(self, batch: RequestBatch, batches: Counter[Shape], parents: Counter[Shape]) -> None:
-        """Compile the programs of a request batch, and count its batches of rows and their parent nodes."""
-        plan, forward = batch.plan, self.forward
+        """Compile the programs of a request batch, and count its batches of rows and their parent
+        nodes."""
+        plan = batch.plan
+        forward = self.forward
         before = forward.size(plan, batch.more)
         with _refused("a batch of the fewest rows"):
             forward.compile(plan, batch.more)
@@ -170,7 +183,10 @@ class _Planner:
     def _add_scoring(self, shape: Shape, calls: int, parents: float) -> None:
         """`parents`: nodes of all shards that go through the head, in a batch."""
         chunks = -(-parents / shape.shards // shape.chunk)
-        loops = {"target_logprob/while": chunks, "id_set_logprob/while": shape.num_queries / shape.chunk}
+        loops = {
+            "target_logprob/while": chunks,
+            "id_set_logprob/while": shape.num_queries / shape.chunk,
+        }
         pairs = shape.rows * shape.length * (shape.length + 1) / 2
         self._add(
             f"score {shape.rows} x {shape.length}",
@@ -183,7 +199,9 @@ class _Planner:
 
     def _add_self_check(self, checked: list[tuple[int, int]]) -> None:
         calls = Counter[PlainShape]()
-        for members, shape in by_shape([tokens for tokens, _ in checked], [start for _, start in checked]):
+        for members, shape in by_shape(
+            [tokens for tokens, _ in checked], [start for _, start in checked]
+        ):
             calls[shape] += len(members)
         for shape, count in calls.items():
             with _refused(f"the self-check of {shape.length} tokens"):
@@ -198,26 +216,40 @@ class _Planner:
         if not requests:
             return
         generator = Generator(
-            self.model, self.architecture.tokenizer, self.architecture.eos_ids, progress=self.progress
+            self.model,
+            self.architecture.tokenizer,
+            self.architecture.eos_ids,
+            progress=self.progress,
         )
         with _refused("a program of generation"):
             calls = generator.compile(requests)
-        admissions = sum(count for key, count in calls.items() if key[0] == "admit") * self.placement.shards
+        admissions = (
+            sum(count for key, count in calls.items() if key[0] == "admit") * self.placement.shards
+        )
         for key, count in calls.items():
-            self._add_generating(key, generator.programs[key], count, len(set(requests)) / max(1, admissions))
+            self._add_generating(
+                key, generator.programs[key], count, len(set(requests)) / max(1, admissions)
+            )
 
-    def _add_generating(self, key: ProgramKey, program: jax.stages.Compiled, calls: int, prompts: float) -> None:
+    def _add_generating(
+        self, key: ProgramKey, program: jax.stages.Compiled, calls: int, prompts: float
+    ) -> None:
         """`prompts`: that one call admits to a shard."""
         what, *sizes = key
-        name, flops, pairs, loops = " ".join(map(str, key)), None, 0.0, {}
+        name = " ".join(map(str, key))
+        flops = None
+        pairs = 0.0
+        loops = {}
         if what == "prefill":
             rows, length = map(int, sizes[:2])
             pairs = rows * length * (length + 1) / 2
-            name, flops = f"prefill {rows} x {length}", self._flops(rows * length, pairs, 0)
+            name = f"prefill {rows} x {length}"
+            flops = self._flops(rows * length, pairs, 0)
         elif what == "admit":
             loops = {"admit/while": prompts}
         else:
-            slots, width = int(sizes[0]), int(sizes[2]) if what == "step" else 1
+            slots = int(sizes[0])
+            width = int(sizes[2]) if what == "step" else 1
             flops = self._flops(slots * width, 0, slots * width)
         self._add(name, program, calls, loops, flops, pairs, takes_weights=what != "admit")
 
@@ -227,19 +259,38 @@ class _Planner:
                 text = kind.growing_text(self.model, self.progress)
             if text is not None and text.program is not None:
                 # At least one read for a turn's question and one for each of its choices.
-                calls = sum(len(example.continuations) for example in kind.source.examples[: self.config.limit])
-                self._add(f"read {READ} of a dialogue", text.program, calls, {}, self._flops(READ, 0, 1))
+                calls = sum(
+                    len(example.continuations)
+                    for example in kind.source.examples[: self.config.limit]
+                )
+                self._add(
+                    f"read {READ} of a dialogue", text.program, calls, {}, self._flops(READ, 0, 1)
+                )
 
     # What a run does with the weights once they are loaded
 
     def _add_loading(self) -> None:
-        leaves = {(leaf.shape, leaf.dtype, str(leaf.sharding)): leaf for leaf in jax.tree.leaves(self.model.state)}
+        leaves = {
+            (leaf.shape, leaf.dtype, str(leaf.sharding)): leaf
+            for leaf in jax.tree.leaves(self.model.state)
+        }
         with _refused("the fingerprint of a weight"):
             programs = [compile_sums(leaf) for leaf in leaves.values()]
         largest = max(programs, key=_temporaries)
-        self._add("fingerprint of a weight", largest, len(jax.tree.leaves(self.model.state)), {}, of_weights=True)
+        self._add(
+            "fingerprint of a weight",
+            largest,
+            len(jax.tree.leaves(self.model.state)),
+            {},
+            of_weights=True,
+        )
         if isinstance(self.model.config, OwnModel):
-            self._add("probe of a model of your own", compile_probe(self.model.config, self.model.state), 4, {})
+            self._add(
+                "probe of a model of your own",
+                compile_probe(self.model.config, self.model.state),
+                4,
+                {},
+            )
 
     # Sums
 
@@ -249,7 +300,11 @@ class _Planner:
         if isinstance(config, Network):
             return network_flops(config) * tokens
         linear = 2.0 * matmul_params(config) * tokens
-        return linear + attention_flops_per_pair(config) * pairs + 2.0 * config.d_model * config.vocab_size * head
+        return (
+            linear
+            + attention_flops_per_pair(config) * pairs
+            + 2.0 * config.d_model * config.vocab_size * head
+        )
 
     def _add(
         self,
@@ -262,21 +317,24 @@ class _Planner:
         takes_weights: bool = True,
         of_weights: bool = False,
     ) -> None:
-        """`pairs`: visible pairs that the kernel computes.  `of_weights`: its only arguments are some of the weights.
+        """`pairs`: visible pairs that the kernel computes.  `of_weights`: its only arguments are
+        some of the weights.
 
         Raises DoesNotFit if weights and program are larger than a chip's memory.
         """
-        text, memory = program.as_text() or "", program.memory_analysis()
+        text = program.as_text() or ""
+        memory = program.memory_analysis()
         assert memory is not None
         chips = self.placement.devices // self.placement.shards  # that share the work of one shard
-        kernels, kernel_flops = kernel_calls(text), 0.0
+        kernels = kernel_calls(text)
+        kernel_flops = 0.0
         if kernels and isinstance(self.model.config, ModelConfig):
             passes = FLOAT32_PASSES if self.config.dtype == "float32" else 1
             kernel_flops = passes * attention_flops_per_pair(self.model.config) * pairs / chips
         cycles = cycles_of(text, loops)
         seconds = cycles / self.chip.clock + kernel_flops / self.chip.peak
-        # Matmuls that are fused with what is sent carry no estimate, nor do those of experts, which are kernels too.
-        # The loops of a recurrent model's walk have no limit that is known here.
+        # Matmuls that are fused with what is sent carry no estimate, nor do those of experts, which
+        # are kernels too. The loops of a recurrent model's walk have no limit that is known here.
         config = self.model.config
         has_experts = isinstance(config, ModelConfig) and config.experts is not None
         is_recurrent = isinstance(config, Network) and config.is_recurrent
@@ -299,8 +357,8 @@ class _Planner:
         )
         if self.weights + added.needs > self.chip.memory:
             raise DoesNotFit(
-                f"{name} needs {gigabytes(added.needs)} a chip beside weights of {gigabytes(self.weights)}, the chip has "
-                f"{gigabytes(self.chip.memory)}"
+                f"{name} needs {gigabytes(added.needs)} a chip beside weights of "
+                f"{gigabytes(self.weights)}, the chip has {gigabytes(self.chip.memory)}"
             )
         self.programs.append(added)
 
@@ -321,15 +379,25 @@ def _shapes(architecture: Architecture, config: RunConfig, placement: Placement)
     model = architecture.config
     if isinstance(model, Network):
         check_one_copy(model, config, placement)
-        params = own_params(model, config) if isinstance(model, OwnModel) else shapes_of(model, jnp.dtype(config.dtype))
-        if any(isinstance(getattr(leaf, "sharding", None), NamedSharding) for leaf in jax.tree.leaves(params)):
+        params = (
+            own_params(model, config)
+            if isinstance(model, OwnModel)
+            else shapes_of(model, jnp.dtype(config.dtype))
+        )
+        if any(
+            isinstance(getattr(leaf, "sharding", None), NamedSharding)
+            for leaf in jax.tree.leaves(params)
+        ):
             raise InputError(
-                "--topology: the factory's params are on a mesh of their own, which is not planned: give shapes"
+                "--topology: the factory's params are on a mesh of their own, which is not "
+                "planned: give shapes"
             )
         sharding = placement.shared
 
         def one(leaf: jax.Array) -> jax.ShapeDtypeStruct:
-            return jax.ShapeDtypeStruct(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype), sharding=sharding)
+            return jax.ShapeDtypeStruct(
+                leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype), sharding=sharding
+            )
 
         return jax.tree.map(one, params)
     return placed_shapes(abstract(model, jnp.dtype(config.dtype))[1], model, placement)
@@ -338,7 +406,8 @@ def _shapes(architecture: Architecture, config: RunConfig, placement: Placement)
 def bytes_of_a_device(state: Tree) -> int:
     """Bytes that each device holds of a state of ShapeDtypeStructs."""
     return sum(
-        math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)
+        math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+        for leaf in jax.tree.leaves(state)
     )
 
 
@@ -355,9 +424,15 @@ def _checked(batch: RequestBatch) -> Iterator[tuple[int, int]]:
 
 
 def _smallest_mesh(
-    config: RunConfig, architecture: Architecture, tasks: RunTasks, inputs: Inputs, topology: str, progress: Progress
+    config: RunConfig,
+    architecture: Architecture,
+    tasks: RunTasks,
+    inputs: Inputs,
+    topology: str,
+    progress: Progress,
 ) -> str:
-    """What to do about a model that does not fit: the smallest mesh of these chips that holds it and all programs."""
+    """What to do about a model that does not fit: the smallest mesh of these chips that holds it
+    and all programs."""
     if isinstance(architecture.config, FamilyModel):
         return "take --dtype=bfloat16, or a chip with more memory"
     if isinstance(architecture.config, OwnModel):
@@ -377,6 +452,11 @@ def _smallest_mesh(
                 with suppress(DoesNotFit):
                     _Planner(config, architecture, tasks, name, placement, progress).plan(inputs)
                     flags = ",".join(f"{axis}={size}" for axis, size in mesh)
-                    return f"the smallest mesh that does: --topology={name} --sharding=mesh --mesh={flags}"
+                    return (
+                        f"the smallest mesh that does: --topology={name} --sharding=mesh "
+                        f"--mesh={flags}"
+                    )
         size //= 2
-    return "no mesh that is known here does" + (": take --dtype=bfloat16" if config.dtype == "float32" else "")
+    return "no mesh that is known here does" + (
+        ": take --dtype=bfloat16" if config.dtype == "float32" else ""
+    )

@@ -1,11 +1,13 @@
-"""Fixed texts, scored in several ways and against an oracle's numbers: does this model score as it should?
+"""Fixed texts, scored in several ways and against an oracle's numbers: does this model score as it
+should?
 
 Arrives: a Session, an oracle file.  Leaves: `Verified`.  It deliberately knows no tasks.
 
-The ways, which must agree within the self-check's tolerance a token: the engine's own (texts share prefixes); one request a
-row with dense attention; the engine's again, with rows of other lengths, other row mates and texts cut in two.  The oracle
-is transformers on torch, whose numbers may be stored once and read where torch is not: log-probabilities of every token, and
-the next token's distribution after each text.
+The ways, which must agree within the self-check's tolerance a token: the engine's own (texts share
+prefixes); one request a row with dense attention; the engine's again, with rows of other lengths,
+other row mates and texts cut in two.  The oracle is transformers on torch, whose numbers may be
+stored once and read where torch is not: log-probabilities of every token, and the next token's
+distribution after each text.
 """
 
 import contextlib
@@ -38,7 +40,8 @@ from miron_jax.tokens.tokenizers import encoder, first_tokens, load_tokenizer
 
 SCHEMA = 2
 TOP = 64  # of the next token's distribution
-LONG = (1100, 4200)  # tokens of the long texts: tables of positions and scaled RoPE often end at 1,024 or 4,096
+# tokens of the long texts: tables of positions and scaled RoPE often end at 1,024 or 4,096
+LONG = (1100, 4200)
 OTHER_BUDGET = 512  # slots of a batch, where the engine would take as many as the device holds
 OTHER_LENGTH = 96  # slots that rows of the second way are longer
 PLAIN_TOKENS = 1100  # the last ones of a text, whose logits the plain way holds all at once
@@ -50,7 +53,8 @@ class Difference(NamedTuple):
 
     name: str
     largest: float  # nats a token
-    flips: int  # tokens of which one way says that they are the most probable one, and the other does not
+    # tokens of which one way says that they are the most probable one, and the other does not
+    flips: int
     kl: float | None = None  # nats, largest over the texts; None: not asked
 
 
@@ -74,9 +78,12 @@ class Text(NamedTuple):
 
 
 def texts_for(trained_length: int | None, most: int) -> list[Text]:
-    """The fixed texts, and long ones of LONG tokens, or as many as the model was trained at: windows, positions far from the
-    first and scaled RoPE show there.  `most`: tokens that the model takes."""
-    texts = json.loads(files("miron_jax.cli").joinpath("verify_texts.json").read_text(encoding="utf-8"))
+    """The fixed texts, and long ones of LONG tokens, or as many as the model was trained at:
+    windows, positions far from the first and scaled RoPE show there.  `most`: tokens that the model
+    takes."""
+    texts = json.loads(
+        files("miron_jax.cli").joinpath("verify_texts.json").read_text(encoding="utf-8")
+    )
     lengths = sorted({min(length, trained_length or LONG[0], most) for length in LONG})
     words = " ".join([*texts["passages"][:2], texts["paragraph"]]).split()
     return [
@@ -86,14 +93,15 @@ def texts_for(trained_length: int | None, most: int) -> list[Text]:
 
 
 def _drawn(words: Sequence[str], count: int) -> str:
-    """So many of the words, drawn: a repeated text is so easy to predict that a wrong position hardly shows."""
+    """So many of the words, drawn: a repeated text is so easy to predict that a wrong position
+    hardly shows."""
     rng = random.Random(0)
     return " ".join(words[int(rng.random() * len(words))] for _ in range(count))
 
 
 def token_ids_of(tokenizer: Any, texts: Sequence[Text]) -> list[list[int]]:
-    """Token ids with the special tokens that the tokenizer puts first, at most `most` of each; texts of one token are left
-    out."""
+    """Token ids with the special tokens that the tokenizer puts first, at most `most` of each;
+    texts of one token are left out."""
     first = list(first_tokens("as_tokenizer", tokenizer))
     encoded = encoder(tokenizer)([text.text for text in texts])
     ids = [(first + each)[: text.most] for each, text in zip(encoded, texts, strict=True)]
@@ -108,7 +116,8 @@ def verify(
     progress: Progress = SILENT,
 ) -> Verified:
     """`budget`: of the run, slots of a batch.  Raises InputError for an oracle of other texts."""
-    config, tokenizer = session.architecture.config, session.architecture.tokenizer
+    config = session.architecture.config
+    tokenizer = session.architecture.tokenizer
     most = min(config.num_positions or 1 << 31, config.trained_length or 1 << 31)
     ids = token_ids_of(tokenizer, texts_for(config.trained_length, most))
     session.check = Unchecked(session.check.tolerance)  # the plain way compares every token
@@ -124,7 +133,9 @@ def verify(
     if oracle is not None:
         with _stage(progress, "the oracle's texts"):
             differences.append(_against(session, oracle, engine))
-    return Verified(sum(len(score.logprob) for score in engine), session.check.tolerance, differences)
+    return Verified(
+        sum(len(score.logprob) for score in engine), session.check.tolerance, differences
+    )
 
 
 @contextlib.contextmanager
@@ -142,35 +153,56 @@ def _scored(session: Session, ids: Sequence[Sequence[int]]) -> list[Score]:
 def _requests(ids: Sequence[Sequence[int]], start: Sequence[int]) -> Requests:
     no_flags = np.zeros(len(ids), bool)
     flat = np.concatenate([np.asarray(each, np.int32) for each in ids])
-    return Requests(flat, offsets_of([len(each) for each in ids]), np.asarray(start, np.int32), no_flags, no_flags)
+    return Requests(
+        flat,
+        offsets_of([len(each) for each in ids]),
+        np.asarray(start, np.int32),
+        no_flags,
+        no_flags,
+    )
 
 
-def _one_a_row(session: Session, ids: Sequence[Sequence[int]], engine: Sequence[Score]) -> Difference:
+def _one_a_row(
+    session: Session, ids: Sequence[Sequence[int]], engine: Sequence[Score]
+) -> Difference:
     import jax
 
     with jax.default_matmul_precision("highest"):
         start = [max(1, len(each) - PLAIN_TOKENS) for each in ids]
         plain, _ = score_plainly(session.model, [np.asarray(each, np.int32) for each in ids], start)
-    engine = [Score(a.logprob[s - 1 :], a.rank[s - 1 :]) for a, s in zip(engine, start, strict=True)]
+    engine = [
+        Score(a.logprob[s - 1 :], a.rank[s - 1 :]) for a, s in zip(engine, start, strict=True)
+    ]
     largest = max(_largest(a.logprob, b.logprob) for a, b in zip(engine, plain, strict=True))
-    flips = sum(int(((a.rank == 0) != (b.margin > 0)).sum()) for a, b in zip(engine, plain, strict=True))
+    flips = sum(
+        int(((a.rank == 0) != (b.margin > 0)).sum()) for a, b in zip(engine, plain, strict=True)
+    )
     return Difference("one request a row, dense attention", largest, flips)
 
 
-def _in_other_rows(session: Session, ids: Sequence[Sequence[int]], budget: int | None) -> list[Score]:
-    """The same texts in longer rows and batches of another size, each in two requests, with others that leave it midway."""
+def _in_other_rows(
+    session: Session, ids: Sequence[Sequence[int]], budget: int | None
+) -> list[Score]:
+    """The same texts in longer rows and batches of another size, each in two requests, with others
+    that leave it midway."""
     import jax
 
     config = session.architecture.config
     parts = [_cut(each, config.rope_classes) for each in ids]
     asked = [request for of_text in parts for request in of_text]
     mates = [mate for each in ids for mate in _mates(each)]
-    requests = _requests([each for each, _ in [*asked, *mates]], [start for _, start in [*asked, *mates]])
+    requests = _requests(
+        [each for each, _ in [*asked, *mates]], [start for _, start in [*asked, *mates]]
+    )
     cost = cost_model(config)
     longest = cost.max_slots or 1 << 31
-    lengths = tuple(sorted({min(length + OTHER_LENGTH, longest) for length in session.totals.lengths}))
+    lengths = tuple(
+        sorted({min(length + OTHER_LENGTH, longest) for length in session.totals.lengths})
+    )
     with jax.default_matmul_precision("highest"):
-        forward = Forward(session.model, OTHER_BUDGET if budget != OTHER_BUDGET else 2 * OTHER_BUDGET)
+        forward = Forward(
+            session.model, OTHER_BUDGET if budget != OTHER_BUDGET else 2 * OTHER_BUDGET
+        )
         check = Unchecked(session.check.tolerance)
         scores = score_request_batches([requests], forward, cost, Totals(), check, lengths=lengths)
         scored = iter([score for of_batch in scores for score in of_batch])
@@ -181,26 +213,37 @@ Request = tuple[Sequence[int], int]  # token ids, span start
 
 
 def _cut(ids: Sequence[int], rope_classes: RopeClasses | None) -> list[Request]:
-    """A text as two requests whose spans meet in its middle; as one if its beginning alone had other RoPE frequencies."""
+    """A text as two requests whose spans meet in its middle; as one if its beginning alone had
+    other RoPE frequencies."""
     middle = len(ids) // 2
-    is_same = rope_classes is None or rope_classes.class_of(middle) == rope_classes.class_of(len(ids))
+    is_same = rope_classes is None or rope_classes.class_of(middle) == rope_classes.class_of(
+        len(ids)
+    )
     return [(ids[:middle], 1), (ids, middle)] if middle > 1 and is_same else [(ids, 1)]
 
 
 def _mates(ids: Sequence[int]) -> list[Request]:
-    """Requests that begin as a text does and go on with its tokens backwards, from a third and from two thirds of it."""
+    """Requests that begin as a text does and go on with its tokens backwards, from a third and from
+    two thirds of it."""
     leaves = [at for at in (len(ids) // 3, 2 * len(ids) // 3) if at > 0]
     return [([*ids[:at], *ids[:at][::-1][: min(MATE_TOKENS, len(ids) - at)]], at) for at in leaves]
 
 
 def _joined(parts: Sequence[Score]) -> Score:
-    return Score(np.concatenate([part.logprob for part in parts]), np.concatenate([part.rank for part in parts]))
+    return Score(
+        np.concatenate([part.logprob for part in parts]),
+        np.concatenate([part.rank for part in parts]),
+    )
 
 
 def _difference(name: str, engine: Sequence[Score], other: Sequence[Score]) -> Difference:
     largest = max(_largest(a.logprob, b.logprob) for a, b in zip(engine, other, strict=True))
     return Difference(
-        name, largest, sum(int(((a.rank == 0) != (b.rank == 0)).sum()) for a, b in zip(engine, other, strict=True))
+        name,
+        largest,
+        sum(
+            int(((a.rank == 0) != (b.rank == 0)).sum()) for a, b in zip(engine, other, strict=True)
+        ),
     )
 
 
@@ -211,7 +254,8 @@ def _against(session: Session, oracle: JsonObject, engine: Sequence[Score]) -> D
     flips = sum(int(((a.rank == 0) != b).sum()) for a, b in zip(engine, greedy, strict=True))
     ids = [[*each["token_ids"], token] for each in oracle["texts"] for token in each["next_ids"]]
     start = [len(each["token_ids"]) for each in oracle["texts"] for _ in each["next_ids"]]
-    # A text as long as the model's positions has no room for one more token: its distribution is not asked.
+    # A text as long as the model's positions has no room for one more token: its distribution is
+    # not asked.
     scores = iter(session.scores(_requests(ids, start))) if ids else iter(())
     kl = 0.0
     for each in oracle["texts"]:
@@ -240,7 +284,10 @@ def read_oracle(path: Path) -> JsonObject:
     try:
         oracle = parse_json(path.read_bytes())
         if not isinstance(oracle, dict) or oracle.get("schema") != SCHEMA:
-            raise ValueError(f"schema {oracle.get('schema') if isinstance(oracle, dict) else None}, expected {SCHEMA}")
+            raise ValueError(
+                f"schema {oracle.get('schema') if isinstance(oracle, dict) else None}, expected "
+                f"{SCHEMA}"
+            )
         for each in oracle["texts"]:
             if len(each["logprobs"]) != len(each["token_ids"]) - 1 or len(each["next_ids"]) != len(
                 each["next_logprobs"]
@@ -249,7 +296,8 @@ def read_oracle(path: Path) -> JsonObject:
         return oracle
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"--against={path} is no file of an oracle's numbers ({error!s:.100}): make one with verify --write=FILE"
+            f"--against={path} is no file of an oracle's numbers ({error!s:.100}): make one with "
+            "verify --write=FILE"
         ) from None
 
 
@@ -259,23 +307,28 @@ def _check_same_texts(oracle: JsonObject, ids: Sequence[Sequence[int]], name: st
     for i, (ours, theirs) in enumerate(zip(ids, stored, strict=False)):
         if list(ours) != theirs:
             at = next(
-                (j for j, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs))
+                (j for j, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b),
+                min(len(ours), len(theirs)),
             )
             raise InputError(
-                f"--against={name}: text {i} has other tokens there, from token {at} on: {theirs[at : at + 3]} instead "
-                f"of {list(ours[at : at + 3])}: the tokenizer or its first token (BOS) is another one"
+                f"--against={name}: text {i} has other tokens there, from token {at} on: "
+                f"{theirs[at : at + 3]} instead of {list(ours[at : at + 3])}: the tokenizer or its "
+                "first token (BOS) is another one"
             )
     if len(ids) != len(stored):
         raise InputError(
-            f"--against={name}: it holds {len(stored)} texts, expected {len(ids)}: make it again with --write"
+            f"--against={name}: it holds {len(stored)} texts, expected {len(ids)}: make it again "
+            "with --write"
         )
 
 
 def oracle_of(folder: Path, trained_length: int | None, most: int) -> JsonObject:
-    """What transformers computes in float32, on the ids of the folder's tokenizer.  Raises InputError without torch."""
+    """What transformers computes in float32, on the ids of the folder's tokenizer.  Raises
+    InputError without torch."""
     if importlib.util.find_spec("torch") is None:
         raise InputError(
-            "--write makes the oracle with torch, which is not installed: pip install miron-jax[oracle], or run it elsewhere"
+            "--write makes the oracle with torch, which is not installed: pip install "
+            "miron-jax[oracle], or run it elsewhere"
         )
     import torch
     import transformers

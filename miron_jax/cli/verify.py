@@ -1,7 +1,7 @@
 """`miron-jax verify`: fixed texts scored in several ways, and against an oracle's numbers.
 
-Arrives: the flags that name a model.  Leaves: a table on screen, or a file of an oracle's numbers.  Exit status 1 if a way
-differs.  It deliberately does not know how texts are scored.
+Arrives: the flags that name a model.  Leaves: a table on screen, or a file of an oracle's numbers.
+Exit status 1 if a way differs.  It deliberately does not know how texts are scored.
 """
 
 import sys
@@ -24,8 +24,12 @@ def command() -> None:
     start_jax()
     names = ("dtype", "sharding", "attention", "token_budget", "steps", "params_key")
     more: dict[str, Any] = {name: getattr(FLAGS, name) for name in names}
-    paths: dict[str, Any] = {name: local(getattr(FLAGS, name)) for name in ("tokenizer", "checkpoint", "param_map")}
-    config = RunConfig(local(FLAGS.model) or "", ("none",), mesh=parse_mesh(FLAGS.mesh), **more, **paths)
+    paths: dict[str, Any] = {
+        name: local(getattr(FLAGS, name)) for name in ("tokenizer", "checkpoint", "param_map")
+    }
+    config = RunConfig(
+        local(FLAGS.model) or "", ("none",), mesh=parse_mesh(FLAGS.mesh), **more, **paths
+    )
     if FLAGS.write is not None and FLAGS.json is not None:
         raise InputError("--json is of what was verified: leave out --json or --write")
     if FLAGS.write is not None:
@@ -47,8 +51,9 @@ def command() -> None:
         names_of_wrong = ", ".join(each.name for each in verified.wrong)
         print(
             printable(
-                f"miron-jax: {public(config.model)} differs by more than {verified.tolerance:g} nats a token from: "
-                f"{names_of_wrong}; look at its norms, RoPE, special tokens and dtype"
+                f"miron-jax: {public(config.model)} differs by more than {verified.tolerance:g} "
+                f"nats a token from: {names_of_wrong}; look at its norms, RoPE, special tokens and "
+                "dtype"
             ),
             file=sys.stderr,
         )
@@ -63,7 +68,10 @@ def _write(config: RunConfig, path: Path) -> None:
         raise InputError(f"--write={path} cannot be written: name a file in a folder that is there")
     folder = local_path(config.model)
     if not (folder / "config.json").is_file():
-        raise InputError(f"--write makes the oracle from a Hugging Face folder, and --model={config.model} is none")
+        raise InputError(
+            f"--write makes the oracle from a Hugging Face folder, and --model={config.model} is "
+            "none"
+        )
     model = architecture_of(config, find_model(config)).config
     most = min(model.num_positions or 1 << 31, model.trained_length or 1 << 31)
     path.write_text(oracle_json(oracle_of(folder, model.trained_length, most)), encoding="utf-8")

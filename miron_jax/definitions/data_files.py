@@ -1,7 +1,7 @@
 """A task's data file: its comparison with the published one, and its examples.
 
-Arrives: a task and the folder of its suite's files.  Leaves: `DataState` and the task's examples.  It deliberately
-does not know what an example means; the task's `parse` does.
+Arrives: a task and the folder of its suite's files.  Leaves: `DataState` and the task's examples.
+It deliberately does not know what an example means; the task's `parse` does.
 """
 
 import codecs
@@ -23,11 +23,13 @@ Row = TypeVar("Row")
 Parsed = TypeVar("Parsed")
 FETCH_AGAIN = "fetch the file again"
 FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
-_Read = tuple[list[Json], str, Sequence[int]]  # records, the unit that is counted, and the number of each
+# records, the unit that is counted, and the number of each
+_Read = tuple[list[Json], str, Sequence[int]]
 
 
 class DataState(NamedTuple):
-    """A task's file compared with the published one; only scores on the published one bear the suite's name."""
+    """A task's file compared with the published one; only scores on the published one bear the
+    suite's name."""
 
     state: Literal["missing", "as published", "changed", "no published hash", "generated"]
     git_blob_sha1: str | None  # of the file on disk
@@ -56,21 +58,27 @@ def data_state(task: AnyTask, folder: Path | None) -> DataState:
     if task.file.git_blob_sha1 is None:
         one = next((file for file in sorted(path.rglob("*")) if file.suffix in FORMATS), path)
         return DataState("no published hash", sha1, commit_of(one))
-    return DataState("as published" if sha1 == task.file.git_blob_sha1 else "changed", sha1, commit_of(path))
+    return DataState(
+        "as published" if sha1 == task.file.git_blob_sha1 else "changed", sha1, commit_of(path)
+    )
 
 
 def _sha1_of(task: AnyTask, path: Path) -> str:
-    """The hash of a file as git has it; of a folder, that of the names and hashes of the files below it."""
+    """The hash of a file as git has it; of a folder, that of the names and hashes of the files
+    below it."""
     if not path.is_dir():
         return git_blob_sha1(_read_bytes(task, path))
     below = ((file.relative_to(path), file) for file in sorted(path.rglob("*")) if file.is_file())
     files = [file for name, file in below if not any(part.startswith(".") for part in name.parts)]
-    names = [f"{file.relative_to(path)} {git_blob_sha1(_read_bytes(task, file))}\n" for file in files]
+    names = [
+        f"{file.relative_to(path)} {git_blob_sha1(_read_bytes(task, file))}\n" for file in files
+    ]
     return git_blob_sha1("".join(names).encode())
 
 
 def read_examples(task: Task, folder: Path, allow_changed: bool = False) -> list[AnyExample]:
-    """All examples of a task in file order.  Raises InputError for a changed file unless `allow_changed`."""
+    """All examples of a task in file order.  Raises InputError for a changed file unless
+    `allow_changed`."""
     if task.examples is not None:
         return task.examples()
     path = task.file.below(folder)
@@ -78,16 +86,22 @@ def read_examples(task: Task, folder: Path, allow_changed: bool = False) -> list
     sha1 = git_blob_sha1(content)
     if sha1 != (task.file.git_blob_sha1 or sha1) and not allow_changed:
         raise InputError(
-            f"{task.name}: {path} is not the published file (git blob {sha1}, expected {task.file.git_blob_sha1}): "
-            f"{FETCH_AGAIN}, or pass --allow_changed_data to score it without the suite's name"
+            f"{task.name}: {path} is not the published file (git blob {sha1}, expected "
+            f"{task.file.git_blob_sha1}): {FETCH_AGAIN}, or pass --allow_changed_data to score it "
+            "without the suite's name"
         )
     rows = json_rows(content, path, task.name, task.file.rows)
-    examples = parse_each(rows, task.parse, f"{task.name}: {path}, line", f"; mend the line or {FETCH_AGAIN}")
+    examples = parse_each(
+        rows, task.parse, f"{task.name}: {path}, line", f"; mend the line or {FETCH_AGAIN}"
+    )
     return examples if task.arrange is None else task.arrange(examples, folder)
 
 
-def parse_each(rows: Iterable[Row], parse: Callable[[Row, int], Parsed], at: str, remedy: str) -> list[Parsed]:
-    """Every row parsed, which may raise ValueError; raises InputError with `at`, the number of the row and `remedy`."""
+def parse_each(
+    rows: Iterable[Row], parse: Callable[[Row, int], Parsed], at: str, remedy: str
+) -> list[Parsed]:
+    """Every row parsed, which may raise ValueError; raises InputError with `at`, the number of the
+    row and `remedy`."""
     parsed = []
     for row, content in enumerate(rows):
         try:
@@ -98,10 +112,14 @@ def parse_each(rows: Iterable[Row], parse: Callable[[Row, int], Parsed], at: str
 
 
 def json_rows(
-    content: bytes, path: Path, task_name: str, num_rows: int | None = None, remedy: str = FETCH_AGAIN
+    content: bytes,
+    path: Path,
+    task_name: str,
+    num_rows: int | None = None,
+    remedy: str = FETCH_AGAIN,
 ) -> list[JsonObject]:
-    """The JSON objects of a data file: one per line; a .json file may also be one array, or a table written by columns.  A
-    row of a .csv, .tsv or .parquet file is an object of its columns.
+    """The JSON objects of a data file: one per line; a .json file may also be one array, or a table
+    written by columns.  A row of a .csv, .tsv or .parquet file is an object of its columns.
 
     Raises InputError, which names the line.
     """
@@ -109,28 +127,40 @@ def json_rows(
 
 
 def located_rows(
-    content: bytes, path: Path, task_name: str, num_rows: int | None = None, remedy: str = FETCH_AGAIN
+    content: bytes,
+    path: Path,
+    task_name: str,
+    num_rows: int | None = None,
+    remedy: str = FETCH_AGAIN,
 ) -> Located:
-    """The same with their places.  A file without a published number of rows may have blank lines."""
+    """The same with their places.  A file without a published number of rows may have blank
+    lines."""
     try:
         read = _READERS[path.suffix](content) if path.suffix in _READERS else None
     except ValueError as error:
         raise InputError(f"{task_name}: {path} cannot be read ({error!s:.120}): {remedy}") from None
-    is_by_line, has_escapes = read is None, b"\\u" in content
+    is_by_line = read is None
+    has_escapes = b"\\u" in content
     records, unit, numbers = _lines(content, skips_blank=num_rows is None) if read is None else read
     if not records:
-        raise InputError(f"{task_name}: {path} is empty, expected {num_rows or 'at least 1'} lines: {remedy}")
+        raise InputError(
+            f"{task_name}: {path} is empty, expected {num_rows or 'at least 1'} lines: {remedy}"
+        )
     checked = []
     for record, number in zip(records, numbers, strict=True):
         try:
             checked.append(_json_object(record) if is_by_line else _checked(record, has_escapes))
         except ValueError as error:
-            raise InputError(f"{task_name}: {path}, {unit} {number}: {error}; mend the {unit} or {remedy}") from None
+            raise InputError(
+                f"{task_name}: {path}, {unit} {number}: {error}; mend the {unit} or {remedy}"
+            ) from None
     return Located(checked, unit, numbers)
 
 
 def _lines(content: bytes, skips_blank: bool) -> tuple[list[bytes], str, Sequence[int]]:
-    lines = content.removeprefix(codecs.BOM_UTF8).removesuffix(b"\n").split(b"\n") if content else []
+    lines = (
+        content.removeprefix(codecs.BOM_UTF8).removesuffix(b"\n").split(b"\n") if content else []
+    )
     numbers = [i + 1 for i, line in enumerate(lines) if line.strip() or not skips_blank]
     return [lines[number - 1] for number in numbers], "line", numbers
 
@@ -153,7 +183,8 @@ def _has_lone_surrogate(value: Json) -> bool:
 
 
 def _records(content: bytes) -> _Read | None:
-    """The records of a file that is one JSON value; None: it is not one, so it has a record per line."""
+    """The records of a file that is one JSON value; None: it is not one, so it has a record per
+    line."""
     try:
         value = parse_json(content)
     except ValueError:
@@ -162,8 +193,12 @@ def _records(content: bytes) -> _Read | None:
     if isinstance(value, list):
         return _in_order(value)
     columns = list(value.values()) if isinstance(value, dict) else []
-    if columns and all(isinstance(column, dict) and column.keys() == columns[0].keys() for column in columns):
-        return _in_order([{name: column[row] for name, column in value.items()} for row in columns[0]])
+    if columns and all(
+        isinstance(column, dict) and column.keys() == columns[0].keys() for column in columns
+    ):
+        return _in_order(
+            [{name: column[row] for name, column in value.items()} for row in columns[0]]
+        )
     return _in_order([value])
 
 
@@ -174,8 +209,8 @@ def _in_order(records: list[Json]) -> _Read:
 def _table(content: bytes, delimiter: str) -> _Read:
     """The rows of a table with a first line of column names; all values are texts.
 
-    Values are divided by semicolons where the first line has a semicolon and no comma: spreadsheets write
-    such files where a comma stands before fractions.
+    Values are divided by semicolons where the first line has a semicolon and no comma: spreadsheets
+    write such files where a comma stands before fractions.
     """
     text = content.decode("utf-8-sig")
     first = text.partition("\n")[0]
@@ -188,11 +223,14 @@ def _table(content: bytes, delimiter: str) -> _Read:
     before = 0  # the last line of the row before
     try:
         for values in rows:
-            number, before = before + 1, rows.line_num
+            number = before + 1
+            before = rows.line_num
             if not values:
                 continue
             if names and len(values) != len(names):
-                raise ValueError(f"line {number} has another number of values than the {len(names)} columns")
+                raise ValueError(
+                    f"line {number} has another number of values than the {len(names)} columns"
+                )
             if names:
                 records.append(dict(zip(names, values, strict=True)))
                 numbers.append(number)
@@ -243,7 +281,9 @@ def _json_object(line: bytes) -> JsonObject:
     try:
         text = line.decode("utf-8").strip()
     except UnicodeDecodeError as error:
-        raise ValueError(f"byte {error.start + 1} is not UTF-8, expected one JSON object in UTF-8") from None
+        raise ValueError(
+            f"byte {error.start + 1} is not UTF-8, expected one JSON object in UTF-8"
+        ) from None
     if not text:
         raise ValueError("found a blank line, expected one JSON object")
     try:

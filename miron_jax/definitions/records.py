@@ -1,7 +1,8 @@
 """Records of a benchmark: suites, tasks, the profiles with the rules that score them, and examples.
 
-Arrives: a folder of data files.  Leaves: the records `Task` and `Suite` that files in tasks/ fill in, and the `Example`s
-read for them.  It deliberately does not know few-shot sampling, tokenizers, models or devices.
+Arrives: a folder of data files.  Leaves: the records `Task` and `Suite` that files in tasks/ fill
+in, and the `Example`s read for them.  It deliberately does not know few-shot sampling, tokenizers,
+models or devices.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,25 +20,33 @@ AnyRule = Rule[Callable[..., Any]]  # the module of a rule documents its signatu
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One line of a data file: contexts and continuations, either of which may be one text that all choices share."""
+    """One line of a data file: contexts and continuations, either of which may be one text that all
+    choices share."""
 
     row: int  # line in the data file, from 0
     contexts: tuple[str, ...]  # one, or one per choice (schema)
     continuations: tuple[str, ...]  # one, or one per choice (multiple choice)
     gold: int | None  # index of the right choice; 0 if there is only one; None: not published
     category: str | None = None  # if the file has categories
-    shots: tuple[str, ...] | None = None  # few-shot examples that the suite chose; None: the run samples them
-    dialogue: int | None = None  # turns of one dialogue run in order; each prompt holds the earlier answers
-    published: Mapping[str, Json] | None = None  # the record itself, for submissions and metrics over all records
+    # few-shot examples that the suite chose; None: the run samples them
+    shots: tuple[str, ...] | None = None
+    # turns of one dialogue run in order; each prompt holds the earlier answers
+    dialogue: int | None = None
+    # the record itself, for submissions and metrics over all records
+    published: Mapping[str, Json] | None = None
     neutral: str | None = None  # a context without content: it gives the choices' prior probability
-    cluster: str | None = None  # examples of one cluster (a word, a story) are not independent trials
-    swapped: str | None = None  # examples with equal values are one question with its choices in different orders
-    traits: tuple[tuple[str, str], ...] = ()  # (name, value) pairs by which the robustness report groups examples
+    # examples of one cluster (a word, a story) are not independent trials
+    cluster: str | None = None
+    # examples with equal values are one question with its choices in different orders
+    swapped: str | None = None
+    # (name, value) pairs by which the robustness report groups examples
+    traits: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question(Example):
-    """An example that the model answers by a completion; its continuation is its answer as a few-shot example shows it."""
+    """An example that the model answers by a completion; its continuation is its answer as a
+    few-shot example shows it."""
 
     accepted: tuple[str, ...]  # right answers; empty: not published
     room_for: tuple[str, ...]  # texts that must fit into the completion's tokens
@@ -45,7 +54,8 @@ class Question(Example):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wording:
-    """Every rule that makes a prompt.  A field with one possible value names a rule that all suites share."""
+    """Every rule that makes a prompt.  A field with one possible value names a rule that all suites
+    share."""
 
     protocol: str  # whose rules these are
     num_fewshot: int  # few-shot examples before each question
@@ -53,31 +63,38 @@ class Wording:
     prompt_string: str = ""  # before the few-shot examples
     prelimiter: str = ""  # before every context
     delimiter: str  # between a context and its continuation
-    # The question's own delimiter; right_stripped: a schema's context without few-shot examples has none;
-    # spaces_stripped: question and delimiter lose spaces at their end, which tokenizers join with the next word
+    # The question's own delimiter; right_stripped: a schema's context without few-shot examples has
+    # none; spaces_stripped: question and delimiter lose spaces at their end, which tokenizers join
+    # with the next word
     question_delimiter: Literal["whole", "right_stripped", "spaces_stripped"]
     shot_separator: str  # between few-shot examples, and between the last one and the question
-    strip: Literal["nothing", "context", "fields"]  # loses white space at both ends; fields: texts outside lists
+    # loses white space at both ends; fields: texts outside lists
+    strip: Literal["nothing", "context", "fields"]
     item_order: AnyRule  # of prompting/draws.py, or of a suite that arranges its examples
     fewshot_draw: AnyRule  # likewise
     # limited_items: what --limit leaves, at least num_fewshot + 1
     fewshot_pool: Literal["limited_items", "whole_file", "other_file"]
-    # macro: shots and means within each category, then the mean of the means; reported: pooled, with each category's means
+    # macro: shots and means within each category, then the mean of the means; reported: pooled,
+    # with each category's means
     categories: Literal["pooled", "macro", "reported"]
-    # always: the declared bos_token, else <|bos|>, else <|endoftext|>, else an error; as_tokenizer: the tokenizer's own;
-    # as_tokenizer_or_prefix: likewise, and BOS or EOS where the context is empty and the tokenizer puts nothing there
+    # always: the declared bos_token, else <|bos|>, else <|endoftext|>, else an error; as_tokenizer:
+    # the tokenizer's own; as_tokenizer_or_prefix: likewise, and BOS or EOS where the context is
+    # empty and the tokenizer puts nothing there
     bos: Literal["always", "as_tokenizer", "as_tokenizer_or_prefix", "never"]
-    # joint: tokenized as one text; segments: shots, context and continuation apart; context_kept: the context alone, then
-    # the tokens that the one text has behind as many
+    # joint: tokenized as one text; segments: shots, context and continuation apart; context_kept:
+    # the context alone, then the tokens that the one text has behind as many
     boundary: Literal["joint", "segments", "context_kept"]
-    # names of special tokens in the data ("<|endoftext|>"); control: the tokens themselves, as transformers reads them
+    # names of special tokens in the data ("<|endoftext|>"); control: the tokens themselves, as
+    # transformers reads them
     special_tokens: SpecialTokens = field(default="control", metadata=LEFT_OUT)
-    # keep_last: the last max_length tokens stay, so BOS and early shots go first; keep_last_inputs: one more stays, as the
-    # model does not read the last one, and without max_length the limit is the length the model was trained at;
-    # whole_shots: few-shot examples are dropped whole, the first ones first, within that length, and only then tokens
+    # keep_last: the last max_length tokens stay, so BOS and early shots go first; keep_last_inputs:
+    # one more stays, as the model does not read the last one, and without max_length the limit is
+    # the length the model was trained at; whole_shots: few-shot examples are dropped whole, the
+    # first ones first, within that length, and only then tokens
     truncation: Literal["keep_last", "keep_last_inputs", "whole_shots"]
     max_length: int | None  # tokens of a request without --max_length; None: the model's limit
-    over_all: AnyRule = NOTHING  # (results of `Task.answered`, weights) -> numbers over all examples, beside the means
+    # (results of `Task.answered`, weights) -> numbers over all examples, beside the means
+    over_all: AnyRule = NOTHING
 
     @property
     def endings(self) -> tuple[str, ...]:
@@ -96,22 +113,26 @@ class Profile(Wording):
     tie: AnyRule  # which of equal choices wins: likewise
     # No scored token: NaN, which wins in first place and loses elsewhere, or an error.
     empty_span: Literal["nan_first_wins", "error"]
-    # Gold is also scored with each of these appended: greedy_exact is whether the model would write it and one of them.
-    # Two, because a blank line is one token of some tokenizers.
+    # Gold is also scored with each of these appended: greedy_exact is whether the model would write
+    # it and one of them. Two, because a blank line is one token of some tokenizers.
     endings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerProfile(Wording):
-    """Every rule that makes a prompt, generates a completion and judges it; results print all of them."""
+    """Every rule that makes a prompt, generates a completion and judges it; results print all of
+    them."""
 
     decoding: Rule[Callable[[], Mapping[str, float]]]  # -> fields of engine.text_requests.Sampling
-    extra_tokens: int  # tokens that a completion may have beyond the longest accepted answer of the whole file
+    # tokens that a completion may have beyond the longest accepted answer of the whole file
+    extra_tokens: int
     stop: tuple[str, ...]  # a completion ends before the first of these
-    answer_after: str  # the answer follows the last occurrence of this text; "": the whole completion
+    # the answer follows the last occurrence of this text; "": the whole completion
+    answer_after: str
     answer_normalizer: Rule[Callable[[str], str]]  # of metrics/answers.py, or of the suite
     match: AnyRule  # likewise: (answer, accepted answers, normalizer) -> the example's score
-    decoded: Literal["after_prompt", "alone"] = "after_prompt"  # alone: SentencePiece drops a first space
+    # alone: SentencePiece drops a first space
+    decoded: Literal["after_prompt", "alone"] = "after_prompt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +171,8 @@ class ProgramProfile:
     extra_tokens: int  # tokens that a program may have beyond `room`
     cut: Rule[Callable[[str], str]]  # completion -> the program in it: of metrics/programs.py
     stop: tuple[str, ...] = ()
-    # all_tests: a program passes if every test does; the file's own check function is not used.  answers: it passes if
-    # str() of every returned value is as expected
+    # all_tests: a program passes if every test does; the file's own check function is not used.
+    # answers: it passes if str() of every returned value is as expected
     judge: Literal["all_tests", "answers"]
     test_seconds: float
 
@@ -173,17 +194,23 @@ class TextProfile:
     num_fewshot: int = 0
     documented_num_fewshot: int | None = None
     categories: Literal["pooled"] = "pooled"
-    bos: Literal["as_tokenizer_or_prefix"] = "as_tokenizer_or_prefix"  # before a document's first token, not scored
-    max_length: int = 2048  # tokens of a window beside the last one, without --max_length; at most the trained length
+    # before a document's first token, not scored
+    bos: Literal["as_tokenizer_or_prefix"] = "as_tokenizer_or_prefix"
+    # tokens of a window beside the last one, without --max_length; at most the trained length
+    max_length: int = 2048
     stride: int | None = None  # tokens that a window scores; None: all
     special_tokens: SpecialTokens = field(default="control", metadata=LEFT_OUT)  # as in Wording
 
 
 AnyExample = Any  # an Example, a Question, a Problem or a Document: the task's kind knows which
-Arrange = Callable[[list[AnyExample], Path], list[AnyExample]]  # (examples in file order, the suite's folder)
-Answering = Callable[[AnyExample, str], Any]  # (example, its answer) -> an entry for `Wording.over_all`
-TurnPrompt = Callable[[Sequence[Example], Sequence[str]], str]  # (turns so far, answers to all but the last)
-Chance = Callable[[Sequence[AnyExample]], Mapping[str, float]]  # a file's examples -> baselines that depend on them
+# (examples in file order, the suite's folder)
+Arrange = Callable[[list[AnyExample], Path], list[AnyExample]]
+# (example, its answer) -> an entry for `Wording.over_all`
+Answering = Callable[[AnyExample, str], Any]
+# (turns so far, answers to all but the last)
+TurnPrompt = Callable[[Sequence[Example], Sequence[str]], str]
+# a file's examples -> baselines that depend on them
+Chance = Callable[[Sequence[AnyExample]], Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,22 +256,27 @@ class Task(Generic[AnyProfile]):
     profile: AnyProfile
     file: DataFile
     baselines: Mapping[str, float | None]  # "random", "human"; shares of 1
-    parse: Callable[[JsonObject, int], AnyExample]  # (JSON object, row) -> example; ValueError on bad content
+    # (JSON object, row) -> example; ValueError on bad content
+    parse: Callable[[JsonObject, int], AnyExample]
     citation: str
     section: str | None = None  # the heading under which the suite counts it
-    arrange: "Arrange | None" = None  # the suite's own order and few-shot examples; None: the profile's
+    # the suite's own order and few-shot examples; None: the profile's
+    arrange: "Arrange | None" = None
     main: str = "accuracy"  # the metric that composites take
     answered: "Answering | None" = None  # if the profile has numbers over all examples
     turn_prompt: "TurnPrompt | None" = None  # of dialogues: the context of the last turn
     human: tuple[HumanBaseline, ...] = ()
     chance: "Chance | None" = None  # baselines that depend on the examples
     clusters: str | None = None  # what dependent examples share; None: examples are independent
-    reference: Mapping[str, float] = field(default_factory=dict)  # published models' accuracy, only displayed
-    shots_from: "Callable[[], list[AnyExample]] | None" = None  # examples of another file; None: the task's own
+    # published models' accuracy, only displayed
+    reference: Mapping[str, float] = field(default_factory=dict)
+    # examples of another file; None: the task's own
+    shots_from: "Callable[[], list[AnyExample]] | None" = None
     # Reads a file of several tasks, or several files; None: `parse` reads each line of `file`.
     examples: "Callable[[], list[AnyExample]] | None" = None
     licence: str = ""  # of the data; "": not known here
-    made_of: tuple[Path, ...] = ()  # further files that its prompts depend on: the data's hash covers them
+    # further files that its prompts depend on: the data's hash covers them
+    made_of: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,13 +299,18 @@ class ClozeProfile:
     """Every rule that makes and scores cloze requests; results print all of them."""
 
     num_fewshot: int = 0
-    max_length: int | None = None  # tokens of a request without --max_length; None: the model's limit
-    card: Literal["token_counts"] = "token_counts"  # the card's target: what follows len(tokenizer(prefix)) tokens
+    # tokens of a request without --max_length; None: the model's limit
+    max_length: int | None = None
+    # the card's target: what follows len(tokenizer(prefix)) tokens
+    card: Literal["token_counts"] = "token_counts"
     bos: Literal["as_tokenizer"] = "as_tokenizer"  # special tokens as the tokenizer adds them
     boundary: Literal["joint"] = "joint"  # prefix and target are tokenized as one text
-    span: Literal["healed"] = "healed"  # tokens that end in the target, less log p of their part of the prefix
-    empty_prefix: Literal["bos"] = "bos"  # of pmi: the declared BOS, else <|bos|>, else <|endoftext|>
-    num_segmentations: int = 8  # tokenizations of a target in the marginal, the canonical one included
+    # tokens that end in the target, less log p of their part of the prefix
+    span: Literal["healed"] = "healed"
+    # of pmi: the declared BOS, else <|bos|>, else <|endoftext|>
+    empty_prefix: Literal["bos"] = "bos"
+    # tokenizations of a target in the marginal, the canonical one included
+    num_segmentations: int = 8
     decoding: Rule[Callable[[], Mapping[str, float]]] = GREEDY
     extra_tokens: int = 8  # tokens that a completion may have beyond its target
     stop: str = "\n"
@@ -286,17 +323,21 @@ class ClozeTask:
     name: str  # "miron/en"
     profile: ClozeProfile
     file: DataFile | None  # None: the items are generated
-    read: Callable[[Path | None, int], list[Cloze]]  # (file, items of each category to generate) -> all items
+    # (file, items of each category to generate) -> all items
+    read: Callable[[Path | None, int], list[Cloze]]
     citation: str
     rows: int | None = None  # of each category, as published; None: not published
     kind: str = "cloze"
     main: str = "greedy_exact"  # of all items; its mean over categories enters composites
     section: str | None = None
-    baselines: Mapping[str, float | None] = field(default_factory=lambda: {"random": None, "human": None})
+    baselines: Mapping[str, float | None] = field(
+        default_factory=lambda: {"random": None, "human": None}
+    )
 
 
 AnyTask = Task[Any] | ClozeTask
-# A task's `kind`, as results have it -> the word that people read and write, where it is another one.
+# A task's `kind`, as results have it -> the word that people read and write, where it is another
+# one.
 KIND_WORDS = {"multiple_choice": "choice", "language_modeling": "continuation", "code": "program"}
 
 
@@ -314,12 +355,16 @@ class Suite(Generic[OfSuite]):
     composites: Callable[[Mapping[str, "Measured"]], Mapping[str, "Composite"]]  # by task name
     # (--data_dir or None, may fetch) -> folder; InputError says how to get it.
     locate: Callable[[Path | None, bool], Path]
-    files_of: str = ""  # another suite that reads the same files: its --data_dir counts for this one too
+    # another suite that reads the same files: its --data_dir counts for this one too
+    files_of: str = ""
 
     def named_folder(self, data_dir: Sequence[tuple[str, str]]) -> Path | None:
-        """The --data_dir for this suite; a pair that names it precedes a plain folder, whose suite is ""."""
+        """The --data_dir for this suite; a pair that names it precedes a plain folder, whose suite
+        is ""."""
         folders = dict(data_dir)
-        named = next((folders[name] for name in (self.name, self.files_of, "") if name in folders), None)
+        named = next(
+            (folders[name] for name in (self.name, self.files_of, "") if name in folders), None
+        )
         return None if named is None else Path(named)
 
 
@@ -328,12 +373,14 @@ class Measured(NamedTuple):
 
     accuracy: float | None  # its main metric; None: it must not count
     num_examples: int
-    means: Mapping[str, float] = MappingProxyType({})  # if several metrics have composites; empty: it must not count
+    # if several metrics have composites; empty: it must not count
+    means: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """One number over many tasks.  Its standard error follows from `weights`, its derivatives by each task's accuracy."""
+    """One number over many tasks.  Its standard error follows from `weights`, its derivatives by
+    each task's accuracy."""
 
     value: float | None  # null while a task is missing
     complete: bool

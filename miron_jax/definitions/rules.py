@@ -1,7 +1,7 @@
 """Rules of a profile: functions with the names that results print.
 
-Arrives: nothing.  Leaves: `Rule`, and `printed`, a profile's part of results.json.  It deliberately knows no rule of
-texts or tokens.
+Arrives: nothing.  Leaves: `Rule`, and `printed`, a profile's part of results.json.  It deliberately
+knows no rule of texts or tokens.
 """
 
 from collections.abc import Callable
@@ -19,19 +19,23 @@ class Rule(Generic[Call]):
     call: Call
 
 
-# Metadata of a field that results leave out at its default: rules of later versions, which older results do not have.
+# Metadata of a field that results leave out at its default: rules of later versions, which older
+# results do not have.
 LEFT_OUT = {"left_out": True}
 
 
 def printed(profile: Any) -> JsonObject:
-    """The fields of a profile (a dataclass) for results.json; a rule gives its name, so results name the rule that ran."""
+    """The fields of a profile (a dataclass) for results.json; a rule gives its name, so results
+    name the rule that ran."""
     of_profile = [
         field
         for field in fields(profile)
         if field.metadata != LEFT_OUT or getattr(profile, field.name) != field.default
     ]
     values = {field.name: getattr(profile, field.name) for field in of_profile}
-    return {name: value.name if isinstance(value, Rule) else value for name, value in values.items()}
+    return {
+        name: value.name if isinstance(value, Rule) else value for name, value in values.items()
+    }
 
 
 # Takes the most probable token, the lowest id among equals.

@@ -1,7 +1,7 @@
 """Rows of a Plan -> the arrays of one batch.
 
-Arrives: a Plan and which of its rows run together.  Leaves: a `Batch` of host arrays in a compiled shape.  It
-deliberately does not know the model.
+Arrives: a Plan and which of its rows run together.  Leaves: a `Batch` of host arrays in a compiled
+shape.  It deliberately does not know the model.
 """
 
 import math
@@ -17,14 +17,17 @@ from miron_jax.model.stateful.walk import WalkShape, write_walk
 from miron_jax.planning.records import Plan
 from miron_jax.planning.walks import GroupSize, nodes_of, schedule, segments_of
 
-# One pass through an accelerator's head: bytes of its float32 logits, for every vocabulary size, and most nodes.
-LOGIT_BYTES, MOST_CHUNK = 1 << 28, 1024
+# One pass through an accelerator's head: bytes of its float32 logits, for every vocabulary size,
+# and most nodes.
+LOGIT_BYTES = 1 << 28
+MOST_CHUNK = 1024
 
 _Array = TypeVar("_Array", np.ndarray, jax.Array)
 
 
 class Arrays(NamedTuple, Generic[_Array]):
-    """The input arrays of one shard, int32, on the host or in a program; B and T alone decide their lengths."""
+    """The input arrays of one shard, int32, on the host or in a program; B and T alone decide their
+    lengths."""
 
     token_ids_BT: _Array
     position_BT: _Array
@@ -45,7 +48,8 @@ NUM_ARRAYS = len(Arrays._fields) - 1  # without those of a walk
 
 
 def chunk_of(vocab_size: int) -> int:
-    """Nodes of one pass through an accelerator's head: the power of two whose logits take LOGIT_BYTES."""
+    """Nodes of one pass through an accelerator's head: the power of two whose logits take
+    LOGIT_BYTES."""
     return min(MOST_CHUNK, max(64, 1 << (LOGIT_BYTES // (4 * vocab_size)).bit_length() - 1))
 
 
@@ -68,7 +72,11 @@ class Shape(NamedTuple):
     @property
     def walk(self) -> WalkShape | None:
         """How a model that carries a state reads a shard; None: the model carries none."""
-        return WalkShape(self.walk_sizes, self.slots, self.num_states, 0, self.num_tokens) if self.walk_sizes else None
+        return (
+            WalkShape(self.walk_sizes, self.slots, self.num_states, 0, self.num_tokens)
+            if self.walk_sizes
+            else None
+        )
 
     @property
     def slots(self) -> int:
@@ -82,9 +90,12 @@ class Shape(NamedTuple):
 
     @property
     def array_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Shapes of `Arrays`.  A row of T slots has at most T edges, so B * T slots hold all parents, edges and rounds."""
-        square, chunks = (self.rows, self.length), -(-self.slots // self.chunk)
-        parents, queries = (chunks * self.chunk,), (self.num_queries,)
+        """Shapes of `Arrays`.  A row of T slots has at most T edges, so B * T slots hold all
+        parents, edges and rounds."""
+        square = (self.rows, self.length)
+        chunks = -(-self.slots // self.chunk)
+        parents = (chunks * self.chunk,)
+        queries = (self.num_queries,)
         layout = (parents, (self.slots,), (self.slots + 1,), (chunks + 1,), (1,))
         walk = self.walk.array_shapes if self.walk else ()
         rope_class = square if self.has_rope_class else (0, 0)
@@ -114,23 +125,30 @@ class Batch(NamedTuple):
     query_output: np.ndarray  # int64, index of each query in those outputs
 
 
-def rows_a_batch(row_length: np.ndarray, shards: int, token_budget: int, more: bool) -> dict[int, int]:
-    """Row length -> rows of one shard's batch, for the rows of a plan, whose lengths are int [rows].
+def rows_a_batch(
+    row_length: np.ndarray, shards: int, token_budget: int, more: bool
+) -> dict[int, int]:
+    """Row length -> rows of one shard's batch, for the rows of a plan, whose lengths are int
+    [rows].
 
-    The number leaves fewest empty rows in the last batch.  If `more` plans follow, it is as large as the budget and the
-    expected share of each shard allow.
+    The number leaves fewest empty rows in the last batch.  If `more` plans follow, it is as large
+    as the budget and the expected share of each shard allow.
     """
     lengths, counts = (column.tolist() for column in np.unique(row_length, return_counts=True))
-    share = int(row_length.sum()) // (shards * max(1, len(lengths)))  # slots of one length, on average
+    # slots of one length, on average
+    share = int(row_length.sum()) // (shards * max(1, len(lengths)))
     sizes = {}
     for length, count in zip(lengths, counts, strict=True):
         full = max(1, token_budget // length)
-        sizes[length] = max(1, min(full, share // length)) if more else _fullest(-(-count // shards), full)
+        sizes[length] = (
+            max(1, min(full, share // length)) if more else _fullest(-(-count // shards), full)
+        )
     return sizes
 
 
 def _fullest(count: int, full: int) -> int:
-    """Rows of each batch, between half of `full` and `full`, that leave fewest of the last batch empty for `count` rows."""
+    """Rows of each batch, between half of `full` and `full`, that leave fewest of the last batch
+    empty for `count` rows."""
     if count <= full:
         return count
     return min(range(full, full // 2, -1), key=lambda rows: -(-count // rows) * rows)
@@ -139,14 +157,19 @@ def _fullest(count: int, full: int) -> int:
 def assemble(plan: Plan, rows: list[int], shape: Shape) -> Batch:
     """Rows of the plan as one batch, dealt out to its shards."""
     packed = np.zeros((shape.shards, shape.packed_size), np.int32)
-    edges, edge_output, queries, query_output = [], [], [], []
+    edges = []
+    edge_output = []
+    queries = []
+    query_output = []
     for s in range(shape.shards):
         shard = assemble_shard(plan, rows[s :: shape.shards], shape, packed[s])
         edges.append(shard.edges)
         edge_output.append(shard.edge_output + s * shape.slots)
         queries.append(shard.queries)
         query_output.append(np.arange(len(shard.queries)) + s * shape.num_queries)
-    return Batch(shape, rows, packed, *map(np.concatenate, (edges, edge_output, queries, query_output)))
+    return Batch(
+        shape, rows, packed, *map(np.concatenate, (edges, edge_output, queries, query_output))
+    )
 
 
 class Shard(NamedTuple):
@@ -158,11 +181,13 @@ class Shard(NamedTuple):
 
 
 def assemble_shard(plan: Plan, rows: list[int], shape: Shape, packed: np.ndarray) -> Shard:
-    """Write `packed` in place.  Slots beyond a row's end, and rows beyond `rows`, are padding that sees only itself."""
+    """Write `packed` in place.  Slots beyond a row's end, and rows beyond `rows`, are padding that
+    sees only itself."""
     arrays = shape.unpack(packed)
     arrays.subtree_end_BT[:] = np.arange(1, shape.length + 1, dtype=np.int32)
     none = np.zeros(0, np.int64)
-    edges, parents, queries, query_nodes = [none], [none], [none], [none]  # a last batch may leave a shard without rows
+    # a last batch may leave a shard without rows
+    edges, parents, queries, query_nodes = [none], [none], [none], [none]
     for b, row in enumerate(rows):
         nodes = slice(plan.node_offset[row], plan.node_offset[row + 1])
         used = nodes.stop - nodes.start
@@ -179,7 +204,8 @@ def assemble_shard(plan: Plan, rows: list[int], shape: Shape, packed: np.ndarray
     layout = lay_out(np.concatenate(parents), plan.edge_target[edge], shape.chunk)
     arrays.parent_S[: len(layout.parent_S)] = layout.parent_S
     arrays.target_E[: len(edge)] = layout.target_E
-    num_rounds, num_chunks = len(layout.round_start_R), len(layout.chunk_round_C1) - 1
+    num_rounds = len(layout.round_start_R)
+    num_chunks = len(layout.chunk_round_C1) - 1
     arrays.round_start_R[:num_rounds] = layout.round_start_R
     arrays.round_start_R[num_rounds] = len(edge)
     arrays.chunk_round_C[: num_chunks + 1] = layout.chunk_round_C1
@@ -189,6 +215,8 @@ def assemble_shard(plan: Plan, rows: list[int], shape: Shape, packed: np.ndarray
     arrays.query_set_A[: len(query)] = plan.query_set[query]
     arrays.num_queries_1[0] = len(query)
     if shape.walk is not None:
-        segments = segments_of([(b * shape.length, *nodes_of(plan, row)) for b, row in enumerate(rows)])
+        segments = segments_of(
+            [(b * shape.length, *nodes_of(plan, row)) for b, row in enumerate(rows)]
+        )
         write_walk(schedule(segments, shape.walk_sizes, shape.num_states), arrays.walk)
     return Shard(edge, layout.edge_output_E, query)

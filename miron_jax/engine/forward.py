@@ -1,15 +1,17 @@
-"""Plan rows + weights -> log-probability and rank of every edge.  All compiled programs of scoring are here.
+"""Plan rows + weights -> log-probability and rank of every edge.  All compiled programs of scoring
+are here.
 
-Arrives: a model (graphdef and state), a Plan.  Leaves: `RowScores`, a batch of rows at a time.  It deliberately does
-not know requests, tasks or text.
+Arrives: a model (graphdef and state), a Plan.  Leaves: `RowScores`, a batch of rows at a time.  It
+deliberately does not know requests, tasks or text.
 
-Letters: B rows of a shard, T slots of a row (padding on the right, each padding slot sees only itself), F slots of a shard,
-S parent nodes, E edges, R rounds, C chunks of the head, A id-set queries, G id sets.  A batch has one shard per copy of the
-weights (`runtime/devices.py`).  Host arrays are int32; log-probabilities are float32 nats.
+Letters: B rows of a shard, T slots of a row (padding on the right, each padding slot sees only
+itself), F slots of a shard, S parent nodes, E edges, R rounds, C chunks of the head, A id-set
+queries, G id sets.  A batch has one shard per copy of the weights (`runtime/devices.py`).  Host
+arrays are int32; log-probabilities are float32 nats.
 
-A program is compiled ahead of time for each row length in use.  A shard's inputs travel as one int32 vector.  The next
-batch is put on the device while the last one runs, and results are fetched one batch late, so the device never waits for
-the host.
+A program is compiled ahead of time for each row length in use.  A shard's inputs travel as one
+int32 vector.  The next batch is put on the device while the last one runs, and results are fetched
+one batch late, so the device never waits for the host.
 """
 
 import ctypes
@@ -44,10 +46,12 @@ CPU_TOKENS, ACCELERATOR_TOKENS = (
     2048,
     32768,
 )  # first token budget: slots per shard; more gains nothing measurable on CPU
-CPU_CHUNK = 48  # parent nodes of one pass through the head: their logits stay in the last-level cache
+# parent nodes of one pass through the head: their logits stay in the last-level cache
+CPU_CHUNK = 48
 FREE_SHARE = 0.8  # share of the free memory that a program may take
 
-Outputs = tuple[jax.Array, jax.Array, jax.Array]  # logprob and rank of edges, logprob of id-set queries
+# logprob and rank of edges, logprob of id-set queries
+Outputs = tuple[jax.Array, jax.Array, jax.Array]
 
 
 class _Flight(NamedTuple):
@@ -78,7 +82,8 @@ class Forward:
         progress: Progress = SILENT,
         id_sets: Sequence[np.ndarray] = (),
     ):
-        """`id_sets`: token ids of each set that id-set queries name; the list may grow between plans."""
+        """`id_sets`: token ids of each set that id-set queries name; the list may grow between
+        plans."""
         self.placement = model.placement or Placement.of(model.state)
         self._split = self.placement.size(*self.placement.row_axes)
         on_cpu = self.placement.device.platform == "cpu"
@@ -86,14 +91,19 @@ class Forward:
         if choice.why_not:
             progress.say(f"attention in plain XLA: {choice.why_not}")
         self.attention: str = choice.name
-        self.model, self.progress, self.speed = model, progress, Speed(self.attention)
+        self.model = model
+        self.progress = progress
+        self.speed = Speed(self.attention)
         self.token_budget = token_budget or (CPU_TOKENS if on_cpu else ACCELERATOR_TOKENS)
         self._chunk = CPU_CHUNK if on_cpu else chunk_of(model.config.vocab_size)
         self._vocab_size = padded_vocabulary(model.config.vocab_size, self.placement)
         self.id_sets = id_sets
-        self._walk_sizes: dict[int, tuple[GroupSize, ...]] = {}  # room of a state in tokens -> groups
-        self._depth = self._longest = 0  # segments of a path, tokens of a request: the most in any plan so far
-        self._tables: dict[tuple[int, int], jax.Array] = {}  # rows and sets in use -> bool [G, V], the last one only
+        # room of a state in tokens -> groups
+        self._walk_sizes: dict[int, tuple[GroupSize, ...]] = {}
+        # segments of a path, tokens of a request: the most in any plan so far
+        self._depth = self._longest = 0
+        # rows and sets in use -> bool [G, V], the last one only
+        self._tables: dict[tuple[int, int], jax.Array] = {}
         self.programs: dict[Shape, jax.stages.Compiled] = {}  # compiled so far
         self._rows: dict[int, int] = {}  # row length -> rows of a shard
 
@@ -103,17 +113,21 @@ class Forward:
         return tuple(sorted(self._rows))
 
     def size(self, plan: Plan, more: bool = False, processes: int = 1) -> dict[int, int]:
-        """Row length -> rows of a shard, for every row length of the plan.  A length keeps its first number of rows.
+        """Row length -> rows of a shard, for every row length of the plan.  A length keeps its
+        first number of rows.
 
         `processes`: the number of processes that share the rows.
         """
-        sizes = rows_a_batch(plan.row_length, self.placement.shards * processes, self.token_budget, more)
+        sizes = rows_a_batch(
+            plan.row_length, self.placement.shards * processes, self.token_budget, more
+        )
         for length, rows in sizes.items():
             self._rows.setdefault(length, -(-rows // self._split) * self._split)
         return {length: self._rows[length] for length in sizes}
 
     def shape_of(self, plan: Plan, length: int) -> Shape:
-        """The shape in which rows of this length of the plan are run; the length must be compiled."""
+        """The shape in which rows of this length of the plan are run; the length must be
+        compiled."""
         return self._shape(length, self._room_for(plan))
 
     def rows_a_batch(self, length: int) -> int:
@@ -121,7 +135,8 @@ class Forward:
         return self._rows[length]
 
     def compile(self, plan: Plan, more: bool = False, rows: np.ndarray | None = None) -> None:
-        """Compile the missing programs for the row lengths of these rows; None: all rows of the plan."""
+        """Compile the missing programs for the row lengths of these rows; None: all rows of the
+        plan."""
         self.size(plan, more)
         room = self._room_for(plan)
         lengths = np.unique(plan.row_length if rows is None else plan.row_length[rows]).tolist()
@@ -132,13 +147,16 @@ class Forward:
             self._fit(length, room)
             seconds = time.perf_counter() - start
             self.speed.compile_seconds += seconds
-            self.progress.detail(f"compiled {self._rows[length]} x {length} tokens in {seconds:.1f} s")
+            self.progress.detail(
+                f"compiled {self._rows[length]} x {length} tokens in {seconds:.1f} s"
+            )
         self.progress.end("compiling")
         if new:
             return_freed_memory()
 
     def batches(self, plan: Plan, rows: np.ndarray) -> Iterator[list[int]]:
-        """These rows in batches of one length each, longest first, as large as `rows_a_batch` is by then."""
+        """These rows in batches of one length each, longest first, as large as `rows_a_batch` is by
+        then."""
         for length in np.unique(plan.row_length[rows])[::-1].tolist():
             waiting = rows[plan.row_length[rows] == length].tolist()
             while waiting:
@@ -146,8 +164,11 @@ class Forward:
                 yield waiting[:count]
                 waiting = waiting[count:]
 
-    def run(self, plan: Plan, more: bool = False, row_lists: Iterator[list[int]] | None = None) -> Iterator[RowScores]:
-        """Score lists of rows, each of one length, and take the next list when the device has room; None: every row once.
+    def run(
+        self, plan: Plan, more: bool = False, row_lists: Iterator[list[int]] | None = None
+    ) -> Iterator[RowScores]:
+        """Score lists of rows, each of one length, and take the next list when the device has room;
+        None: every row once.
 
         Results come in batches, in any order.
         """
@@ -159,9 +180,13 @@ class Forward:
         flying: deque[_Flight] = deque()
         last_ready = 0.0
         while True:
-            while len(flying) < IN_FLIGHT and (rows := again.popleft() if again else next(row_lists, None)) is not None:
+            while (
+                len(flying) < IN_FLIGHT
+                and (rows := again.popleft() if again else next(row_lists, None)) is not None
+            ):
                 length = int(plan.row_length[rows[0]])
-                if not any(shape.length == length for shape in self.programs):  # rows dealt to another host
+                # rows dealt to another host
+                if not any(shape.length == length for shape in self.programs):
                     self.compile(plan, more, np.asarray(rows))
                 count = self._rows[length] * self.placement.shards
                 if len(rows) > count:
@@ -184,22 +209,42 @@ class Forward:
             self.speed.computed_tokens += tokens
             edge_scores = logprob[batch.edge_output], rank[batch.edge_output]
             yield RowScores(
-                batch.rows, batch.edges, *edge_scores, batch.queries, set_logprob[batch.query_output], tokens
+                batch.rows,
+                batch.edges,
+                *edge_scores,
+                batch.queries,
+                set_logprob[batch.query_output],
+                tokens,
             )
 
     def _shape(self, length: int, room: _Room) -> Shape:
         has_rope_class = self.model.config.rope_classes is not None
-        layout = (self.placement.row_sharding, has_rope_class, self.placement.shards, self.attention)
+        layout = (
+            self.placement.row_sharding,
+            has_rope_class,
+            self.placement.shards,
+            self.attention,
+        )
         walk = (room.walk_sizes, room.num_states, room.num_tokens)
-        return Shape(self._rows[length], length, self._chunk, room.num_sets, room.queries_per_row, *layout, *walk)
+        return Shape(
+            self._rows[length],
+            length,
+            self._chunk,
+            room.num_sets,
+            room.queries_per_row,
+            *layout,
+            *walk,
+        )
 
     def _room_for(self, plan: Plan) -> _Room:
-        """The room that a program for this plan needs: powers of two, so that later plans fit, or zeros."""
+        """The room that a program for this plan needs: powers of two, so that later plans fit, or
+        zeros."""
         num_sets = queries_per_row = num_states = num_tokens = 0
         sizes: tuple[GroupSize, ...] = ()
         if len(plan.query_node):
             most = int(np.diff(plan.query_offset).max())
-            num_sets, queries_per_row = 1 << (len(self.id_sets) - 1).bit_length(), 1 << (most - 1).bit_length()
+            num_sets = 1 << (len(self.id_sets) - 1).bit_length()
+            queries_per_row = 1 << (most - 1).bit_length()
         config = self.model.config
         if isinstance(config, Network) and config.is_recurrent:
             self._depth = max(self._depth, deepest_path(plan))
@@ -207,14 +252,18 @@ class Forward:
             num_tokens = 1 << (self._longest - 1).bit_length()
             num_tokens = min(num_tokens, config.num_positions or num_tokens)
             if num_tokens not in self._walk_sizes:
-                on_cpu, free = self.placement.device.platform == "cpu", self.placement.free_bytes()
-                self._walk_sizes[num_tokens] = group_sizes(config, self.model.state, num_tokens, on_cpu, free)
+                on_cpu = self.placement.device.platform == "cpu"
+                free = self.placement.free_bytes()
+                self._walk_sizes[num_tokens] = group_sizes(
+                    config, self.model.state, num_tokens, on_cpu, free
+                )
             sizes = self._walk_sizes[num_tokens]
             num_states = states_for(self._depth, sizes)
         return _Room(num_sets, queries_per_row, sizes, num_states, num_tokens)
 
     def _sets_table(self, num_sets: int) -> jax.Array:
-        """bool [num_sets, V]: which ids each set holds; V includes the padding that a mesh needs."""
+        """bool [num_sets, V]: which ids each set holds; V includes the padding that a mesh
+        needs."""
         key = (num_sets, len(self.id_sets))
         if key not in self._tables:
             table = np.zeros((num_sets, self._vocab_size), bool)
@@ -226,7 +275,8 @@ class Forward:
     def _launch(self, plan: Plan, rows: list[int], shape: Shape) -> _Flight:
         batch = assemble(plan, rows, shape)
         program = self._program(shape)
-        started = time.perf_counter()  # before the call: on CPU it may only return when the batch is done
+        # before the call: on CPU it may only return when the batch is done
+        started = time.perf_counter()
         try:
             packed = self.placement.put(batch.packed)
             outputs = program(self.model.state, self._sets_table(shape.num_sets), packed)
@@ -241,27 +291,37 @@ class Forward:
             placement = self.placement
             on_mesh = placement.mesh is not None
             size = (shape.shards, shape.packed_size)
-            packed = jax.ShapeDtypeStruct(size, jnp.int32, sharding=placement.split if on_mesh else None)
+            packed = jax.ShapeDtypeStruct(
+                size, jnp.int32, sharding=placement.split if on_mesh else None
+            )
             sets = (shape.num_sets, self._vocab_size)
-            sets_GV = jax.ShapeDtypeStruct(sets, bool, sharding=placement.shared if on_mesh else None)
+            sets_GV = jax.ShapeDtypeStruct(
+                sets, bool, sharding=placement.shared if on_mesh else None
+            )
             score = partial(_score_shard, self.model.graphdef, shape)
             self.programs[shape] = placement.compile(score, (self.model.state, sets_GV), (packed,))
             self.speed.programs += 1
         return self.programs[shape]
 
     def _fit(self, length: int, room: _Room) -> None:
-        """Compile this length, and halve its rows until the program's memory analysis says that it fits."""
+        """Compile this length, and halve its rows until the program's memory analysis says that it
+        fits."""
         while True:
             at_least = self._rows[length] == self._split
             try:
                 memory = self._program(self._shape(length, room)).memory_analysis()
-            except jax.errors.JaxRuntimeError as error:  # a TPU's compiler refuses what its chip cannot hold
+            # a TPU's compiler refuses what its chip cannot hold
+            except jax.errors.JaxRuntimeError as error:
                 # Hosts of one mesh must all halve: a TPU's compiler tells all of them the same.
                 apart = self.placement.is_global and self.placement.device.platform != "tpu"
                 if "RESOURCE_EXHAUSTED" not in str(error) or at_least or apart:
                     raise
             else:
-                needs = memory.temp_size_in_bytes + memory.output_size_in_bytes if memory is not None else 0
+                needs = (
+                    memory.temp_size_in_bytes + memory.output_size_in_bytes
+                    if memory is not None
+                    else 0
+                )
                 if needs <= FREE_SHARE * self.placement.free_bytes() or at_least:
                     return
             self._rows[length] = self._half(self._rows[length])
@@ -271,24 +331,29 @@ class Forward:
         return max(rows // 2 // self._split, 1) * self._split
 
     def _halve(self, shape: Shape, error: Exception) -> None:
-        """Out of memory: halve the rows of this length from now on.  Any other error is raised, and so is this one if the
-        rows cannot be halved."""
+        """Out of memory: halve the rows of this length from now on.  Any other error is raised, and
+        so is this one if the rows cannot be halved."""
         if "RESOURCE_EXHAUSTED" not in str(error) or shape.rows == self._split:
             raise error
         if self.placement.is_global:
             raise InputError(
-                f"out of memory at {shape.rows} rows of {shape.length} tokens, on a mesh that spans hosts, where no batch "
-                f"is halved: lower --token_budget, which is {self.token_budget}"
+                f"out of memory at {shape.rows} rows of {shape.length} tokens, on a mesh that "
+                "spans hosts, where no batch is halved: lower --token_budget, which is "
+                f"{self.token_budget}"
             ) from error
         if shape.rows > self._rows[shape.length]:
             return  # this batch was launched before the last halving
         rows = self._rows[shape.length] = self._half(shape.rows)
         self.speed.halvings += 1
-        self.progress.warn(f"out of memory: {rows} rows of {shape.length} tokens a batch from now on, not {shape.rows}")
+        self.progress.warn(
+            f"out of memory: {rows} rows of {shape.length} tokens a batch from now on, not "
+            f"{shape.rows}"
+        )
 
 
 def return_freed_memory() -> None:
-    """Give memory that the compiler has freed back to the system: glibc keeps 0.2 GB after eight programs on CPU."""
+    """Give memory that the compiler has freed back to the system: glibc keeps 0.2 GB after eight
+    programs on CPU."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)
@@ -301,12 +366,17 @@ def _fetch(outputs: Outputs | Exception) -> tuple[np.ndarray, np.ndarray, np.nda
     return logprob, rank, set_logprob
 
 
-def _score_shard(network: Graph, shape: Shape, state: Tree, sets_GV: jax.Array, packed: jax.Array) -> Outputs:
-    """Log-probability and rank of every edge of a packed shard, in the layout's order; log-probability of every query."""
-    by_rows, by_spec = shape.row_sharding, isinstance(shape.row_sharding, PartitionSpec)
+def _score_shard(
+    network: Graph, shape: Shape, state: Tree, sets_GV: jax.Array, packed: jax.Array
+) -> Outputs:
+    """Log-probability and rank of every edge of a packed shard, in the layout's order;
+    log-probability of every query."""
+    by_rows = shape.row_sharding
+    by_spec = isinstance(shape.row_sharding, PartitionSpec)
 
     def whole(x: jax.Array) -> jax.Array:
-        """Unless told, XLA splits what the head reads over `fsdp` too, and gathers it again at every pass."""
+        """Unless told, XLA splits what the head reads over `fsdp` too, and gathers it again at
+        every pass."""
         return jax.lax.with_sharding_constraint(x, PartitionSpec()) if by_spec else x
 
     arrays = shape.unpack(whole(packed))
@@ -318,13 +388,18 @@ def _score_shard(network: Graph, shape: Shape, state: Tree, sets_GV: jax.Array, 
     token_ids_BT, position_BT, subtree_end_BT = rows_3BT
     if shape.walk is not None:
         assert isinstance(decoder, BoundNetwork)
-        hidden_FD, _ = walk_rows(decoder, token_ids_BT.reshape(-1), WalkArrays(*arrays.walk), shape.walk)
+        hidden_FD, _ = walk_rows(
+            decoder, token_ids_BT.reshape(-1), WalkArrays(*arrays.walk), shape.walk
+        )
     else:
         traced = isinstance(decoder, Decoder)
         windows = decoder.config.layer_windows
-        visibility = Visibility.of_batch(subtree_end_BT, position_BT, windows, traced, shape.attention)
+        visibility = Visibility.of_batch(
+            subtree_end_BT, position_BT, windows, traced, shape.attention
+        )
         more = (arrays.rope_class_BT,) if shape.has_rope_class else ()
-        hidden_BTD = whole(decoder(token_ids_BT, position_BT, visibility, *more))  # the head reads rows of every device
+        # the head reads rows of every device
+        hidden_BTD = whole(decoder(token_ids_BT, position_BT, visibility, *more))
         hidden_FD = hidden_BTD.reshape(shape.slots, -1)
     hidden_SD = whole(hidden_FD[arrays.parent_S])
     head = decoder.head()

@@ -1,16 +1,19 @@
 """Prompts + weights -> greedy or sampled completions.
 
-Arrives: a model, tokenized prompts with their limits, a tokenizer.  Leaves: one `Generated` a request, in their order.
-It deliberately does not know tasks or metrics; what runs on the device is in `slot_programs.py`.
+Arrives: a model, tokenized prompts with their limits, a tokenizer.  Leaves: one `Generated` a
+request, in their order.  It deliberately does not know tasks or metrics; what runs on the device is
+in `slot_programs.py`.
 
-A shard of a batch (`runtime/devices.py`) is a number of *slots*, each with room for a prompt and its completion.
-Prompts are prefilled as a forest (shared prefixes are computed once, `planning/`), and the keys and values along each
-prompt's path are copied into a slot of the same shard.  All slots then take steps on the device, until some slot of a
-shard ends or draws a token that may complete a stop string.  Then the host looks, evicts completions that have ended and
-admits waiting prompts.
+A shard of a batch (`runtime/devices.py`) is a number of *slots*, each with room for a prompt and
+its completion.  Prompts are prefilled as a forest (shared prefixes are computed once, `planning/`),
+and the keys and values along each prompt's path are copied into a slot of the same shard.  All
+slots then take steps on the device, until some slot of a shard ends or draws a token that may
+complete a stop string.  Then the host looks, evicts completions that have ended and admits waiting
+prompts.
 
-The last token of a prompt is not prefilled: it is the first that a slot takes in.  A draw depends on the request's seed,
-the step and the logits alone: batch and order change it only where float rounding decides between two tokens.
+The last token of a prompt is not prefilled: it is the first that a slot takes in.  A draw depends
+on the request's seed, the step and the logits alone: batch and order change it only where float
+rounding decides between two tokens.
 """
 
 from collections import Counter, deque
@@ -35,7 +38,8 @@ CPU_TURNS, ACCELERATOR_TURNS = (
     2,
     1,
 )  # longest completions per slot; on a CPU an idle slot costs as much as a busy one
-CPU_PROGRAM, ACCELERATOR_PROGRAM = 2 * 10**10, 10**13  # bytes that could be read while one more program is compiled
+# bytes that could be read while one more program is compiled
+CPU_PROGRAM, ACCELERATOR_PROGRAM = 2 * 10**10, 10**13
 
 
 class Generator(SlotPrograms):
@@ -50,7 +54,8 @@ class Generator(SlotPrograms):
         progress: Progress = SILENT,
     ):
         super().__init__(model, slots, progress)
-        self.tokenizer, self.eos_ids = tokenizer, frozenset(eos_ids)
+        self.tokenizer = tokenizer
+        self.eos_ids = frozenset(eos_ids)
         self._texts: list[str] | None = None  # each token's text; made for the first stop string
 
     def run(
@@ -58,7 +63,8 @@ class Generator(SlotPrograms):
         requests: Sequence[TextRequest],
         finished: Callable[[TextRequest, Generated], None] = lambda request, text: None,
     ) -> list[Generated]:
-        """Generate a completion for each request, equal requests once; call `finished` as each completion ends.
+        """Generate a completion for each request, equal requests once; call `finished` as each
+        completion ends.
 
         Raises InputError for a request that cannot run, before any of them runs.
         """
@@ -75,28 +81,38 @@ class Generator(SlotPrograms):
                 raise InputError(f"request {i} to generate from {reason}")
 
     def compile(self, requests: Sequence[TextRequest]) -> Counter[ProgramKey]:
-        """Compile what `run` would call for these requests, on devices that only compile, and count the calls.
+        """Compile what `run` would call for these requests, on devices that only compile, and count
+        the calls.
 
-        Steps are counted at one token each, as if every completion went to its limit and every slot were busy.
+        Steps are counted at one token each, as if every completion went to its limit and every slot
+        were busy.
         """
         assert self.placement.is_described
         self._check(requests)
         self._calls.clear()
         for size, group in self._groups(requests):
-            num, shards = self._slots_for(group, size), range(self.placement.shards)
+            num = self._slots_for(group, size)
+            shards = range(self.placement.shards)
             halts_V = self.placement.share(self._halting_tokens(group))
             cache = self._empty_cache(num, size)
             for prompts in self._prefilled(group, size):
                 of_shard = [[prompt for prompt in prompts if prompt.shard == s] for s in shards]
                 for start in range(0, max(map(len, of_shard)), num):
-                    batch = [pair for s in shards for pair in enumerate(of_shard[s][start : start + num], s * num)]
+                    batch = [
+                        pair
+                        for s in shards
+                        for pair in enumerate(of_shard[s][start : start + num], s * num)
+                    ]
                     cache = self._admit(cache, batch, num, size) if self.keeps else None
             num_slots = num * len(shards)
             # Slots that draw in several ways take the dearest one's steps.
             ways = {request.sampling.how: i for i, request in enumerate(group)}
             steps = -(-sum(request.max_new_tokens for request in group) // num_slots)
             for way in sorted(ways, key=("sampled", "cut", "greedy").index):
-                slots = [Slot.of(ways[way], group[ways[way]].token_ids, size), *[None] * (num_slots - 1)]
+                slots = [
+                    Slot.of(ways[way], group[ways[way]].token_ids, size),
+                    *[None] * (num_slots - 1),
+                ]
                 before = self._calls.copy()
                 self._take_steps(cache, slots, group, halts_V, size)
                 [key] = self._calls - before
@@ -106,17 +122,20 @@ class Generator(SlotPrograms):
     def _groups(self, requests: Sequence[TextRequest]) -> Iterator[tuple[int, list[TextRequest]]]:
         """Slot sizes, and the distinct requests that grow side by side in them.
 
-        Sampled texts seldom repeat themselves, and take one token per step.  Larger slots come first: shorter prefill rows
-        fit into longer ones.
+        Sampled texts seldom repeat themselves, and take one token per step.  Larger slots come
+        first: shorter prefill rows fit into longer ones.
         """
         unique = list(dict.fromkeys(requests))
         for greedy in (True, False):
-            by_size = self._by_slot_size([r for r in unique if (r.sampling.temperature == 0) == greedy])
+            by_size = self._by_slot_size(
+                [r for r in unique if (r.sampling.temperature == 0) == greedy]
+            )
             for size in sorted(by_size, reverse=True):
                 yield size, by_size[size]
 
     def _by_slot_size(self, requests: Sequence[TextRequest]) -> dict[int, list[TextRequest]]:
-        """Slot size -> requests.  Sizes double; a size that does not fill its slots joins the next one if that pays."""
+        """Slot size -> requests.  Sizes double; a size that does not fill its slots joins the next
+        one if that pays."""
         sizes: dict[int, list[TextRequest]] = {}
         for request in requests:
             size = SMALLEST_SLOT
@@ -131,25 +150,32 @@ class Generator(SlotPrograms):
         return sizes
 
     def _worth_joining(self, requests: Sequence[TextRequest], more_bytes: int) -> bool:
-        """Compare bytes read: separate steps read the weights again and need a program; larger slots read `more_bytes`
-        for every drawn token."""
+        """Compare bytes read: separate steps read the weights again and need a program; larger
+        slots read `more_bytes` for every drawn token."""
         most = [request.max_new_tokens for request in requests]
         weights = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self.model.state))
         program = CPU_PROGRAM if self.on_cpu else ACCELERATOR_PROGRAM
         return max(most) * weights + program > sum(most) * more_bytes
 
     def _slots_for(self, requests: Sequence[TextRequest], size: int) -> int:
-        """Slots of a shard that the completions keep busy for CPU_TURNS or ACCELERATOR_TURNS of the longest one."""
+        """Slots of a shard that the completions keep busy for CPU_TURNS or ACCELERATOR_TURNS of the
+        longest one."""
         most = [request.max_new_tokens for request in requests]
         share = -(-sum(most) // self.placement.shards)
         filled = -(-share // (max(most) * (CPU_TURNS if self.on_cpu else ACCELERATOR_TURNS)))
         few = 1 << (filled - 1).bit_length()
-        return min(few if few < 8 else -(-filled // 8) * 8, self.num_slots, self._slots_that_fit(size))
+        return min(
+            few if few < 8 else -(-filled // 8) * 8, self.num_slots, self._slots_that_fit(size)
+        )
 
     def _run_slots(
-        self, requests: Sequence[TextRequest], size: int, finished: Callable[[TextRequest, Generated], None]
+        self,
+        requests: Sequence[TextRequest],
+        size: int,
+        finished: Callable[[TextRequest, Generated], None],
     ) -> dict[TextRequest, Generated]:
-        """Distinct requests of one slot size.  Slots are halved when their programs do not fit the memory."""
+        """Distinct requests of one slot size.  Slots are halved when their programs do not fit the
+        memory."""
         completions: dict[TextRequest, Generated] = {}
         num_slots = self._slots_for(requests, size)
         while len(completions) < len(requests):
@@ -157,7 +183,11 @@ class Generator(SlotPrograms):
             try:
                 self._complete(missing, size, num_slots, completions, finished)
             except jax.errors.JaxRuntimeError as error:
-                if "RESOURCE_EXHAUSTED" not in str(error) or num_slots == 1 or self.placement.is_global:
+                if (
+                    "RESOURCE_EXHAUSTED" not in str(error)
+                    or num_slots == 1
+                    or self.placement.is_global
+                ):
                     raise
                 num_slots //= 2
                 self.prefill_slots = max(1, self.prefill_slots // 2)
@@ -175,8 +205,10 @@ class Generator(SlotPrograms):
     ) -> None:
         """Prefill, admit, step and evict until every request has its completion."""
         halts_V = self._halting_tokens(requests)
-        on_device, shards = self.placement.share(halts_V), self.placement.shards
-        prompts, waiting = self._prefilled(requests, size), [deque[PrefilledPrompt]() for _ in range(shards)]
+        on_device = self.placement.share(halts_V)
+        shards = self.placement.shards
+        prompts = self._prefilled(requests, size)
+        waiting = [deque[PrefilledPrompt]() for _ in range(shards)]
         slots: list[Slot | None] = [None] * (shards * num_slots)  # shard after shard
         cache = self._empty_cache(num_slots, size)
         count = len(completions) + len(requests)
@@ -187,7 +219,8 @@ class Generator(SlotPrograms):
             for b, slot in enumerate(slots):
                 if slot is None:
                     continue
-                request, tokens = requests[slot.request], drawn_NBT[:, b].ravel()
+                request = requests[slot.request]
+                tokens = drawn_NBT[:, b].ravel()
                 slot.draw(tokens[tokens != NOTHING])
                 if (text := self._ended(request, slot.drawn, halts_V)) is not None:
                     completions[request], slots[b] = text, None
@@ -202,9 +235,11 @@ class Generator(SlotPrograms):
         waiting: list[deque[PrefilledPrompt]],
         size: int,
     ) -> Any:
-        """Admit waiting prompts to free slots, one prefilled batch after another; its last prompt frees its memory.
+        """Admit waiting prompts to free slots, one prefilled batch after another; its last prompt
+        frees its memory.
 
-        No batch is prefilled for a shard without prompts while another shard has enough waiting to fill its slots.
+        No batch is prefilled for a shard without prompts while another shard has enough waiting to
+        fill its slots.
         """
         num = len(slots) // len(waiting)
         while free := [b for b, slot in enumerate(slots) if slot is None]:
@@ -222,7 +257,8 @@ class Generator(SlotPrograms):
     # Text
 
     def _halting_tokens(self, requests: Sequence[TextRequest]) -> np.ndarray:
-        """Bool [V]: EOS, and tokens that may complete a stop string, because they hold its last character."""
+        """Bool [V]: EOS, and tokens that may complete a stop string, because they hold its last
+        character."""
         halts_V = np.zeros(self.model.config.vocab_size, bool)
         halts_V[[i for i in self.eos_ids if i < len(halts_V)]] = True
         last = {stop[-1] for request in requests for stop in request.stop}
@@ -233,8 +269,11 @@ class Generator(SlotPrograms):
             halts_V[: len(self._texts)] |= [any(c in text for c in last) for text in self._texts]
         return halts_V
 
-    def _ended(self, request: TextRequest, drawn: list[int], halts_V: np.ndarray) -> Generated | None:
-        """The completion of a request that has ended, or None.  A halting token is always the last one drawn."""
+    def _ended(
+        self, request: TextRequest, drawn: list[int], halts_V: np.ndarray
+    ) -> Generated | None:
+        """The completion of a request that has ended, or None.  A halting token is always the last
+        one drawn."""
         if drawn[-1] == NOT_A_NUMBER:
             return Generated("", tuple(drawn[:-1]), "nan")
         at_limit = len(drawn) >= request.max_new_tokens

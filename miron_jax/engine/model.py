@@ -1,6 +1,7 @@
 """A model as the engine holds it: its architecture, its network and its weights on their devices.
 
-Arrives: graphdef, state, placement.  Leaves: `Model`, `RowScores`, `Speed`.  It deliberately does not know rows.
+Arrives: graphdef, state, placement.  Leaves: `Model`, `RowScores`, `Speed`.  It deliberately does
+not know rows.
 """
 
 from collections import Counter
@@ -38,16 +39,20 @@ class Model(NamedTuple):
 
     @property
     def on_one_device(self) -> "Model":
-        """The model for work that one device does alone: its own copy of the weights under pmap, else all as they are."""
+        """The model for work that one device does alone: its own copy of the weights under pmap,
+        else all as they are."""
         if self.placement is None or self.placement.how != "pmap":
             return self
-        return self._replace(state=jax.tree.map(lambda leaf: leaf.addressable_data(0), self.state), placement=None)
+        return self._replace(
+            state=jax.tree.map(lambda leaf: leaf.addressable_data(0), self.state), placement=None
+        )
 
 
 def attention_of(model: Model) -> Choice:
-    """The implementation of attention: the device's default if it agrees with the definition for all heads of the model, and
-    if one device has whole rows and heads or it can be split.  Weights that a user has placed on a mesh take plain XLA, and
-    so does a user's own model that does not call `visibility.attend`.
+    """The implementation of attention: the device's default if it agrees with the definition for
+    all heads of the model, and if one device has whole rows and heads or it can be split.  Weights
+    that a user has placed on a mesh take plain XLA, and so does a user's own model that does not
+    call `visibility.attend`.
 
     Raises InputError if `model.attention` names another implementation than the one that runs.
     """
@@ -55,12 +60,18 @@ def attention_of(model: Model) -> Choice:
     is_split = placement.size(*ONE_COPY) > 1
     heads = [] if placement.how == "user" else _heads(model, placement)
     choices = [choose(placement.device, each, model.attention, is_split) for each in heads]
-    choice = next((choice for choice in choices if choice.name == "xla"), choices[0] if choices else Choice("xla"))
+    choice = next(
+        (choice for choice in choices if choice.name == "xla"),
+        choices[0] if choices else Choice("xla"),
+    )
     if model.attention not in (None, choice.name):
         why = choice.why_not or (
-            "weights that you have placed on a mesh, and a model of your own without visibility.attend, take xla"
+            "weights that you have placed on a mesh, and a model of your own without "
+            "visibility.attend, take xla"
         )
-        raise InputError(f"--attention={model.attention} cannot be used here: {why}; leave the flag out")
+        raise InputError(
+            f"--attention={model.attention} cannot be used here: {why}; leave the flag out"
+        )
     return choice
 
 
@@ -71,8 +82,13 @@ def _heads(model: Model, placement: Placement) -> list[Heads]:
         return heads_of(config, model.state)
     dtype = max(jax.tree.leaves(model.state), key=lambda leaf: leaf.size).dtype
     local = placement.size(MODEL) if heads_axis(config, placement) else 1
-    heads, kv_heads = config.num_heads // local, config.num_kv_heads // local
-    return [Heads(heads, kv_heads, config.attended_dim, config.attn_softcap, str(dtype), config.attn_sinks)]
+    heads = config.num_heads // local
+    kv_heads = config.num_kv_heads // local
+    return [
+        Heads(
+            heads, kv_heads, config.attended_dim, config.attn_softcap, str(dtype), config.attn_sinks
+        )
+    ]
 
 
 class RowScores(NamedTuple):
@@ -103,7 +119,9 @@ class Speed:
     @property
     def batch_tokens(self) -> int:
         """Slots of all batches, empty rows of a last batch included."""
-        return self.remote_tokens + sum(shape.shards * shape.slots * count for shape, count in self.batches.items())
+        return self.remote_tokens + sum(
+            shape.shards * shape.slots * count for shape, count in self.batches.items()
+        )
 
     @property
     def counts(self) -> tuple[int, int, float]:
@@ -111,7 +129,8 @@ class Speed:
         return self.computed_tokens, self.batch_tokens, self.device_seconds
 
     def add(self, others: Iterable[tuple[int, int, float]]) -> None:
-        """Add the counts of other hosts, which work side by side: tokens of all, seconds of the slowest."""
+        """Add the counts of other hosts, which work side by side: tokens of all, seconds of the
+        slowest."""
         for computed, batches, seconds in others:
             self.computed_tokens += computed
             self.remote_tokens += batches

@@ -1,7 +1,8 @@
-"""The plain scorer that the self-check compares with: one request per row, attention by its definition.
+"""The plain scorer that the self-check compares with: one request per row, attention by its
+definition.
 
-Arrives: a model and a few requests.  Leaves: log-probabilities of their spans.  It deliberately shares neither plan nor
-kernels with `forward.py`.
+Arrives: a model and a few requests.  Leaves: log-probabilities of their spans.  It deliberately
+shares neither plan nor kernels with `forward.py`.
 """
 
 from collections.abc import Sequence
@@ -19,25 +20,39 @@ from miron_jax.runtime.devices import Placement, Tree
 from miron_jax.runtime.program_cache import library_matmuls
 from miron_jax.runtime.progress import SILENT, Progress
 
-PROGRAM_SLOTS = 4096  # slots of plain rows that one more program must save: it compiles as long as some rows take
+# slots of plain rows that one more program must save: it compiles as long as some rows take
+PROGRAM_SLOTS = 4096
 
 
 class PlainVisibility(Visibility):
     """A `Visibility` whose attention is the dense definition, for the self-check."""
 
     def attend(
-        self, q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, *, sinks_N: jax.Array | None = None, **rules: Any
+        self,
+        q_BTNH: jax.Array,
+        k_BTKH: jax.Array,
+        v_BTKH: jax.Array,
+        *,
+        sinks_N: jax.Array | None = None,
+        **rules: Any,
     ) -> jax.Array:
-        """One key-value head at a time: the dense logits of all heads at once would set the run's peak memory."""
+        """One key-value head at a time: the dense logits of all heads at once would set the run's
+        peak memory."""
         (b, t, n, h), kv_heads = q_BTNH.shape, k_BTKH.shape[2]
-        q_KBTGH = jnp.moveaxis(q_BTNH.astype(jnp.float32).reshape(b, t, kv_heads, n // kv_heads, h), 2, 0)
-        k_KBT1H, v_KBT1H = (jnp.moveaxis(x.astype(jnp.float32)[:, :, :, None], 2, 0) for x in (k_BTKH, v_BTKH))
+        q_KBTGH = jnp.moveaxis(
+            q_BTNH.astype(jnp.float32).reshape(b, t, kv_heads, n // kv_heads, h), 2, 0
+        )
+        k_KBT1H, v_KBT1H = (
+            jnp.moveaxis(x.astype(jnp.float32)[:, :, :, None], 2, 0) for x in (k_BTKH, v_BTKH)
+        )
 
         sinks_KG = None if sinks_N is None else sinks_N.reshape(kv_heads, -1)
 
         def one_head(head: tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]) -> jax.Array:
             q, k, v, sinks_G = head
-            return reference.forest_attention(q, k, v, self.subtree_end_BT, self.position_BT, sinks_N=sinks_G, **rules)
+            return reference.forest_attention(
+                q, k, v, self.subtree_end_BT, self.position_BT, sinks_N=sinks_G, **rules
+            )
 
         out_KBTGH = jax.lax.map(one_head, (q_KBTGH, k_KBT1H, v_KBT1H, sinks_KG))
         return jnp.moveaxis(out_KBTGH, 0, 2).reshape(b, t, n, h)
@@ -47,8 +62,10 @@ class PlainScore(NamedTuple):
     """The scored span of one request, token by token."""
 
     logprob: np.ndarray  # float32 nats
-    margin: np.ndarray  # float32 nats, log p less that of the best other token; negative if another token is ahead
-    set_logprob: np.ndarray  # float32 [] nats, log p of all ids of the request's set together; -inf: it has none
+    # float32 nats, log p less that of the best other token; negative if another token is ahead
+    margin: np.ndarray
+    # float32 [] nats, log p of all ids of the request's set together; -inf: it has none
+    set_logprob: np.ndarray
 
 
 class PlainShape(NamedTuple):
@@ -58,19 +75,24 @@ class PlainShape(NamedTuple):
     scored: int  # positions that go through the head
 
 
-def by_shape(num_tokens: Sequence[int], span_start: Sequence[int]) -> list[tuple[list[int], PlainShape]]:
-    """Requests of similar lengths together, each part with the shape of its longest: one program a part.
+def by_shape(
+    num_tokens: Sequence[int], span_start: Sequence[int]
+) -> list[tuple[list[int], PlainShape]]:
+    """Requests of similar lengths together, each part with the shape of its longest: one program a
+    part.
 
     No other parts have fewer slots, where a program counts as PROGRAM_SLOTS.
     """
     order = np.argsort(num_tokens, kind="stable")
     length = np.asarray(num_tokens, np.int64)[order]
-    costs, begins = [0], list[int]()  # of the shortest 0, 1, 2, .. requests: the least cost, where the last part begins
+    # of the shortest 0, 1, 2, .. requests: the least cost, where the last part begins
+    costs, begins = [0], list[int]()
     for stop in range(1, len(order) + 1):
         cost = np.asarray(costs) + np.arange(stop, 0, -1) * length[stop - 1] + PROGRAM_SLOTS
         begins.append(int(cost.argmin()))
         costs.append(int(cost.min()))
-    parts, stop = list[tuple[list[int], PlainShape]](), len(order)
+    parts = list[tuple[list[int], PlainShape]]()
+    stop = len(order)
     while stop:
         part = order[begins[stop - 1] : stop].tolist()
         scored = max(num_tokens[i] - span_start[i] for i in part)
@@ -86,26 +108,34 @@ def score_plainly(
     progress: Progress = SILENT,
     id_sets: Sequence[np.ndarray] | None = None,
 ) -> tuple[list[PlainScore], int]:
-    """Score requests one per row, with dense attention and the whole vocabulary at once at the scored positions.
+    """Score requests one per row, with dense attention and the whole vocabulary at once at the
+    scored positions.
 
-    `id_sets`: of each request, the token ids that are summed at the node before its span.  Returns a score for each request
-    and the number of programs.
+    `id_sets`: of each request, the token ids that are summed at the node before its span.  Returns
+    a score for each request and the number of programs.
     """
     results: dict[int, PlainScore] = {}
     model = model.on_one_device
-    placement, rope_classes = model.placement or Placement.of(model.state), model.config.rope_classes
-    program = jax.jit(_score_plain, static_argnums=0, compiler_options=library_matmuls(placement.device))
+    placement = model.placement or Placement.of(model.state)
+    rope_classes = model.config.rope_classes
+    program = jax.jit(
+        _score_plain, static_argnums=0, compiler_options=library_matmuls(placement.device)
+    )
     parts = by_shape([len(ids) for ids in token_ids], span_start)
     for part, (length, scored) in parts:
         for i in part:
-            ids, start = token_ids[i], span_start[i]
-            row, positions = np.zeros(length, np.int32), np.ones(scored, np.int32)
+            ids = token_ids[i]
+            start = span_start[i]
+            row = np.zeros(length, np.int32)
+            positions = np.ones(scored, np.int32)
             row[: len(ids)] = ids
             positions[: len(ids) - start] = np.arange(start, len(ids))
             in_set = np.zeros(model.config.vocab_size, bool)
             if id_sets is not None:
                 in_set[id_sets[i]] = True
-            length_class = None if rope_classes is None else np.int32(rope_classes.class_of(len(ids)))
+            length_class = (
+                None if rope_classes is None else np.int32(rope_classes.class_of(len(ids)))
+            )
             outputs = program(model.graphdef, model.state, row, positions, in_set, length_class)
             logprob, margin, set_logprob = map(np.asarray, outputs)
             count = len(ids) - start
@@ -116,11 +146,14 @@ def score_plainly(
 
 def compile_plain(model: Model, shape: PlainShape) -> jax.stages.Compiled:
     """The program of this shape for devices that only compile."""
-    row, positions = np.zeros(shape.length, np.int32), np.ones(shape.scored, np.int32)
+    row = np.zeros(shape.length, np.int32)
+    positions = np.ones(shape.scored, np.int32)
     in_set = np.zeros(model.config.vocab_size, bool)
     length_class = None if model.config.rope_classes is None else np.int32(0)
     program = jax.jit(_score_plain, static_argnums=0)
-    return program.lower(model.graphdef, model.state, row, positions, in_set, length_class).compile()
+    return program.lower(
+        model.graphdef, model.state, row, positions, in_set, length_class
+    ).compile()
 
 
 def _score_plain(
@@ -131,8 +164,8 @@ def _score_plain(
     in_set_V: jax.Array,
     rope_class: jax.Array | None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(log p, margin) of the tokens at these positions, and log p of a set in place of the first.  Padding is on the right,
-    where causal attention never looks."""
+    """(log p, margin) of the tokens at these positions, and log p of a set in place of the first.
+    Padding is on the right, where causal attention never looks."""
     decoder = bind(network, state)
     length = token_ids_T.shape[0]
     position_1T = jnp.arange(length, dtype=jnp.int32)[None]

@@ -12,12 +12,14 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Scores of R requests, end to end: the scored tokens of request r are [offsets[r], offsets[r + 1])."""
+    """Scores of R requests, end to end: the scored tokens of request r are [offsets[r], offsets[r +
+    1])."""
 
     offsets: np.ndarray  # int64 [R + 1]
     logprob: np.ndarray  # float32 [N], nats
     rank: np.ndarray  # int32 [N], tokens ahead of the target
-    set_logprob: np.ndarray  # float32 [R], nats: log p of the request's id set before its span; 0: no set
+    # float32 [R], nats: log p of the request's id set before its span; 0: no set
+    set_logprob: np.ndarray
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

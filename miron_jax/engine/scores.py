@@ -1,7 +1,7 @@
 """Request batches -> scores of every request, each distinct one computed once.
 
-Arrives: Requests, a Forward.  Leaves: `Scores`, flat arrays in the order of the requests.  It deliberately does not
-know tasks or text.
+Arrives: Requests, a Forward.  Leaves: `Scores`, flat arrays in the order of the requests.  It
+deliberately does not know tasks or text.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,7 +35,8 @@ def score_request_batches(
     progress: Callable[[int], None] = lambda tokens: None,
     lengths: tuple[int, ...] = (),
 ) -> Iterator[Scores]:
-    """Plan and score each request batch in turn.  Raises SelfCheckFailed, and what the iterable raises (InputError)."""
+    """Plan and score each request batch in turn.  Raises SelfCheckFailed, and what the iterable
+    raises (InputError)."""
     planned = plan_request_batches(batches, cost, totals, lengths, forward.id_sets)
     for _, scores in score_planned(planned, forward, check, progress):
         yield scores
@@ -50,13 +51,16 @@ def score_planned(
     hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
     name: str = "",
 ) -> Iterator[tuple[RequestBatch, Scores]]:
-    """Score each request batch in turn; a thread tokenizes and plans the next one while the device works on this one.
+    """Score each request batch in turn; a thread tokenizes and plans the next one while the device
+    works on this one.
 
-    A row whose requests are all in the journal is not computed; the scores of other rows are added to the journal.
+    A row whose requests are all in the journal is not computed; the scores of other rows are added
+    to the journal.
 
-    Several `hosts` that each have all weights share the rows of every batch and meet in the journal; only the first one
-    yields scores, after all batches.  On a mesh that spans hosts all of them compute the same rows, and scores that the
-    first one took from the journal are meaningless on the others.  `name` identifies these weights and is used once.
+    Several `hosts` that each have all weights share the rows of every batch and meet in the
+    journal; only the first one yields scores, after all batches.  On a mesh that spans hosts all of
+    them compute the same rows, and scores that the first one took from the journal are meaningless
+    on the others.  `name` identifies these weights and is used once.
     """
     distinct = _DistinctScores()
     planned = iter(planned)
@@ -90,31 +94,37 @@ def score_planned(
             if hosts.is_first:
                 forward.speed.add(hosts.gather(f"{name}/speed")[1:])
             for batch in batches if hosts.is_first else ():
-                scores = _score(batch, forward, lambda tokens: None, journal)  # the journal lacks only those with NaN
+                # the journal lacks only those with NaN
+                scores = _score(batch, forward, lambda tokens: None, journal)
                 scores = _alone_where_nan(scores, batch, forward)
                 check.compare(forward.model, batch, scores, True, forward.id_sets)
                 distinct.append(scores)
                 yield batch, distinct.select(batch.distinct_idx)
     finally:
-        host.shutdown(wait=False, cancel_futures=True)  # an interrupted run does not wait for its next batch
+        # an interrupted run does not wait for its next batch
+        host.shutdown(wait=False, cancel_futures=True)
 
 
 def _check_same_plan(hosts: Hosts, name: str, batch: RequestBatch | None) -> None:
-    """Raises InputError if this host has another plan than the first one; None: there is no further batch."""
+    """Raises InputError if this host has another plan than the first one; None: there is no further
+    batch."""
     if hosts.count == 1:
         return
     digest = None
     if batch is not None:
-        digest = blake2b(b"".join(batch.digests) + batch.plan.row_length.tobytes(), digest_size=16).hexdigest()
+        digest = blake2b(
+            b"".join(batch.digests) + batch.plan.row_length.tobytes(), digest_size=16
+        ).hexdigest()
     if hosts.agree(f"{name}/plan", digest) != digest:
         raise InputError(
-            f"process {hosts.index} has other requests than process 0: give all hosts the same flags, benchmark data, "
-            "tokenizer and versions"
+            f"process {hosts.index} has other requests than process 0: give all hosts the same "
+            "flags, benchmark data, tokenizer and versions"
         )
 
 
 def meet(journal: Journal, hosts: Hosts, name: str) -> None:
-    """Write all finished scores to the journal; the first process waits for the others and reads theirs."""
+    """Write all finished scores to the journal; the first process waits for the others and reads
+    theirs."""
     journal.flush()
     hosts.arrive(name, journal.written)
     if hosts.is_first:
@@ -130,15 +140,19 @@ def _score_share(
     name: str,
     load: np.ndarray,
 ) -> None:
-    """Score this process's rows of a batch, then rows that others have not begun, into the journal.  `load`: see `deal`."""
-    plan, table = batch.plan, _Table(batch)
+    """Score this process's rows of a batch, then rows that others have not begun, into the journal.
+    `load`: see `deal`."""
+    plan = batch.plan
+    table = _Table(batch)
     missing = np.zeros(plan.num_rows, bool)
     missing[table.fill_from(journal, progress)] = True
     rows_of_length = list(forward.size(plan, batch.more, hosts.count).items())
     shards, sizes = hosts.agree(f"{name}/batch", [forward.placement.shards, rows_of_length])
     cost = cost_model(forward.model.config).row(plan.row_length)
     lists = deal(plan.row_length, cost, hosts.count, shards, dict(sizes), load)
-    dealt = np.asarray([row for rows in lists[hosts.index] for row in rows if missing[row]], np.int64)
+    dealt = np.asarray(
+        [row for rows in lists[hosts.index] for row in rows if missing[row]], np.int64
+    )
     forward.compile(plan, batch.more, dealt)
     row_lists = ([row for row in rows if missing[row]] for rows in hosts.take(name, lists))
     for scored in forward.run(plan, batch.more, (rows for rows in row_lists if rows)):
@@ -155,19 +169,28 @@ def _alone_where_nan(
     hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
     name: str = "",
 ) -> Scores:
-    """Score requests with NaN again, one per row: in a shared row 0 x NaN spreads from one request to all."""
+    """Score requests with NaN again, one per row: in a shared row 0 x NaN spreads from one request
+    to all."""
     is_nan = np.isnan(scores.set_logprob)
     owner = np.repeat(np.arange(len(scores)), np.diff(scores.offsets))
     is_nan[owner[np.isnan(scores.logprob)]] = True
     chosen = np.asarray(hosts.agree(f"{name}/nan", np.flatnonzero(is_nan).tolist()), np.int64)
     if not len(chosen):
         return scores
-    one_per_row = replace(cost_model(forward.model.config, max_lengths=len(forward.lengths)), sharing="none")
+    one_per_row = replace(
+        cost_model(forward.model.config, max_lengths=len(forward.lengths)), sharing="none"
+    )
     requests = select(batch.fresh, chosen)
     plan = make_plan(requests, one_per_row, forward.lengths)
-    alone = RequestBatch(chosen, requests, [batch.digests[r] for r in chosen.tolist()], plan, more=True)
-    logprob, rank, set_logprob = scores.logprob.copy(), scores.rank.copy(), scores.set_logprob.copy()
-    for r, score in zip(chosen.tolist(), _score(alone, forward, lambda tokens: None, None), strict=True):
+    alone = RequestBatch(
+        chosen, requests, [batch.digests[r] for r in chosen.tolist()], plan, more=True
+    )
+    logprob = scores.logprob.copy()
+    rank = scores.rank.copy()
+    set_logprob = scores.set_logprob.copy()
+    for r, score in zip(
+        chosen.tolist(), _score(alone, forward, lambda tokens: None, None), strict=True
+    ):
         span = slice(scores.offsets[r], scores.offsets[r + 1])
         logprob[span], rank[span], set_logprob[r] = score
     return Scores(scores.offsets, logprob, rank, set_logprob)
@@ -183,7 +206,9 @@ def _score(
 ) -> Scores:
     """Compute the rows of a batch that the journal lacks, and return the scores of its requests."""
     table = _Table(batch)
-    missing = np.asarray(hosts.agree(f"{name}/rows", table.fill_from(journal, progress).tolist()), np.int64)
+    missing = np.asarray(
+        hosts.agree(f"{name}/rows", table.fill_from(journal, progress).tolist()), np.int64
+    )
     if not hosts.is_first:
         table.rank[:] = 0  # in place of rows that the first host takes from its journal
         table.logprob[:] = 0
@@ -201,11 +226,13 @@ class _Table:
     """The scores of a batch's edges while they come in."""
 
     def __init__(self, batch: RequestBatch) -> None:
-        self.plan, self.digests = batch.plan, batch.digests
+        self.plan = batch.plan
+        self.digests = batch.digests
         plan = self.plan
         self.logprob = np.full(len(plan.edge_parent), np.nan, np.float32)
         self.rank = np.full(len(plan.edge_parent), -1, np.int32)
-        self.set_logprob = np.zeros(len(plan.query_node) + 1, np.float32)  # of each query; the last one: no query
+        # of each query; the last one: no query
+        self.set_logprob = np.zeros(len(plan.query_node) + 1, np.float32)
         request_row = plan.request_row
         self._by_row = np.argsort(request_row, kind="stable")  # requests without an edge first
         self._first = np.searchsorted(request_row[self._by_row], np.arange(plan.num_rows + 1))
@@ -216,25 +243,38 @@ class _Table:
 
     def requests_of(self, rows: Sequence[int]) -> np.ndarray:
         """Requests whose edges are in these rows, int64."""
-        return np.concatenate([self._by_row[self._first[row] : self._first[row + 1]] for row in rows])
+        return np.concatenate(
+            [self._by_row[self._first[row] : self._first[row + 1]] for row in rows]
+        )
 
     def entries(self, rows: Sequence[int]) -> Entries:
-        """Journal entries of these rows' requests, without those with a NaN, which are scored again."""
-        plan, requests = self.plan, self.requests_of(rows)
+        """Journal entries of these rows' requests, without those with a NaN, which are scored
+        again."""
+        plan = self.plan
+        requests = self.requests_of(rows)
         size = np.diff(plan.request_edge_offset)
-        edges, offsets = gather(plan.request_edge, plan.request_edge_offset[requests], size[requests])
+        edges, offsets = gather(
+            plan.request_edge, plan.request_edge_offset[requests], size[requests]
+        )
         set_logprob = self.set_logprob[plan.request_query[requests]]
-        is_nan = np.isnan(set_logprob) | np.logical_or.reduceat(np.isnan(self.logprob[edges]), offsets[:-1])
+        is_nan = np.isnan(set_logprob) | np.logical_or.reduceat(
+            np.isnan(self.logprob[edges]), offsets[:-1]
+        )
         if is_nan.any():
-            requests, set_logprob = requests[~is_nan], set_logprob[~is_nan]
-            edges, offsets = gather(plan.request_edge, plan.request_edge_offset[requests], size[requests])
+            requests = requests[~is_nan]
+            set_logprob = set_logprob[~is_nan]
+            edges, offsets = gather(
+                plan.request_edge, plan.request_edge_offset[requests], size[requests]
+            )
         digests = b"".join(self.digests[r] for r in requests.tolist())
         digests = np.frombuffer(digests, np.uint8).reshape(-1, 16)
         return Entries(digests, offsets, self.logprob[edges], self.rank[edges], set_logprob)
 
     def fill_from(self, journal: Journal | None, progress: Callable[[int], None]) -> np.ndarray:
-        """Write the scores of rows that the journal has whole; returns the rows that are missing, int64."""
-        plan, rows = self.plan, np.arange(self.plan.num_rows)
+        """Write the scores of rows that the journal has whole; returns the rows that are missing,
+        int64."""
+        plan = self.plan
+        rows = np.arange(self.plan.num_rows)
         if journal is None or not journal.num_known:
             return rows
         known = journal.known(self.digests)
@@ -250,13 +290,16 @@ class _Table:
             edges, _ = gather(plan.request_edge, plan.request_edge_offset[requests], size)
             self.logprob[edges], self.rank[edges] = stored.logprob, stored.rank
             has_query = plan.request_query[requests] >= 0
-            self.set_logprob[plan.request_query[requests[has_query]]] = stored.set_logprob[has_query]
+            self.set_logprob[plan.request_query[requests[has_query]]] = stored.set_logprob[
+                has_query
+            ]
             progress(plan.num_nodes(done.tolist()))
         return rows[missing]
 
     def scores(self) -> Scores:
         """The scores of all requests of the batch, in their order."""
-        plan, edges = self.plan, self.plan.request_edge
+        plan = self.plan
+        edges = self.plan.request_edge
         assert not (self.rank < 0).any(), "an edge of the plan was never scored"
         set_logprob = self.set_logprob[plan.request_query]
         return Scores(plan.request_edge_offset, self.logprob[edges], self.rank[edges], set_logprob)

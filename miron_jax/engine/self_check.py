@@ -1,7 +1,8 @@
-"""The self-check: requests of every program, of several rows, and a share of all are scored by `plain.py` too, and compared.
+"""The self-check: requests of every program, of several rows, and a share of all are scored by
+`plain.py` too, and compared.
 
-Arrives: scores of a request batch, the model.  Leaves: `SelfCheck`, or SelfCheckFailed.  It deliberately does not know
-tasks.
+Arrives: scores of a request batch, the model.  Leaves: `SelfCheck`, or SelfCheckFailed.  It
+deliberately does not know tasks.
 """
 
 import math
@@ -27,26 +28,33 @@ from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.devices import Tree
 from miron_jax.runtime.progress import SILENT, Progress
 
-# Largest difference in nats per token that rounding may cause between a forest row and a plain row, by dtype.  float32 at
-# highest matmul precision: sums of a few thousand terms in another order.  bfloat16: operands keep 8 bits, and another
-# order of sums moves roundings of the attention weights.
+# Largest difference in nats per token that rounding may cause between a forest row and a plain row,
+# by dtype.  float32 at highest matmul precision: sums of a few thousand terms in another order.
+# bfloat16: operands keep 8 bits, and another order of sums moves roundings of the attention
+# weights.
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
-CHECKED_AT_LEAST, CHECKED_SHARE = 8, 1 / 1000
-CHECKED_TOKENS = 1 / 20  # of a batch's nodes: most tokens of requests that are checked beyond needs and share
-CHECKED_UP_TO = 8192  # tokens of a request that is checked for its kind: dense attention takes memory for all pairs
+CHECKED_AT_LEAST = 8
+CHECKED_SHARE = 1 / 1000
+# of a batch's nodes: most tokens of requests that are checked beyond needs and share
+CHECKED_TOKENS = 1 / 20
+# tokens of a request that is checked for its kind: dense attention takes memory for all pairs
+CHECKED_UP_TO = 8192
 
 
 class SelfCheckFailed(Exception):
-    """The engine and the plain scorer disagree: no number of this run can be trusted.  Exit status 1."""
+    """The engine and the plain scorer disagree: no number of this run can be trusted.  Exit status
+    1."""
 
 
 @dataclass(slots=True)
 class SelfCheck:
-    """Compares a share of the requests, chosen by hash, with the plain scorer; sums over the request batches of a run."""
+    """Compares a share of the requests, chosen by hash, with the plain scorer; sums over the
+    request batches of a run."""
 
     tolerance: float  # nats per token
-    # Whether the median over a batch's checked tokens is held to it, not each token: in bfloat16 a near tie of a router
-    # sends a few tokens of a mixture to other experts, and no bound holds for those.
+    # Whether the median over a batch's checked tokens is held to it, not each token: in bfloat16 a
+    # near tie of a router sends a few tokens of a mixture to other experts, and no bound holds for
+    # those.
     by_median: bool = False
     requests: int = 0
     tokens: int = 0
@@ -56,8 +64,11 @@ class SelfCheck:
     progress: Progress = SILENT
 
     @classmethod
-    def of(cls, model: ModelConfig | Network, state: Tree, dtype: str, progress: Progress = SILENT) -> Self:
-        """The check of a model's scores.  A user's own weights may be bfloat16 or float16 whatever --dtype says."""
+    def of(
+        cls, model: ModelConfig | Network, state: Tree, dtype: str, progress: Progress = SILENT
+    ) -> Self:
+        """The check of a model's scores.  A user's own weights may be bfloat16 or float16 whatever
+        --dtype says."""
         rounded = any(leaf.dtype in (jnp.bfloat16, jnp.float16) for leaf in jax.tree.leaves(state))
         tolerance = TOLERANCE["bfloat16" if isinstance(model, Network) and rounded else dtype]
         has_experts = isinstance(model, ModelConfig) and model.experts is not None
@@ -71,15 +82,19 @@ class SelfCheck:
         judge: bool = True,
         id_sets: Sequence[np.ndarray] = (),
     ) -> None:
-        """Raises SelfCheckFailed if a scored token or id set (or the median of them, `by_median`) differs by more than the
-        tolerance, or if only one of the two is NaN.  `id_sets`: those that the requests name.
+        """Raises SelfCheckFailed if a scored token or id set (or the median of them, `by_median`)
+        differs by more than the tolerance, or if only one of the two is NaN.  `id_sets`: those that
+        the requests name.
 
-        Without `judge` the programs run and nothing is compared: all processes of a mesh that spans hosts must run them.
+        Without `judge` the programs run and nothing is compared: all processes of a mesh that spans
+        hosts must run them.
         """
         chosen = chosen_requests(batch)
         names = [f"request {batch.digests[r].hex()}" for r in chosen]
         requests = [(batch.fresh.tokens(r), int(batch.fresh.span_start[r])) for r in chosen]
-        of_request = np.full(len(batch.fresh), -1) if batch.fresh.id_set is None else batch.fresh.id_set
+        of_request = (
+            np.full(len(batch.fresh), -1) if batch.fresh.id_set is None else batch.fresh.id_set
+        )
         no_ids = np.zeros(0, np.int32)
         sets = [id_sets[of_request[r]] if of_request[r] >= 0 else no_ids for r in chosen]
         self.compare_with(model, requests, [scores[r] for r in chosen], names, judge, sets)
@@ -96,26 +111,36 @@ class SelfCheck:
         """The same for these requests: token ids and span start of each, and the ids of its set."""
         start = time.perf_counter()
         self.progress.advance("self-check", 0, len(requests), "requests")
-        token_ids, firsts = [ids for ids, _ in requests], [first for _, first in requests]
+        token_ids = [ids for ids, _ in requests]
+        firsts = [first for _, first in requests]
         plain_scores, programs = score_plainly(model, token_ids, firsts, self.progress, id_sets)
         self.progress.end("self-check")
         differences = [
-            self._judge(score, plain, f"{name} ({len(ids)} tokens)", id_sets is not None and len(id_sets[i]) > 0)
-            for i, ((ids, _), score, plain, name) in enumerate(zip(requests, scores, plain_scores, names, strict=True))
+            self._judge(
+                score,
+                plain,
+                f"{name} ({len(ids)} tokens)",
+                id_sets is not None and len(id_sets[i]) > 0,
+            )
+            for i, ((ids, _), score, plain, name) in enumerate(
+                zip(requests, scores, plain_scores, names, strict=True)
+            )
             if judge
         ]
         if self.by_median and differences:
             median = float(np.median(np.concatenate(differences)))
             if median > self.tolerance:
-                raise _failed(f"the median of the checked tokens differs by {median:.3g} nats", self.tolerance)
+                raise _failed(
+                    f"the median of the checked tokens differs by {median:.3g} nats", self.tolerance
+                )
         self.tokens += sum(len(plain.logprob) for plain in plain_scores)
         self.requests += len(requests)
         self.programs += programs
         self.seconds += time.perf_counter() - start
 
     def probe(self, model: Model) -> Answers:
-        """Check that a user's own model satisfies the contract, before anything is scored.  Returns its answers to the
-        probe.  Raises InputError."""
+        """Check that a user's own model satisfies the contract, before anything is scored.  Returns
+        its answers to the probe.  Raises InputError."""
         start = time.perf_counter()
         assert isinstance(model.config, OwnModel)
         answers = check_own_model(model.config, model.on_one_device.state, self.tolerance)
@@ -124,9 +149,11 @@ class SelfCheck:
 
     def _judge(self, score: Score, plain: PlainScore, name: str, has_set: bool) -> np.ndarray:
         """The differences of a request's tokens, nats, and of its id set."""
-        ours, theirs = score.logprob.astype(np.float64), plain.logprob
+        ours = score.logprob.astype(np.float64)
+        theirs = plain.logprob
         if has_set:
-            ours, theirs = np.append(ours, score.set_logprob), np.append(theirs, plain.set_logprob)
+            ours = np.append(ours, score.set_logprob)
+            theirs = np.append(theirs, plain.set_logprob)
         same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
         with np.errstate(invalid="ignore"):  # infinity less infinity, which `same` has settled
             difference = np.where(same, 0.0, np.abs(ours - theirs))
@@ -136,26 +163,28 @@ class SelfCheck:
         self.largest = max(self.largest, worst)
         if self.by_median:
             return difference
-        # A margin beyond twice the tolerance decides whether the token is the most probable one, and the rank must agree.
+        # A margin beyond twice the tolerance decides whether the token is the most probable one,
+        # and the rank must agree.
         clear = np.abs(plain.margin) > 2 * self.tolerance
         if (clear & ((score.rank == 0) != (plain.margin > 0))).any():
             raise SelfCheckFailed(
-                f"self-check: {name} has a token whose rank {score.rank.tolist()} contradicts its plain margin; no score "
-                "of this run can be trusted, please report it"
+                f"self-check: {name} has a token whose rank {score.rank.tolist()} contradicts its "
+                "plain margin; no score of this run can be trusted, please report it"
             )
         return difference
 
 
 class Unchecked(SelfCheck):
-    """A self-check that does nothing, where all scores are compared by other means, or times alone count."""
+    """A self-check that does nothing, where all scores are compared by other means, or times alone
+    count."""
 
     def compare(self, *_: Any, **more: Any) -> None: ...
 
 
 def _failed(what: str, tolerance: float) -> SelfCheckFailed:
     return SelfCheckFailed(
-        f"self-check: {what} from its plain score, expected at most {tolerance:g}; no score of this run can be trusted, "
-        "please report it"
+        f"self-check: {what} from its plain score, expected at most {tolerance:g}; no score of "
+        "this run can be trusted, please report it"
     )
 
 
@@ -173,23 +202,34 @@ class _Kind(NamedTuple):
 
     @property
     def needs(self) -> set[tuple[object, ...]]:
-        """What a checked request of this kind covers of that which every batch must have covered."""
+        """What a checked request of this kind covers of that which every batch must have
+        covered."""
         program = ("program", self.row_length, self.has_query, self.is_stretched)
-        neighbours = {(name, self.row_length) for name in ("has_siblings", "has_strangers") if getattr(self, name)}
+        neighbours = {
+            (name, self.row_length)
+            for name in ("has_siblings", "has_strangers")
+            if getattr(self, name)
+        }
         return {program, *neighbours, *((name,) for name, _ in self.wishes)}
 
     @property
     def wishes(self) -> set[tuple[str, int]]:
-        """Of that which is covered as far as CHECKED_TOKENS allows: first, second and last rows of each length."""
-        return {(name, self.row_length) for name in ("is_first", "is_second", "is_last") if getattr(self, name)}
+        """Of that which is covered as far as CHECKED_TOKENS allows: first, second and last rows of
+        each length."""
+        return {
+            (name, self.row_length)
+            for name in ("is_first", "is_second", "is_last")
+            if getattr(self, name)
+        }
 
 
 def chosen_requests(batch: RequestBatch) -> list[int]:
-    """The requests of a batch that are checked; its plan and digests alone decide, so all hosts and a resumed run choose the
-    same.
+    """The requests of a batch that are checked; its plan and digests alone decide, so all hosts and
+    a resumed run choose the same.
 
-    A fault may lie in one program, in one row of a batch, or only where a row holds other requests.  So the longest request
-    is checked, then what covers all `_Kind.needs` of the batch, then `_Kind.wishes`, then a share by the digests.
+    A fault may lie in one program, in one row of a batch, or only where a row holds other requests.
+    So the longest request is checked, then what covers all `_Kind.needs` of the batch, then
+    `_Kind.wishes`, then a share by the digests.
     """
     scored = np.flatnonzero(np.diff(batch.plan.request_edge_offset))
     num_checked = max(CHECKED_AT_LEAST, math.ceil(CHECKED_SHARE * len(scored)))
@@ -202,26 +242,32 @@ def chosen_requests(batch: RequestBatch) -> list[int]:
 
 
 def _covering(batch: RequestBatch, scored: np.ndarray, num_checked: int) -> list[int]:
-    """The longest request, those that cover the needs of a batch, and those that cover its wishes: up to `num_checked`, and
-    beyond as far as CHECKED_TOKENS allows.  `scored`: the requests with a scored token."""
+    """The longest request, those that cover the needs of a batch, and those that cover its wishes:
+    up to `num_checked`, and beyond as far as CHECKED_TOKENS allows.  `scored`: the requests with a
+    scored token."""
     num_tokens = np.diff(batch.fresh.offsets)
     requests = scored[num_tokens[scored] <= CHECKED_UP_TO]
     if not len(requests):
         return []
-    # Of each kind the request that ends furthest right in its row: it is long, and has most neighbours.
+    # Of each kind the request that ends furthest right in its row: it is long, and has most
+    # neighbours.
     columns, slot = _kinds_of(batch.plan, requests)
     digest = np.frombuffer(b"".join(batch.digests[r][:8] for r in requests.tolist()), ">u8")
     order = np.lexsort((digest, -slot))
-    requests, columns = requests[order], columns[order]
+    requests = requests[order]
+    columns = columns[order]
     first = np.sort(np.unique(columns, axis=0, return_index=True)[1])
     waiting = {_Kind(*columns[i].tolist()): int(requests[i]) for i in first}
 
     longest = int(np.argmax(num_tokens[requests]))
-    kind, chosen = _Kind(*columns[longest].tolist()), [int(requests[longest])]
+    kind = _Kind(*columns[longest].tolist())
+    chosen = [int(requests[longest])]
     covered = kind.needs | kind.wishes
     spare = CHECKED_TOKENS * batch.plan.unique_tokens
     while waiting:
-        kind = max(waiting, key=lambda kind: (len(kind.needs - covered), len(kind.wishes - covered)))
+        kind = max(
+            waiting, key=lambda kind: (len(kind.needs - covered), len(kind.wishes - covered))
+        )
         r = waiting.pop(kind)
         if kind.needs | kind.wishes <= covered:
             break
@@ -239,7 +285,8 @@ def _kinds_of(plan: Plan, requests: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     row = plan.request_row[requests]
     slot = plan.edge_parent[plan.request_edge[plan.request_edge_offset[requests + 1] - 1]]
     node = plan.node_offset[row] + slot
-    roots = np.flatnonzero(plan.position == 0)  # every subtrie begins with its requests' first token
+    # every subtrie begins with its requests' first token
+    roots = np.flatnonzero(plan.position == 0)
     root = roots[np.searchsorted(roots, node, side="right") - 1]
     rope_class = plan.rope_class[node] if len(plan.rope_class) else np.zeros(len(node), np.int32)
 

@@ -1,7 +1,8 @@
-"""The programs of generation with their arrays: prompts are prefilled, admitted to slots, and all slots take steps.
+"""The programs of generation with their arrays: prompts are prefilled, admitted to slots, and all
+slots take steps.
 
-Arrives: a model, requests as slots.  Leaves: keys and values, drawn tokens.  It deliberately does not know texts, or when a
-completion ends; the traced functions are in `decode.py`.
+Arrives: a model, requests as slots.  Leaves: keys and values, drawn tokens.  It deliberately does
+not know texts, or when a completion ends; the traced functions are in `decode.py`.
 """
 
 import time
@@ -25,7 +26,14 @@ from miron_jax.engine.decode import (
     take_steps,
 )
 from miron_jax.engine.model import Model, attention_of
-from miron_jax.engine.slots import Path, PrefilledPrompt, Slot, draw_arrays, prefill_batch, with_paths
+from miron_jax.engine.slots import (
+    Path,
+    PrefilledPrompt,
+    Slot,
+    draw_arrays,
+    prefill_batch,
+    with_paths,
+)
 from miron_jax.engine.text_requests import GenerationSpeed, Sampling, TextRequest
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import cost_model
@@ -33,7 +41,14 @@ from miron_jax.model.decoder.cache import Cache
 from miron_jax.model.decoder.decoder import KeyValues, matrix_dtype
 from miron_jax.model.decoder.sharding import heads_axis
 from miron_jax.model.network import Network
-from miron_jax.model.stateful.walk import WalkArrays, WalkShape, group_sizes, states_for, states_that_fit, write_walk
+from miron_jax.model.stateful.walk import (
+    WalkArrays,
+    WalkShape,
+    group_sizes,
+    states_for,
+    states_that_fit,
+    write_walk,
+)
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import Plan
 from miron_jax.planning.walks import GroupSize, nodes_of, schedule, segments_of
@@ -44,9 +59,11 @@ from miron_jax.tokens.records import Requests
 
 CPU_SLOTS, ACCELERATOR_SLOTS = 128, 256
 CPU_PREFILL, ACCELERATOR_PREFILL = 2048, 16384  # row slots of a prefilled batch
-PREFILL_LENGTHS = 2  # row lengths of prefilled batches; more of them save less padding than their programs cost
+# row lengths of prefilled batches; more of them save less padding than their programs cost
+PREFILL_LENGTHS = 2
 SMALLEST_SLOT = 64  # tokens; slot sizes double from here
-CPU_BLOCK = SMALLEST_SLOT  # tokens that attention reads at a time; every slot holds a whole number of blocks
+# tokens that attention reads at a time; every slot holds a whole number of blocks
+CPU_BLOCK = SMALLEST_SLOT
 WIDTH = 4  # tokens that a step takes in if completions may be long
 LONG_TEXT = 64  # tokens; shorter completions seldom repeat themselves
 
@@ -60,22 +77,29 @@ class SlotPrograms:
     def __init__(self, model: Model, slots: int | None, progress: Progress) -> None:
         self.placement = model.placement or Placement.of(model.state)
         self.on_cpu = self.placement.device.platform == "cpu"
-        self.model, self.progress = model, progress
+        self.model = model
+        self.progress = progress
         self.num_slots = slots or (CPU_SLOTS if self.on_cpu else ACCELERATOR_SLOTS)
         self.prefill_slots = CPU_PREFILL if self.on_cpu else ACCELERATOR_PREFILL
         self._prefill_rows: dict[int, int] = {}  # compiled row length -> rows of a prefilled batch
         self.speed = GenerationSpeed()
         self.programs: dict[ProgramKey, jax.stages.Compiled] = {}  # compiled so far
         self._calls: Counter[ProgramKey] = Counter()
-        self._group_sizes: dict[int, tuple[GroupSize, ...]] = {}  # slot size -> groups of a user's own model
+        # slot size -> groups of a user's own model
+        self._group_sizes: dict[int, tuple[GroupSize, ...]] = {}
 
     # Prefill
 
-    def _prefilled(self, requests: Sequence[TextRequest], size: int) -> Iterator[list[PrefilledPrompt]]:
-        """Batches of prompts with what slots of this size keep of them; prompts whose completions may be long come first."""
-        shards, empty = self.placement.shards, np.zeros(0, np.int64)
+    def _prefilled(
+        self, requests: Sequence[TextRequest], size: int
+    ) -> Iterator[list[PrefilledPrompt]]:
+        """Batches of prompts with what slots of this size keep of them; prompts whose completions
+        may be long come first."""
+        shards = self.placement.shards
+        empty = np.zeros(0, np.int64)
 
-        def longest_first(members: Iterable[int]) -> list[int]:  # a long text that starts last keeps other slots idle
+        # a long text that starts last keeps other slots idle
+        def longest_first(members: Iterable[int]) -> list[int]:
             return sorted(members, key=lambda r: -requests[r].max_new_tokens)
 
         order = longest_first(range(len(requests)))
@@ -83,12 +107,15 @@ class SlotPrograms:
             yield [PrefilledPrompt(r, None, i % shards, empty) for i, r in enumerate(order)]
             return
         ids = [request.token_ids for request in requests]
-        first, no = np.ones(len(ids), np.int32), np.zeros(len(ids), bool)
+        first = np.ones(len(ids), np.int32)
+        no = np.zeros(len(ids), bool)
         cost = cost_model(self.model.config, max_lengths=PREFILL_LENGTHS)
         plan = make_plan(Requests(*end_to_end(ids), first, no, no), cost, tuple(self._prefill_rows))
-        # All tokens but the first are targets, so the parents of a request's edges are the nodes of all but the last.
+        # All tokens but the first are targets, so the parents of a request's edges are the nodes of
+        # all but the last.
         paths = np.split(plan.request_edge, plan.request_edge_offset[1:-1])
-        row_of, members = plan.request_row.tolist(), dict[int, list[int]]()  # row of each request, requests of each row
+        # row of each request, requests of each row
+        row_of, members = plan.request_row.tolist(), dict[int, list[int]]()
         for r in order:
             members.setdefault(row_of[r], []).append(r)
         if alone := members.pop(-1, []):  # prompts of one token have nothing to prefill
@@ -102,14 +129,22 @@ class SlotPrograms:
             num_rows = min(max(1, self.prefill_slots // length), few)
             if self._network is not None:  # each prompt keeps a state of its own
                 most = states_that_fit(
-                    self._network, self.model.state, self._room(size), self.placement.free_bytes() / 2
+                    self._network,
+                    self.model.state,
+                    self._room(size),
+                    self.placement.free_bytes() / 2,
                 )
                 num_rows = min(num_rows, max(1, most // max(len(members[row]) for row in rows)))
             num_rows = self._prefill_rows[length] = max(num_rows, self._prefill_rows.get(length, 0))
             for start in range(0, len(rows), num_rows * shards):
                 batch = rows[start : start + num_rows * shards]
-                nodes = {  # of each request: its shard, the first slot of its row, its nodes within the row
-                    r: (i % shards, i // shards * length, plan.edge_parent[paths[r]].astype(np.int64))
+                # of each request: its shard, the first slot of its row, its nodes within the row
+                nodes = {
+                    r: (
+                        i % shards,
+                        i // shards * length,
+                        plan.edge_parent[paths[r]].astype(np.int64),
+                    )
                     for i, row in enumerate(batch)
                     for r in members[row]
                 }
@@ -117,13 +152,17 @@ class SlotPrograms:
                 if self._network is None:
                     yield with_paths(self._prefill(plan, batch, num_rows, length), kept_paths)
                 else:
-                    yield with_paths(*self._prefill_states(plan, batch, num_rows, length, size, kept_paths))
+                    yield with_paths(
+                        *self._prefill_states(plan, batch, num_rows, length, size, kept_paths)
+                    )
 
     def _prefill_states(
         self, plan: Plan, rows: list[int], num_rows: int, length: int, size: int, paths: list[Path]
     ) -> tuple[Tree, list[Path]]:
-        """Run rows of the plan; states [shards, 1 + kept, ...] after each prompt, and the prompts with their states."""
-        shards, sizes = self.placement.shards, self._walk_sizes(size)
+        """Run rows of the plan; states [shards, 1 + kept, ...] after each prompt, and the prompts
+        with their states."""
+        shards = self.placement.shards
+        sizes = self._walk_sizes(size)
         kept_nodes: list[dict[int, int]] = [
             {} for _ in range(shards)
         ]  # of each shard: last node of a path -> its state
@@ -131,17 +170,29 @@ class SlotPrograms:
             kept_nodes[shard].setdefault(first + int(path[-1]), 0)
         segments = []
         for shard, kept in enumerate(kept_nodes):
-            of_shard = [(b * length, *nodes_of(plan, row)) for b, row in enumerate(rows[shard::shards])]
-            nodes = [[node - slot for node in sorted(kept) if slot <= node < slot + length] for slot, _, _ in of_shard]
+            of_shard = [
+                (b * length, *nodes_of(plan, row)) for b, row in enumerate(rows[shard::shards])
+            ]
+            nodes = [
+                [node - slot for node in sorted(kept) if slot <= node < slot + length]
+                for slot, _, _ in of_shard
+            ]
             kept.update({node: 1 + i for i, node in enumerate(sorted(kept))})
-            segments.append(segments_of(of_shard, [np.asarray(of_row, np.int64) for of_row in nodes]))
-        depth, most = max(of_shard.depth for of_shard in segments), max(map(len, kept_nodes))
+            segments.append(
+                segments_of(of_shard, [np.asarray(of_row, np.int64) for of_row in nodes])
+            )
+        depth = max(of_shard.depth for of_shard in segments)
+        most = max(map(len, kept_nodes))
         num_kept = 1 << (most - 1).bit_length()
         num_states = states_for(depth, sizes)
-        shape = WalkShape(sizes, num_rows * length, num_states, num_kept, self._room(size), has_hidden=False)
+        shape = WalkShape(
+            sizes, num_rows * length, num_states, num_kept, self._room(size), has_hidden=False
+        )
         arrays = [np.zeros((shards, *each), np.int32) for each in shape.array_shapes]
         for shard, of_shard in enumerate(segments):
-            write_walk(schedule(of_shard, sizes, shape.num_states), [array[shard] for array in arrays])
+            write_walk(
+                schedule(of_shard, sizes, shape.num_states), [array[shard] for array in arrays]
+            )
         tokens = prefill_batch(plan, rows, num_rows, length, shards)[:, 0].reshape(shards, -1)
         self.speed.prefilled_tokens += int(np.diff(plan.node_offset)[rows].sum())
         states = self._call(
@@ -151,7 +202,9 @@ class SlotPrograms:
             (tokens, WalkArrays(*arrays)),  # type: ignore[arg-type]
             out=BY_SHARD,
         )
-        index = [(r, shard, kept_nodes[shard][first + int(path[-1])]) for r, shard, first, path in paths]
+        index = [
+            (r, shard, kept_nodes[shard][first + int(path[-1])]) for r, shard, first, path in paths
+        ]
         return states, [(r, shard, i, np.zeros(1, np.int64)) for r, shard, i in index]
 
     def _walk_sizes(self, size: int) -> tuple[GroupSize, ...]:
@@ -159,7 +212,9 @@ class SlotPrograms:
         if size not in self._group_sizes:
             assert self._network is not None
             free = self.placement.free_bytes()
-            self._group_sizes[size] = group_sizes(self._network, self.model.state, self._room(size), self.on_cpu, free)
+            self._group_sizes[size] = group_sizes(
+                self._network, self.model.state, self._room(size), self.on_cpu, free
+            )
         return self._group_sizes[size]
 
     def _room(self, size: int) -> int:
@@ -167,15 +222,21 @@ class SlotPrograms:
         return min(size, self.model.config.num_positions or size)
 
     def _prefill(self, plan: Plan, rows: list[int], num_rows: int, length: int) -> KeyValues:
-        """Run rows of the plan, dealt out to the shards; keys and values of every node, [shards, L, P, K, H]."""
+        """Run rows of the plan, dealt out to the shards; keys and values of every node, [shards, L,
+        P, K, H]."""
         shards = self.placement.shards
         batch = prefill_batch(plan, rows, num_rows, length, shards)
         self.speed.prefilled_tokens += int(np.diff(plan.node_offset)[rows].sum())
-        num_nodes = 1 << (num_rows * length - 1).bit_length()  # few sizes, so that they share one program to admit
+        # few sizes, so that they share one program to admit
+        num_nodes = 1 << (num_rows * length - 1).bit_length()
         program = partial(prefill, num_nodes=num_nodes, attention=attention_of(self.model).name)
         spec = self._by_heads(3)
         return self._call(
-            ("prefill", num_rows, length), program, (self.model.state,), (batch,), out=KeyValues(spec, spec)
+            ("prefill", num_rows, length),
+            program,
+            (self.model.state,),
+            (batch,),
+            out=KeyValues(spec, spec),
         )
 
     def _nothing(self, size: int) -> Any:
@@ -185,9 +246,17 @@ class SlotPrograms:
                 return self._zero_states(1, size)
             shards = np.zeros(self.placement.shards, np.int32)
             program = partial(empty_states, count=1, size=self._room(size))
-            return self._call(("empty state", size), program, (self.model.state,), (shards,), out=BY_SHARD)
+            return self._call(
+                ("empty state", size), program, (self.model.state,), (shards,), out=BY_SHARD
+            )
         config = self._config
-        shape = (self.placement.shards, config.num_layers, 1, config.num_kv_heads, config.attended_dim)
+        shape = (
+            self.placement.shards,
+            config.num_layers,
+            1,
+            config.num_kv_heads,
+            config.attended_dim,
+        )
         empty = self.placement.zeros(shape, matrix_dtype(self.model.state), self._by_heads(3))
         return KeyValues(empty, empty)
 
@@ -215,16 +284,22 @@ class SlotPrograms:
     def _slot_bytes(self, size: int) -> int:
         """Bytes that a slot of this size keeps; of its logits if the model keeps nothing."""
         if self._network is None:
-            heads = 2 * self._config.num_layers * self._config.num_kv_heads * self._config.attended_dim
+            heads = (
+                2 * self._config.num_layers * self._config.num_kv_heads * self._config.attended_dim
+            )
             return heads * matrix_dtype(self.model.state).itemsize * size
         if not self.keeps:
             return 8 * self._network.vocab_size * size
         program = partial(empty_states, self.model.graphdef, count=1, size=self._room(size))
         states = jax.eval_shape(program, self.model.state)
-        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(states)) + 8 * self._network.vocab_size
+        return (
+            sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(states))
+            + 8 * self._network.vocab_size
+        )
 
     def _slots_that_fit(self, size: int) -> int:
-        """Slots of this size, per shard, that half of the free memory holds; prefilled batches take some of the rest."""
+        """Slots of this size, per shard, that half of the free memory holds; prefilled batches take
+        some of the rest."""
         return max(1, int(self.placement.free_bytes() / 2 / self._slot_bytes(size)))
 
     def _empty_cache(self, num_slots: int, size: int) -> Any:
@@ -233,40 +308,61 @@ class SlotPrograms:
             return None
         if self._network is not None:
             return self._zero_states(num_slots, size)
-        block = CPU_BLOCK if self.on_cpu else size  # on an accelerator, many small blocks would be many launches
+        # on an accelerator, many small blocks would be many launches
+        block = CPU_BLOCK if self.on_cpu else size
         shapes = jax.eval_shape(
-            lambda: Cache.zeros(self._config, num_slots, size // block, block, matrix_dtype(self.model.state))
+            lambda: Cache.zeros(
+                self._config, num_slots, size // block, block, matrix_dtype(self.model.state)
+            )
         )
         shards = self.placement.shards
-        return Cache(*(self.placement.zeros((shards, *x.shape), x.dtype, self._by_heads(4)) for x in shapes))
+        return Cache(
+            *(self.placement.zeros((shards, *x.shape), x.dtype, self._by_heads(4)) for x in shapes)
+        )
 
     def _zero_states(self, count: int, size: int) -> Tree:
         """[shards, count, ...], for states that are overwritten."""
         program = partial(empty_states, self.model.graphdef, count=count, size=self._room(size))
-        shapes, shards = jax.eval_shape(program, self.model.state), self.placement.shards
-        return jax.tree.map(lambda x: self.placement.zeros((shards, *x.shape), x.dtype, BY_SHARD), shapes)
+        shapes = jax.eval_shape(program, self.model.state)
+        shards = self.placement.shards
+        return jax.tree.map(
+            lambda x: self.placement.zeros((shards, *x.shape), x.dtype, BY_SHARD), shapes
+        )
 
-    def _admit(self, cache: Any, admitted: list[tuple[int, PrefilledPrompt]], num: int, size: int) -> Any:
-        """Copy what is kept of each prompt into its slot, one of `num` of this size in a shard; prompts of one prefilled
-        batch at a time."""
+    def _admit(
+        self, cache: Any, admitted: list[tuple[int, PrefilledPrompt]], num: int, size: int
+    ) -> Any:
+        """Copy what is kept of each prompt into its slot, one of `num` of this size in a shard;
+        prompts of one prefilled batch at a time."""
         shards = self.placement.shards
         batches: dict[int, list[tuple[int, PrefilledPrompt]]] = {}
         for b, prompt in admitted:
             batches.setdefault(id(prompt.kept), []).append((b, prompt))
         for group in batches.values():
             kept = group[0][1].kept
-            slot, node = np.zeros((shards, num), np.int32), np.zeros((shards, num, size), np.int32)
+            slot = np.zeros((shards, num), np.int32)
+            node = np.zeros((shards, num, size), np.int32)
             count = np.zeros(shards, np.int32)
             for b, prompt in group:
-                s, i = prompt.shard, count[prompt.shard]
+                s = prompt.shard
+                i = count[prompt.shard]
                 slot[s, i] = b - s * num
-                # Attention multiplies the rest of the slot by zero: values of the same prompt are as finite as the others.
+                # Attention multiplies the rest of the slot by zero: values of the same prompt are
+                # as finite as the others.
                 node[s, i] = prompt.path[-1] if len(prompt.path) else 0
                 node[s, i, : len(prompt.path)] = prompt.path
                 count[s] += 1
             if isinstance(kept, KeyValues):
-                key, spec = ("admit", num, size, kept.key_LBTKH.shape[2]), self._by_heads(4)
-                cache = self._call(key, admit, (), (cache, kept, slot, node, count), donate=(0,), out=Cache(spec, spec))
+                key = ("admit", num, size, kept.key_LBTKH.shape[2])
+                spec = self._by_heads(4)
+                cache = self._call(
+                    key,
+                    admit,
+                    (),
+                    (cache, kept, slot, node, count),
+                    donate=(0,),
+                    out=Cache(spec, spec),
+                )
             else:
                 key = ("admit", num, size, jax.tree.leaves(kept)[0].shape[1])
                 arrays = (cache, kept, slot, node[:, :, 0], count)
@@ -281,8 +377,10 @@ class SlotPrograms:
         halts_V: jax.Array,
         size: int,
     ) -> tuple[Any, jax.Array, jax.Array]:
-        """Draw tokens in every busy slot: (cache, drawn int32 [shards, N, B, T], steps int32 [shards]) on the devices."""
-        shards, num = self.placement.shards, len(slots) // self.placement.shards
+        """Draw tokens in every busy slot: (cache, drawn int32 [shards, N, B, T], steps int32
+        [shards]) on the devices."""
+        shards = self.placement.shards
+        num = len(slots) // self.placement.shards
         tokens_BS = np.zeros((len(slots), size), np.int32)
         position, left, step = (np.zeros(len(slots), np.int32) for _ in range(3))
         sampling = [Sampling()] * len(slots)
@@ -294,23 +392,30 @@ class SlotPrograms:
                 left[b], sampling[b] = request.max_new_tokens - len(slot.drawn), request.sampling
         draw = None if all(s.temperature == 0 for s in sampling) else draw_arrays(sampling, step)
         how = "greedy" if draw is None else "sampled" if draw.cut is None else "cut"
-        by_slot = jax.tree.map(lambda x: x.reshape(shards, num, *x.shape[1:]), (tokens_BS, position, left, draw))
+        by_slot = jax.tree.map(
+            lambda x: x.reshape(shards, num, *x.shape[1:]), (tokens_BS, position, left, draw)
+        )
         shared = (self.model.state, halts_V)
         small = self.placement.results
         if self._network is not None:
-            out, donate = (None if cache is None else BY_SHARD, small, small), () if cache is None else (2,)
+            out = (None if cache is None else BY_SHARD, small, small)
+            donate = () if cache is None else (2,)
             key = ("plain step", num, size, how)
-            return self._call(key, take_plain_steps, shared, (cache, *by_slot), donate=donate, out=out)
+            return self._call(
+                key, take_plain_steps, shared, (cache, *by_slot), donate=donate, out=out
+            )
         long = any(request.max_new_tokens >= LONG_TEXT for request in requests)
         width = WIDTH if draw is None and long else 1
-        program, key = partial(take_steps, width=width), ("step", num, size, width, how)
+        program = partial(take_steps, width=width)
+        key = ("step", num, size, width, how)
         spec = self._by_heads(4)
         out = (Cache(spec, spec), small, small)
         return self._call(key, program, shared, (cache, *by_slot), donate=(2,), out=out)
 
     def _fetched(self, drawn: jax.Array, steps: jax.Array) -> np.ndarray:
         """Drawn tokens of all slots, int32 [N, slots, T], NOTHING where none is drawn."""
-        drawn_SNBT, steps_S = np.asarray(drawn), np.asarray(steps)
+        drawn_SNBT = np.asarray(drawn)
+        steps_S = np.asarray(steps)
         # Shards take unlike numbers of steps; rows beyond a shard's last step hold NOTHING.
         drawn_NBT = np.concatenate(list(drawn_SNBT), axis=1)[: int(steps_S.max())]
         self.speed.slot_steps += drawn_SNBT.shape[2] * int(steps_S.sum())
@@ -333,7 +438,10 @@ class SlotPrograms:
         """
         put = self.placement.put
         self._calls[key] += 1
-        arguments = (*shared, *jax.tree.map(lambda x: put(x) if isinstance(x, np.ndarray) else x, by_shard))
+        arguments = (
+            *shared,
+            *jax.tree.map(lambda x: put(x) if isinstance(x, np.ndarray) else x, by_shard),
+        )
         start = time.perf_counter()
         if key not in self.programs:
             bound = partial(function, self.model.graphdef) if shared else function

@@ -1,7 +1,7 @@
 """Requests for completions, and the completions.
 
-Arrives: nothing.  Leaves: `TextRequest`, `Sampling`, `Generated`, `GenerationSpeed`.  It deliberately does not know
-devices.
+Arrives: nothing.  Leaves: `TextRequest`, `Sampling`, `Generated`, `GenerationSpeed`.  It
+deliberately does not know devices.
 """
 
 import json
@@ -20,19 +20,22 @@ from miron_jax.tokens.tokenizers import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a token is drawn.  Temperature 0 is greedy: the most probable token, the lowest id among equals."""
+    """How a token is drawn.  Temperature 0 is greedy: the most probable token, the lowest id among
+    equals."""
 
     temperature: float = 0.0
     top_k: int = 0  # only the k most probable tokens, and what equals the last of them; 0: all
-    top_p: float = 1.0  # only the fewest tokens that hold this much of the probability left by top_k
+    # only the fewest tokens that hold this much of the probability left by top_k
+    top_p: float = 1.0
     seed: int = 0
 
     def __post_init__(self) -> None:
         fits = 0 <= self.top_k < 2**31 and 0 < self.top_p <= 1 and 0 <= self.seed < 2**32
         if not (fits and 0 <= self.temperature < math.inf):
             raise InputError(
-                f"temperature {self.temperature}, top_k {self.top_k}, top_p {self.top_p}, seed {self.seed}: expected "
-                "temperature >= 0, top_k >= 0 (0: all tokens), 0 < top_p <= 1 and a seed from 0 to 2**32 - 1"
+                f"temperature {self.temperature}, top_k {self.top_k}, top_p {self.top_p}, seed "
+                f"{self.seed}: expected temperature >= 0, top_k >= 0 (0: all tokens), 0 < top_p <= "
+                "1 and a seed from 0 to 2**32 - 1"
             )
 
     @property
@@ -45,7 +48,8 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class TextRequest:
-    """A prompt to complete.  The completion ends before the first stop string, at EOS, or after `max_new_tokens`."""
+    """A prompt to complete.  The completion ends before the first stop string, at EOS, or after
+    `max_new_tokens`."""
 
     token_ids: tuple[int, ...]  # at least one
     max_new_tokens: int
@@ -54,12 +58,16 @@ class TextRequest:
 
     @property
     def digest(self) -> str:
-        """128 bits, in hex, of all that the completion depends on except the model and its tokenizer."""
-        content = json.dumps([self.token_ids, self.max_new_tokens, self.stop, astuple(self.sampling)])
+        """128 bits, in hex, of all that the completion depends on except the model and its
+        tokenizer."""
+        content = json.dumps(
+            [self.token_ids, self.max_new_tokens, self.stop, astuple(self.sampling)]
+        )
         return blake2b(content.encode(), digest_size=16).hexdigest()
 
 
-Ended = Literal["stop", "eos", "length", "nan"]  # nan: the logits are NaN, and the text means nothing
+# nan: the logits are NaN, and the text means nothing
+Ended = Literal["stop", "eos", "length", "nan"]
 
 
 class Generated(NamedTuple):
@@ -85,11 +93,14 @@ class GenerationSpeed:
 
 
 def plain_text(tokenizer: Tokenizer, prompt: Sequence[int], generated: Generated) -> str:
-    """A completion without special tokens; if a stop string ended it, its text is returned unchanged."""
+    """A completion without special tokens; if a stop string ended it, its text is returned
+    unchanged."""
     if generated.ended == "stop":
         return generated.text
     special = set(tokenizer.all_special_ids)
-    return text_after(tokenizer, prompt, [token for token in generated.token_ids if token not in special])
+    return text_after(
+        tokenizer, prompt, [token for token in generated.token_ids if token not in special]
+    )
 
 
 def why_refused(request: TextRequest, config: ModelConfig | Network) -> str | None:
@@ -103,14 +114,15 @@ def why_refused(request: TextRequest, config: ModelConfig | Network) -> str | No
         return f"has stop strings {request.stop!r}: expected a tuple of strings, none of them empty"
     if min(ids) < 0 or max(ids) >= config.vocab_size:
         return (
-            f"has token ids from {min(ids)} to {max(ids)}, but the model's vocabulary has {config.vocab_size}: "
-            "name the model's own tokenizer with --tokenizer"
+            f"has token ids from {min(ids)} to {max(ids)}, but the model's vocabulary has "
+            f"{config.vocab_size}: name the model's own tokenizer with --tokenizer"
         )
     rope_classes = config.rope_classes
     if rope_classes is not None and len(ids) + request.max_new_tokens > rope_classes.above:
         return (
-            f"has {len(ids)} tokens and asks for {request.max_new_tokens} more, but the model's rotary frequencies "
-            f"change above {rope_classes.above}, while a text grows: shorten the prompt or ask for fewer"
+            f"has {len(ids)} tokens and asks for {request.max_new_tokens} more, but the model's "
+            f"rotary frequencies change above {rope_classes.above}, while a text grows: shorten "
+            "the prompt or ask for fewer"
         )
     if config.num_positions and len(ids) + request.max_new_tokens - 1 > config.num_positions:
         return (

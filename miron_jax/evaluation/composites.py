@@ -1,7 +1,7 @@
 """A suite's composites, with the intervals that statistics/estimate gives them.
 
-Arrives: a suite, the `TaskResult`s of a run.  Leaves: `CompositeResult`s.  It deliberately does not know how a suite weighs
-its tasks.
+Arrives: a suite, the `TaskResult`s of a run.  Leaves: `CompositeResult`s.  It deliberately does not
+know how a suite weighs its tasks.
 """
 
 import math
@@ -17,10 +17,13 @@ SAMPLED = "sampled "  # before the name of a composite of which not every exampl
 MEANS = ("choice_prob_norm",)  # that composites may take beside a task's main metric
 
 
-def suite_composites(suite: Suite[AnyTask], tasks: Mapping[str, TaskResult]) -> dict[str, CompositeResult]:
+def suite_composites(
+    suite: Suite[AnyTask], tasks: Mapping[str, TaskResult]
+) -> dict[str, CompositeResult]:
     """A suite's composites.  A task with skipped examples or changed data counts as missing.
 
-    So does one of which not every example ran; "sampled" composites take it, with their error for the complete set.
+    So does one of which not every example ran; "sampled" composites take it, with their error for
+    the complete set.
     """
     whole = _composites(suite, tasks, takes_sampled=False)
     if not any(task.sampled for task in tasks.values()):
@@ -39,7 +42,9 @@ def _composites(
 ) -> dict[str, CompositeResult]:
     estimates = {name: _averaged(task, takes_sampled) for name, task in tasks.items()}
     estimates = {name: metrics for name, metrics in estimates.items() if metrics}
-    measured = {name: _measured(tasks[name], metrics, takes_sampled) for name, metrics in estimates.items()}
+    measured = {
+        name: _measured(tasks[name], metrics, takes_sampled) for name, metrics in estimates.items()
+    }
     composites = {}
     for name, composite in suite.composites(measured).items():
         of_tasks = {
@@ -61,7 +66,8 @@ def _composites(
 
 
 def _averaged(task: TaskResult, takes_sampled: bool) -> dict[str, Estimate]:
-    """Metrics of which composites are made, the main one first; none where the task lacks its main one."""
+    """Metrics of which composites are made, the main one first; none where the task lacks its main
+    one."""
     if isinstance(task.details, ClozeDetails):
         return dict(task.details.macro)
     if task.main not in task.metrics:
@@ -73,8 +79,8 @@ def _averaged(task: TaskResult, takes_sampled: bool) -> dict[str, Estimate]:
 
 
 def of_complete_set(task: TaskResult) -> Estimate:
-    """The main metric's estimate about the complete set of examples, of which some have run: its interval holds whenever
-    the run stopped."""
+    """The main metric's estimate about the complete set of examples, of which some have run: its
+    interval holds whenever the run stopped."""
     estimate = task.metrics[task.main]
     if task.sampled is None:
         return estimate

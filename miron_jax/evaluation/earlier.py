@@ -1,7 +1,7 @@
 """An earlier run, which another one is compared with while it runs.
 
-Arrives: a `Run`, the tasks of the run to come.  Leaves: `Earlier`, or why the two cannot be compared.  It deliberately does
-not know flags.
+Arrives: a `Run`, the tasks of the run to come.  Leaves: `Earlier`, or why the two cannot be
+compared.  It deliberately does not know flags.
 """
 
 import json
@@ -20,7 +20,8 @@ def earlier_of(run: Run, tasks: Collection[str]) -> dict[str, Earlier]:
     by_task = {}
     for name, task in run.tasks.items():
         if name in tasks:
-            values, prompts = {}, {}
+            values = {}
+            prompts = {}
             for example in run.examples(name):
                 values[example.id] = example.metrics.get(task.main_metric, math.nan)
                 prompts[example.id] = example.digest
@@ -29,20 +30,30 @@ def earlier_of(run: Run, tasks: Collection[str]) -> dict[str, Earlier]:
 
 
 def check_same_tasks(run: Run, sources: Sequence[Source]) -> None:
-    """Raises InputError for a task that the earlier run scored on other data, by other rules or another metric."""
+    """Raises InputError for a task that the earlier run scored on other data, by other rules or
+    another metric."""
     for source in sources:
         task = source.task
         earlier = run.tasks.get(task.name)
         if earlier is None:
             continue
         rules = json.loads(json.dumps(printed(task.profile)))
-        others = [key for key, rule in rules.items() if key != "max_length" and earlier.profile.get(key) != rule]
+        others = [
+            key
+            for key, rule in rules.items()
+            if key != "max_length" and earlier.profile.get(key) != rule
+        ]
         if earlier.data.git_blob_sha1 != source.data.git_blob_sha1:
             why = "on other data"
         elif others:
-            why = f"by another rule {others[0]}: {earlier.profile.get(others[0])!r} instead of {rules[others[0]]!r}"
+            why = (
+                f"by another rule {others[0]}: {earlier.profile.get(others[0])!r} instead of "
+                f"{rules[others[0]]!r}"
+            )
         elif earlier.main_metric != task.main:
             why = f"by {earlier.main_metric} instead of {task.main}"
         else:
             continue
-        raise InputError(f"--against={run.folder} scored {task.name} {why}: name a run by the same rules")
+        raise InputError(
+            f"--against={run.folder} scored {task.name} {why}: name a run by the same rules"
+        )

@@ -1,7 +1,7 @@
 """The tasks that a run scores: suites are selected, their data files are found and read.
 
-Arrives: a validated RunConfig.  Leaves: `Inputs`, checked before any weight is loaded.  It deliberately does not know
-models.
+Arrives: a validated RunConfig.  Leaves: `Inputs`, checked before any weight is loaded.  It
+deliberately does not know models.
 """
 
 from pathlib import Path
@@ -24,24 +24,31 @@ def select_tasks(config: RunConfig) -> Selected:
     texts = _texts(config)
     if config.special_tokens and texts is None:
         raise InputError(
-            f"--special_tokens={config.special_tokens} is of --tasks=text alone, whose documents are your own: leave it "
-            "out, or write special_tokens into the YAML file of a task of your own"
+            f"--special_tokens={config.special_tokens} is of --tasks=text alone, whose documents "
+            "are your own: leave it out, or write special_tokens into the YAML file of a task of "
+            "your own"
         )
     all_suites = registry.suites(*of_user, texts, config.stride, config.special_tokens or "control")
     selection = registry.select(",".join(config.tasks), all_suites)
     names = {task.name for task in selection.tasks}
-    suites = [suite for suite in all_suites.values() if any(task.name in names for task in suite.tasks)]
+    suites = [
+        suite for suite in all_suites.values() if any(task.name in names for task in suite.tasks)
+    ]
     return Selected(suites, names, set(selection.by_name))
 
 
-def find_inputs(config: RunConfig, fetch: bool = True, runs: bool = True, selected: Selected | None = None) -> Inputs:
+def find_inputs(
+    config: RunConfig, fetch: bool = True, runs: bool = True, selected: Selected | None = None
+) -> Inputs:
     """Find and read the data of every selected task.
 
-    `fetch`: download absent files.  `runs`: False if the run is only planned.  `selected`: what `select_tasks` gave.  A task
-    without a file is left out if its suite was selected; raises InputError if the task itself was, or if no task is left.
+    `fetch`: download absent files.  `runs`: False if the run is only planned.  `selected`: what
+    `select_tasks` gave.  A task without a file is left out if its suite was selected; raises
+    InputError if the task itself was, or if no task is left.
     """
     suites, names, by_name = selected or select_tasks(config)
-    sources, missing = [], {}
+    sources = []
+    missing = {}
     for suite in suites:
         folder = suite.locate(suite.named_folder(config.data_dir), fetch)
         for task in (task for task in suite.tasks if task.name in names):
@@ -53,7 +60,10 @@ def find_inputs(config: RunConfig, fetch: bool = True, runs: bool = True, select
                 examples = kind_of(task).load(task, folder, config, runs)
                 sources.append(Source(task, examples, data))
     if not sources:
-        raise InputError(f"none of the tasks asked for has its data file: {next(iter(missing.values()))} and others")
+        raise InputError(
+            f"none of the tasks asked for has its data file: {next(iter(missing.values()))} and "
+            "others"
+        )
     return Inputs(sources, missing, suites, by_name)
 
 

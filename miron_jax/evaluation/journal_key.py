@@ -1,7 +1,8 @@
-"""The key of a run's journal: a digest of all that its scores and texts depend on beside their own tokens.
+"""The key of a run's journal: a digest of all that its scores and texts depend on beside their own
+tokens.
 
-Arrives: a model on the devices, its architecture.  Leaves: a key that all processes of a run share.  It deliberately does
-not know tasks.
+Arrives: a model on the devices, its architecture.  Leaves: a key that all processes of a run share.
+It deliberately does not know tasks.
 """
 
 from typing import Any
@@ -20,8 +21,11 @@ from miron_jax.runtime.journal import key_of_answers, run_key
 from miron_jax.runtime.progress import Progress
 
 
-def agreed_key(hosts: Hosts, name: str, model: Model, architecture: Architecture, weights: str, dtype: str) -> str:
-    """`name`: of these weights, used once.  Raises InputError if this process has others than the first."""
+def agreed_key(
+    hosts: Hosts, name: str, model: Model, architecture: Architecture, weights: str, dtype: str
+) -> str:
+    """`name`: of these weights, used once.  Raises InputError if this process has others than the
+    first."""
     parts: dict[str, Any] = {
         "weights": weights,
         "model": architecture.source or repr(model.config),
@@ -35,8 +39,8 @@ def agreed_key(hosts: Hosts, name: str, model: Model, architecture: Architecture
     key = run_key(parts)
     if hosts.agree(f"key/{name}", key) != key:
         raise InputError(
-            f"process {hosts.index} has other weights than process 0, or another tokenizer, device or precision: "
-            "give all processes the same files and flags on devices of one kind"
+            f"process {hosts.index} has other weights than process 0, or another tokenizer, device "
+            "or precision: give all processes the same files and flags on devices of one kind"
         )
     return key
 
@@ -50,7 +54,8 @@ def key_with_answers(
     is_global: bool,
     progress: Progress,
 ) -> str:
-    """The key of a user's own model, which the first process chooses.  Raises InputError if this one's answers differ."""
+    """The key of a user's own model, which the first process chooses.  Raises InputError if this
+    one's answers differ."""
     if hosts.is_first:
         key = key_of_answers(store, key, answers, progress)
     if is_global:
@@ -58,7 +63,7 @@ def key_with_answers(
     key, first_answers = hosts.agree(f"answers/{name}", [key, answers])
     if why := answers.differ(Answers.of_json(first_answers)):
         raise InputError(
-            f"process {hosts.index}'s model answers fixed tokens otherwise than process 0's, {why}: give all "
-            "processes the same code, and the same files for it to read"
+            f"process {hosts.index}'s model answers fixed tokens otherwise than process 0's, "
+            f"{why}: give all processes the same code, and the same files for it to read"
         )
     return key

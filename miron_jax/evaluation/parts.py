@@ -1,7 +1,8 @@
-"""The request batches of a run: tokenized examples of one or more tasks, about REQUEST_BATCH_TOKENS tokens each.
+"""The request batches of a run: tokenized examples of one or more tasks, about REQUEST_BATCH_TOKENS
+tokens each.
 
-Arrives: the run's `TaskKind`s.  Leaves: lists of `Piece`s, and the row lengths that a run of many batches compiles.  It
-deliberately does not know weights or scores.
+Arrives: the run's `TaskKind`s.  Leaves: lists of `Piece`s, and the row lengths that a run of many
+batches compiles.  It deliberately does not know weights or scores.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,8 @@ Part = list[Piece]
 
 
 def parts_of(kinds: Sequence[TaskKind], order: Sequence[int]) -> Iterator[Part]:
-    """Tokenized examples in parts of about REQUEST_BATCH_TOKENS tokens, across tasks.  `order`: see `Survey`."""
+    """Tokenized examples in parts of about REQUEST_BATCH_TOKENS tokens, across tasks.  `order`: see
+    `Survey`."""
     part: Part = []
     tokens = 0
     for index in order:
@@ -32,7 +34,8 @@ def parts_of(kinds: Sequence[TaskKind], order: Sequence[int]) -> Iterator[Part]:
             tokens += len(requests.token_ids)
             if tokens >= REQUEST_BATCH_TOKENS:
                 yield part
-                part, tokens = [], 0
+                part = []
+                tokens = 0
     if part:
         yield part
 
@@ -54,20 +57,28 @@ class Survey(NamedTuple):
 
     lengths: tuple[int, ...]  # of rows; (): a run of one part chooses them from its requests
     plain_tokens: float  # of all tasks, about, at one row per request; 0: it has one part
-    order: list[int]  # tasks from long rows to short, so that hosts and devices finish at about the same time
+    # tasks from long rows to short, so that hosts and devices finish at about the same time
+    order: list[int]
 
 
 def survey(kinds: Sequence[TaskKind], cost: CostModel, several: bool = False) -> Survey:
-    """Row lengths for a run of several parts, and the order of its tasks.  `several`: it has several, however small.
+    """Row lengths for a run of several parts, and the order of its tasks.  `several`: it has
+    several, however small.
 
-    Each kind estimates its sizes.  One compiled length is reserved for examples longer than estimated.
+    Each kind estimates its sizes.  One compiled length is reserved for examples longer than
+    estimated.
     """
-    estimated = {index: sizes for index, kind in enumerate(kinds) if (sizes := kind.sizes(cost)) is not None}
+    estimated = {
+        index: sizes for index, kind in enumerate(kinds) if (sizes := kind.sizes(cost)) is not None
+    }
     plain_tokens = sum(sizes.plain_tokens for sizes in estimated.values())
     if not estimated or (plain_tokens < REQUEST_BATCH_TOKENS and not several):
         return Survey((), 0.0, list(range(len(kinds))))
     longest = {index: sizes.longest for index, sizes in estimated.items()}
-    most = min(-(-max(longest.values()) // cost.length_multiple) * cost.length_multiple, cost.max_slots or 1 << 31)
+    most = min(
+        -(-max(longest.values()) // cost.length_multiple) * cost.length_multiple,
+        cost.max_slots or 1 << 31,
+    )
     spare = replace(cost, max_lengths=max(1, cost.max_lengths - 1))
     num_nodes = np.concatenate([sizes.num_nodes for sizes in estimated.values()])
     sizes = np.minimum(np.ceil(num_nodes).astype(np.int64), most)

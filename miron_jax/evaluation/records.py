@@ -1,6 +1,7 @@
 """The inputs and the outcome of a run.
 
-Arrives: nothing.  Leaves: `Inputs` and `Outcome`.  It deliberately does not know how scores are computed.
+Arrives: nothing.  Leaves: `Inputs` and `Outcome`.  It deliberately does not know how scores are
+computed.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -71,4 +72,5 @@ class Outcome(NamedTuple):
     implausible: Sequence[str] = ()  # one warning per suspicious weight
     commits: Mapping[str, str | None] = MappingProxyType({})  # hub commits of model and tokenizer
     unverified: Sequence[str] = ()  # inputs without a checksum
-    decided: Decided | None = None  # a composite against the run of --against, if --until asks for a winner
+    # a composite against the run of --against, if --until asks for a winner
+    decided: Decided | None = None

@@ -1,7 +1,8 @@
 """Composes the stages: a RunConfig in, an `Outcome` per checkpoint out.
 
-Arrives: a validated RunConfig and the `Inputs` of its tasks.  Leaves: the scores of every task, or the size of a run that is
-only planned.  It deliberately does not know flags or file formats of results.
+Arrives: a validated RunConfig and the `Inputs` of its tasks.  Leaves: the scores of every task, or
+the size of a run that is only planned.  It deliberately does not know flags or file formats of
+results.
 """
 
 import time
@@ -67,11 +68,13 @@ GENERATION_PROGRAMS = 2  # fewer in a run that generates long texts, for prefill
 
 
 def length_limit(config: RunConfig, model: ModelConfig | Network) -> LengthLimit:
-    """The user's limit, or each suite's own, and never more than the model's learned positions.  Raises InputError."""
+    """The user's limit, or each suite's own, and never more than the model's learned positions.
+    Raises InputError."""
     learned = model.num_positions or None
     if config.max_length and learned and config.max_length > learned:
         raise InputError(
-            f"--max_length is {config.max_length}, but the model has {learned} learned positions: lower it"
+            f"--max_length is {config.max_length}, but the model has {learned} learned positions: "
+            "lower it"
         )
     return LengthLimit(config.max_length, learned, model.trained_length)
 
@@ -86,13 +89,16 @@ class RunTasks(NamedTuple):
     @classmethod
     def of(cls, config: RunConfig, inputs: Inputs, architecture: Architecture) -> "RunTasks":
         """Raises InputError."""
-        model, tokenizer = architecture.config, architecture.tokenizer
-        limit, table = length_limit(config, model), TokenBytes(tokenizer, model.vocab_size)
+        model = architecture.config
+        tokenizer = architecture.tokenizer
+        limit = length_limit(config, model)
+        table = TokenBytes(tokenizer, model.vocab_size)
         setup = Setup(config, tokenizer, table, limit, model.trained_length or (1 << 31))
         return cls(model, setup, [kind_of(source.task)(source, setup) for source in inputs.sources])
 
     def request_batches(self, totals: Totals, several: bool = False) -> Iterator[RequestBatch]:
-        """Tokenize and plan one part at a time.  `several`: the run has more rounds than this one."""
+        """Tokenize and plan one part at a time.  `several`: the run has more rounds than this
+        one."""
         generates = any(kind.generates and not kind.scores_spans for kind in self.kinds)
         cost = cost_model(self.model, SCORING_PROGRAMS - (GENERATION_PROGRAMS if generates else 0))
         lengths, totals.expected, order = survey(self.kinds, cost, several)
@@ -105,19 +111,22 @@ class RunTasks(NamedTuple):
 
 
 def cost_of(totals: Totals) -> str:
-    """What a run computes with each weights, in a sentence; estimated while only a part of it is planned."""
+    """What a run computes with each weights, in a sentence; estimated while only a part of it is
+    planned."""
     counts = (totals.unique_tokens, totals.plain_tokens, totals.useful_flops)
     unique, plain, flops = (count / totals.share for count in counts)
     unit, size = next((pair for pair in _FLOPS if flops >= pair[1]), _FLOPS[-1])
     return (
-        f"{'' if totals.share == 1 else 'about '}{unique:,.0f} unique tokens of {plain:,.0f} to compute, "
-        f"{flops / size:,.3g} {unit} ({plain / max(1.0, unique):.1f} times fewer than one row a request)"
+        f"{'' if totals.share == 1 else 'about '}{unique:,.0f} unique tokens of {plain:,.0f} to "
+        f"compute, {flops / size:,.3g} {unit} ({plain / max(1.0, unique):.1f} times fewer than one "
+        "row a request)"
     )
 
 
 def summarize_plan(config: RunConfig, inputs: Inputs, progress: Progress = SILENT) -> Totals:
     """Tokenize and plan without a device or weights."""
-    tasks, totals = RunTasks.of(config, inputs, architecture_of(config, find_model(config, weights=False))), Totals()
+    tasks = RunTasks.of(config, inputs, architecture_of(config, find_model(config, weights=False)))
+    totals = Totals()
     progress.advance("planning")
     for _ in tasks.request_batches(totals):
         progress.advance("planning", totals.plain_tokens, totals.expected, "tokens")
@@ -139,20 +148,32 @@ def evaluate_checkpoints(
     hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
     files: ModelFiles | None = None,
 ) -> Iterator[tuple[int | None, Outcome]]:
-    """Yield (step, outcome) for every checkpoint.  All run the same programs; texts are tokenized and planned once.
+    """Yield (step, outcome) for every checkpoint.  All run the same programs; texts are tokenized
+    and planned once.
 
-    `progress` gets tokens computed and tokens planned so far.  A checkpoint is left out if `is_scored`; for a user's own
-    model this is asked once its answers are known.  `store` keeps finished scores and texts.  Of several `hosts` only the
-    first yields.  `files`: what `find_model` gave.  Raises InputError, SelfCheckFailed.
+    `progress` gets tokens computed and tokens planned so far.  A checkpoint is left out if
+    `is_scored`; for a user's own model this is asked once its answers are known.  `store` keeps
+    finished scores and texts.  Of several `hosts` only the first yields.  `files`: what
+    `find_model` gave.  Raises InputError, SelfCheckFailed.
     """
     start = time.perf_counter()
     model = files or hosts.first_then_others("model", lambda: find_model(config))
     evaluation: Evaluation | None = None
-    checkpoints, placement = checkpoints_of(config, model), Placement.choose(config.sharding, config.mesh)
+    checkpoints = checkpoints_of(config, model)
+    placement = Placement.choose(config.sharding, config.mesh)
     if placement.how == "mesh" and placement.size(*AXES) < jax.local_device_count():
-        progress.say(f"--mesh takes {placement.size(*AXES)} of this host's {jax.local_device_count()} devices")
+        progress.say(
+            f"--mesh takes {placement.size(*AXES)} of this host's {jax.local_device_count()} "
+            "devices"
+        )
     is_own = model.own_model is not None
-    for group in rounds(config, model, progress, lambda checkpoint: not is_own and is_scored(checkpoint, None), hosts):
+    for group in rounds(
+        config,
+        model,
+        progress,
+        lambda checkpoint: not is_own and is_scored(checkpoint, None),
+        hosts,
+    ):
         evaluation = evaluation or Evaluation(
             config,
             inputs,
@@ -163,12 +184,16 @@ def evaluate_checkpoints(
             store=store,
             hosts=hosts,
         )
-        for checkpoint, state in loaded(evaluation.architecture, config, group, placement, progress):
+        for checkpoint, state in loaded(
+            evaluation.architecture, config, group, placement, progress
+        ):
             load_seconds = time.perf_counter() - start
             at_step = "" if checkpoint.step is None else f" at step {checkpoint.step}"
             tell = progress.detail if checkpoint.step is None else progress.say
             tell(f"loaded {public(config.model)}{at_step} in {load_seconds:.1f} s")
-            outcome = evaluation.score(state, load_seconds, checkpoint, partial(is_scored, checkpoint))
+            outcome = evaluation.score(
+                state, load_seconds, checkpoint, partial(is_scored, checkpoint)
+            )
             del state
             if outcome is not None:
                 yield checkpoint.step, outcome
@@ -183,7 +208,8 @@ class _Engine(NamedTuple):
 
 
 class Evaluation:
-    """Tasks tokenized and planned for one architecture; scores any weights of it with the same compiled programs."""
+    """Tasks tokenized and planned for one architecture; scores any weights of it with the same
+    compiled programs."""
 
     def __init__(
         self,
@@ -197,17 +223,19 @@ class Evaluation:
         store: Store | None = None,
         hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
     ) -> None:
-        """`keep`: keep requests and plans for the next weights.  `row_axes`: axes of the weights' mesh that rows are split
-        over.  `placement`: of weights that the engine has loaded.  `store`: keeps finished scores and texts for a run that
-        is resumed.  `hosts`: share the work.  Raises InputError."""
-        self.config, self.inputs, self.architecture, self.progress, self.keep = (
-            config,
-            inputs,
-            architecture,
-            progress,
-            keep,
-        )
-        self.row_axes, self.placement, self.store, self.hosts = row_axes, placement, store, hosts
+        """`keep`: keep requests and plans for the next weights.  `row_axes`: axes of the weights'
+        mesh that rows are split over.  `placement`: of weights that the engine has loaded.
+        `store`: keeps finished scores and texts for a run that is resumed.  `hosts`: share the
+        work.  Raises InputError."""
+        self.config = config
+        self.inputs = inputs
+        self.architecture = architecture
+        self.progress = progress
+        self.keep = keep
+        self.row_axes = row_axes
+        self.placement = placement
+        self.store = store
+        self.hosts = hosts
         self._num_scored = 0  # weights so far
         say_tokenizer(architecture.tokenizer, progress)
         self._tasks = RunTasks.of(config, inputs, architecture)
@@ -225,7 +253,8 @@ class Evaluation:
         self._engine: _Engine | None = None
 
     def _leave_out_what_has_no_room(self) -> None:
-        """Prepare all tasks.  One whose texts are too long for the model is left out, as one without data is.
+        """Prepare all tasks.  One whose texts are too long for the model is left out, as one
+        without data is.
 
         Raises NoRoom for a task that the user named, and if no task is left."""
         why: dict[str, str] = {}
@@ -252,23 +281,30 @@ class Evaluation:
         checkpoint: Checkpoint = Checkpoint(None, None),  # noqa: B008 - frozen
         is_scored: Callable[[Answers], bool] = lambda answers: False,
     ) -> Outcome | None:
-        """Score every task with these weights.  None on hosts other than the first, and if a user's own model `is_scored`.
+        """Score every task with these weights.  None on hosts other than the first, and if a user's
+        own model `is_scored`.
 
         Raises SelfCheckFailed, InputError.
         """
         config = self.architecture.config
-        placement = Placement.of_loaded(state, self.placement, self.row_axes, isinstance(config, Network))
+        placement = Placement.of_loaded(
+            state, self.placement, self.row_axes, isinstance(config, Network)
+        )
         model = Model(config, self.architecture.network, state, placement, self.config.attention)
         check = SelfCheck.of(config, state, self.config.dtype, self.progress)
         with jax.default_matmul_precision("highest"):
             self._num_scored += 1
             answers = check.probe(model) if isinstance(config, OwnModel) else None
-            if answers is not None and self.hosts.agree(f"scored/{self._num_scored}", is_scored(answers)):
+            if answers is not None and self.hosts.agree(
+                f"scored/{self._num_scored}", is_scored(answers)
+            ):
                 self.progress.say(f"step {checkpoint.step} is scored already")
                 return None
             engine = self._engine_with(model)
             weights = weights_fingerprint(model.on_one_device.state)
-            warnings = [] if isinstance(config, OwnModel) else implausible(model.on_one_device.state)
+            warnings = (
+                [] if isinstance(config, OwnModel) else implausible(model.on_one_device.state)
+            )
             for line in warnings:
                 self.progress.warn(line)
             with self._journal(model, weights, answers) as journal:
@@ -286,23 +322,37 @@ class Evaluation:
     def _engine_with(self, model: Model) -> _Engine:
         """The engine with the weights of this model, and with new counts of speed."""
         if self._engine is None:
-            forward = Forward(model, self.config.token_budget, self.progress, self._tasks.setup.table.id_sets)
-            generator = Generator(model, self.architecture.tokenizer, self.architecture.eos_ids, progress=self.progress)
+            forward = Forward(
+                model, self.config.token_budget, self.progress, self._tasks.setup.table.id_sets
+            )
+            generator = Generator(
+                model,
+                self.architecture.tokenizer,
+                self.architecture.eos_ids,
+                progress=self.progress,
+            )
             self._engine = _Engine(forward, generator)
         forward, generator = self._engine
         forward.model = generator.model = model
-        forward.speed, generator.speed = Speed(forward.attention), GenerationSpeed()
+        forward.speed = Speed(forward.attention)
+        generator.speed = GenerationSpeed()
         return self._engine
 
     def _commits(self, checkpoint: Checkpoint) -> dict[str, str | None]:
-        """Hub commits of the model's files and the tokenizer's; None: they did not come from the hub."""
+        """Hub commits of the model's files and the tokenizer's; None: they did not come from the
+        hub."""
         tokenizer = Path(str(getattr(self.architecture.tokenizer, "name_or_path", "")))
-        of_model = None if checkpoint.folder is None else commit_of(checkpoint.folder / "config.json")
+        of_model = (
+            None if checkpoint.folder is None else commit_of(checkpoint.folder / "config.json")
+        )
         return {"model": of_model, "tokenizer": commit_of(tokenizer / "tokenizer.json")}
 
     @contextmanager
-    def _journal(self, model: Model, weights: str, answers: Answers | None) -> Iterator[Journal | None]:
-        """The journal of these weights; None without a store, and on all hosts but the first of a mesh that spans hosts."""
+    def _journal(
+        self, model: Model, weights: str, answers: Answers | None
+    ) -> Iterator[Journal | None]:
+        """The journal of these weights; None without a store, and on all hosts but the first of a
+        mesh that spans hosts."""
         start = time.perf_counter()
         assert model.placement is not None
         if self.store is None:
@@ -315,7 +365,9 @@ class Evaluation:
             return
         if answers is not None:
             is_global = model.placement.is_global
-            key = key_with_answers(self.hosts, name, self.store, key, answers, is_global, self.progress)
+            key = key_with_answers(
+                self.hosts, name, self.store, key, answers, is_global, self.progress
+            )
         with Journal(self.store, key, str(self.hosts.index), self.progress) as journal:
             journal.seconds += time.perf_counter() - start
             self.hosts.on_leave = journal.flush
@@ -331,10 +383,13 @@ class Evaluation:
         load_seconds: float,
         checkpoint: Checkpoint,
     ) -> Outcome | None:
-        kinds, name = self._tasks.kinds, str(self._num_scored)
+        kinds = self._tasks.kinds
+        name = str(self._num_scored)
         tasks = [TaskScores(kind) for kind in kinds]
-        totals, done = self._totals or Totals(), 0
-        sharing = 1 if engine.forward.placement.is_global else self.hosts.count  # processes that share the rows
+        totals = self._totals or Totals()
+        done = 0
+        # processes that share the rows
+        sharing = 1 if engine.forward.placement.is_global else self.hosts.count
 
         def advance(tokens: int) -> None:
             nonlocal done
@@ -347,17 +402,22 @@ class Evaluation:
         for i, _ in enumerate(rounds):
             batches = self._request_batches(totals)
             of_round = f"{name}/round/{i}" if self._samples else name
-            scored = score_planned(batches, engine.forward, check, advance, journal, self.hosts, of_round)
+            scored = score_planned(
+                batches, engine.forward, check, advance, journal, self.hosts, of_round
+            )
             for batch, scores in scored:
                 unread = iter(scores)
                 for piece in batch.pieces:
-                    kinds[piece.task].take(tasks[piece.task], piece, list(islice(unread, len(piece.requests))))
+                    kinds[piece.task].take(
+                        tasks[piece.task], piece, list(islice(unread, len(piece.requests)))
+                    )
         self.progress.end("scoring")
         if self.keep and not self._samples:
             self._totals = totals
         generate_texts(tasks, engine.generator, journal, self.hosts, name, self.progress)
         model = engine.forward.model
-        if self.hosts.is_first or (model.placement and model.placement.is_global):  # on a mesh over hosts all take part
+        # on a mesh over hosts all take part
+        if self.hosts.is_first or (model.placement and model.placement.is_global):
             for scores in tasks:
                 scores.kind.score_in_turn(scores, model, check, self.progress)
         if not self.hosts.is_first:
@@ -379,10 +439,13 @@ class Evaluation:
 
     def _sampling(self) -> Sampling:
         cost = cost_model(self._tasks.model, SCORING_PROGRAMS)
-        return Sampling(self.config, self._tasks.kinds, self.inputs.suites, cost, self.inputs.earlier)
+        return Sampling(
+            self.config, self._tasks.kinds, self.inputs.suites, cost, self.inputs.earlier
+        )
 
     def _request_batches(self, totals: Totals) -> Iterator[RequestBatch]:
-        """The batches that were planned for earlier weights, or new ones.  See `RunTasks.request_batches`."""
+        """The batches that were planned for earlier weights, or new ones.  See
+        `RunTasks.request_batches`."""
         if self._totals is not None:
             yield from self._planned
             return
@@ -390,7 +453,9 @@ class Evaluation:
         self.progress.advance("planning")
         for i, batch in enumerate(self._tasks.request_batches(totals, self._samples)):
             if not i and not self._samples:
-                self.progress.say(f"{'for each checkpoint: ' if self.keep else ''}{cost_of(totals)}")
+                self.progress.say(
+                    f"{'for each checkpoint: ' if self.keep else ''}{cost_of(totals)}"
+                )
             self.progress.advance("planning", totals.plain_tokens, totals.expected, "tokens")
             if self.keep and not self._samples:
                 self._planned.append(batch)

@@ -1,7 +1,7 @@
 """The scores and costs of a run -> its numbers.
 
-Arrives: a RunConfig and its `Outcome`.  Leaves: a `RunResult`, composites included.  It deliberately does not know JSON or
-files.
+Arrives: a RunConfig and its `Outcome`.  Leaves: a `RunResult`, composites included.  It
+deliberately does not know JSON or files.
 """
 
 import math
@@ -23,7 +23,9 @@ from miron_jax.results.records import Checked, Environment, RunResult, Speed, Su
 _PACKAGES = ("jax", "jaxlib", "flax", "transformers", "tokenizers", "numpy")
 
 
-def run_result(config: RunConfig, outcome: Outcome, wall_seconds: float, step: int | None = None) -> RunResult:
+def run_result(
+    config: RunConfig, outcome: Outcome, wall_seconds: float, step: int | None = None
+) -> RunResult:
     facts = Facts(config, outcome.length_limit, outcome.bos)
     tasks = {scores.source.task.name: scores.kind.result(scores, facts) for scores in outcome.tasks}
     return RunResult(
@@ -33,7 +35,11 @@ def run_result(config: RunConfig, outcome: Outcome, wall_seconds: float, step: i
         suites={
             suite.name: SuiteResult(
                 suite_composites(suite, tasks),
-                {name: why for name, why in outcome.inputs.missing.items() if name.startswith(f"{suite.name}/")},
+                {
+                    name: why
+                    for name, why in outcome.inputs.missing.items()
+                    if name.startswith(f"{suite.name}/")
+                },
             )
             for suite in outcome.inputs.suites
         },

@@ -1,11 +1,12 @@
 """Fewer examples: which ones run next, until a number is known well enough or a budget is spent.
 
-Arrives: `--until` or `--budget`, the run's `TaskKind`s, an earlier run's values.  Leaves: rounds of chosen examples;
-`Sampled` for each task, on its scores.  It deliberately does not know devices or files.
+Arrives: `--until` or `--budget`, the run's `TaskKind`s, an earlier run's values.  Leaves: rounds of
+chosen examples; `Sampled` for each task, on its scores.  It deliberately does not know devices or
+files.
 
-Every task's examples run in a random order of their own, by the seed and the task's name, so that a run that asks for more
-contains one that asks for less.  A task whose number is no mean of independent examples (completions, dialogues, means of
-categories) runs whole.
+Every task's examples run in a random order of their own, by the seed and the task's name, so that a
+run that asks for more contains one that asks for less.  A task whose number is no mean of
+independent examples (completions, dialogues, means of categories) runs whole.
 """
 
 import math
@@ -24,18 +25,28 @@ from miron_jax.evaluation.records import Earlier
 from miron_jax.evaluation.task_kinds.interface import TaskKind, TaskScores
 from miron_jax.planning.records import CostModel
 from miron_jax.results.records import Decided, Sampled
-from miron_jax.statistics.sequential import Interval, Stratum, allocation, betting_interval, half_width, winner
+from miron_jax.statistics.sequential import (
+    Interval,
+    Stratum,
+    allocation,
+    betting_interval,
+    half_width,
+    winner,
+)
 
 FIRST, GROWTH = 100, 1.5  # examples of a task in its first round; how much each round adds
 DEVIATION = 0.5  # of an example's right or wrong, where no earlier run says
-_UNTIL = re.compile(r"(?:(?P<name>.+):)?\s*(?P<rule>decided|ci\s*<=\s*(?P<width>\d*\.?\d+(?:e-?\d+)?))\s*")
+_UNTIL = re.compile(
+    r"(?:(?P<name>.+):)?\s*(?P<rule>decided|ci\s*<=\s*(?P<width>\d*\.?\d+(?:e-?\d+)?))\s*"
+)
 
 
 class Until(NamedTuple):
     """What ends a run."""
 
     name: str  # of a task or a composite; "": each task for itself
-    width: float | None  # half of the interval's; None: until a winner against the earlier run is decided
+    # half of the interval's; None: until a winner against the earlier run is decided
+    width: float | None
     text: str
 
 
@@ -45,8 +56,9 @@ def parse_until(text: str) -> Until:
     width = float(match["width"]) if match and match["width"] else None
     if not match or (width is not None and not 0 < width < 1):
         raise InputError(
-            f"--until={text!r} is not understood: expected ci<=0.01 (half of the interval, between 0 and 1) or decided, "
-            "alone for each task, or behind the name of a task or composite: CORE:ci<=0.01"
+            f"--until={text!r} is not understood: expected ci<=0.01 (half of the interval, between "
+            "0 and 1) or decided, alone for each task, or behind the name of a task or composite: "
+            "CORE:ci<=0.01"
         )
     return Until((match["name"] or "").strip(), width, text)
 
@@ -54,11 +66,16 @@ def parse_until(text: str) -> Until:
 def check_sampling(config: RunConfig, num_hosts: int, has_earlier: bool) -> None:
     """Raises InputError for flags that do not go together."""
     if num_hosts > 1:
-        raise InputError("--until and --budget choose examples on one host: leave out --distributed and --coordinator")
+        raise InputError(
+            "--until and --budget choose examples on one host: leave out --distributed and "
+            "--coordinator"
+        )
     if config.until is not None:
         until = parse_until(config.until)
         if config.budget is not None:
-            raise InputError("--until and --budget both say how many examples run: give one of them")
+            raise InputError(
+                "--until and --budget both say how many examples run: give one of them"
+            )
         if until.width is None and not has_earlier:
             raise InputError("--until=decided wants the run to compare with: add --against=RUN")
 
@@ -93,10 +110,14 @@ class Sampling:
         earlier: Mapping[str, Earlier] | None,
     ) -> None:
         """Raises InputError for a name that is neither task nor composite."""
-        self.config, self.kinds, self.suites, self.earlier = config, kinds, suites, earlier or {}
+        self.config = config
+        self.kinds = kinds
+        self.suites = suites
+        self.earlier = earlier or {}
         self.pools = [_pool(kind, config.seed, cost) for kind in kinds if kind.may_be_sampled]
         self.until = None if config.until is None else parse_until(config.until)
-        self.decided: Decided | None = None  # of a composite that is compared with the earlier run, at the last round
+        # of a composite that is compared with the earlier run, at the last round
+        self.decided: Decided | None = None
         if self.until and self.until.name and self._target() is None:
             self._check_composite(self.until)
 
@@ -105,17 +126,22 @@ class Sampling:
         if composite is not None and composite.value is None:
             missing = ", ".join(composite.missing[:4])
             raise InputError(
-                f"--until={until.text}: {until.name} wants tasks that are not in this run, or cannot be sampled: "
-                f"{missing}{' ...' if composite.missing[4:] else ''}"
+                f"--until={until.text}: {until.name} wants tasks that are not in this run, or "
+                f"cannot be sampled: {missing}{' ...' if composite.missing[4:] else ''}"
             )
-        if composite is not None and composite.metric not in ("", *(pool.kind.source.task.main for pool in self.pools)):
+        if composite is not None and composite.metric not in (
+            "",
+            *(pool.kind.source.task.main for pool in self.pools),
+        ):
             raise InputError(
-                f"--until={until.text}: {until.name} averages {composite.metric}, and --until knows right or wrong alone"
+                f"--until={until.text}: {until.name} averages {composite.metric}, and --until "
+                "knows right or wrong alone"
             )
         if composite is None:
             raise InputError(
-                f"--until={until.text}: {until.name} is no task of this run whose examples may be chosen, nor a "
-                f"composite: expected one of {', '.join((*[pool.name for pool in self.pools], *self._composite_names()))}"
+                f"--until={until.text}: {until.name} is no task of this run whose examples may be "
+                "chosen, nor a composite: expected one of "
+                f"{', '.join((*[pool.name for pool in self.pools], *self._composite_names()))}"
             )
 
     def rounds(self, scores: Sequence[TaskScores]) -> Iterator[None]:
@@ -134,7 +160,9 @@ class Sampling:
             yield
             is_first = False
             if self.until is not None:
-                numbers = self._next({id(pool): self._values(pool, by_kind[id(pool.kind)]) for pool in self.pools})
+                numbers = self._next(
+                    {id(pool): self._values(pool, by_kind[id(pool.kind)]) for pool in self.pools}
+                )
         for pool in self.pools:
             task = by_kind[id(pool.kind)]
             task.sampled = self._sampled(pool, self._values(pool, task))
@@ -143,7 +171,8 @@ class Sampling:
     # How many examples each task runs
 
     def _next(self, values: Mapping[int, np.ndarray]) -> dict[int, int]:
-        """Examples of each pool after the next round, by id(pool); as many as now where it is done."""
+        """Examples of each pool after the next round, by id(pool); as many as now where it is
+        done."""
         assert self.until is not None
         if self.until.name and self._target() is None:
             return self._next_of_composite(values)
@@ -174,17 +203,23 @@ class Sampling:
         ]
         total = sum(stratum.weight * float(stratum.values.mean()) for stratum in strata)
         width = abs(total) if self.until.width is None else self.until.width
-        half, now = half_width(strata, max(width, 1e-9)), {id(pool): pool.num_due for pool in self.pools}
+        half = half_width(strata, max(width, 1e-9))
+        now = {id(pool): pool.num_due for pool in self.pools}
         if decides:
-            self.decided = Decided(self.until.name, total, half, 0 if half >= abs(total) else 1 if total > 0 else -1)
+            self.decided = Decided(
+                self.until.name, total, half, 0 if half >= abs(total) else 1 if total > 0 else -1
+            )
         if half <= width:
             return now
         deviations = [abs(stratum.weight) * _deviation(stratum.values) for stratum in strata]
         costs = [pool.cost for pool in pools]
         spent = sum(pool.num_due * pool.cost for pool in pools)
         numbers = allocation(deviations, costs, [pool.size for pool in pools], GROWTH * spent)
-        grown = {id(pool): max(pool.num_due, number) for pool, number in zip(pools, numbers, strict=True)}
-        if all(grown[id(pool)] == pool.num_due for pool in pools):  # Neyman's shares are reached: all grow
+        grown = {
+            id(pool): max(pool.num_due, number) for pool, number in zip(pools, numbers, strict=True)
+        }
+        # Neyman's shares are reached: all grow
+        if all(grown[id(pool)] == pool.num_due for pool in pools):
             grown = {id(pool): min(pool.size, math.ceil(GROWTH * pool.num_due)) for pool in pools}
         return now | grown
 
@@ -194,11 +229,14 @@ class Sampling:
         weights = composite.weights if composite is not None else {}
         equal = 1 / max(1, len(self.pools))
         deviations = [
-            abs(weights.get(pool.name, equal)) * _deviation(np.asarray(list(self._values_of_earlier(pool))))
+            abs(weights.get(pool.name, equal))
+            * _deviation(np.asarray(list(self._values_of_earlier(pool))))
             for pool in self.pools
         ]
         sizes = [pool.size for pool in self.pools]
-        numbers = allocation(deviations, [pool.cost for pool in self.pools], sizes, self.config.budget)
+        numbers = allocation(
+            deviations, [pool.cost for pool in self.pools], sizes, self.config.budget
+        )
         return {id(pool): number for pool, number in zip(self.pools, numbers, strict=True)}
 
     # Names
@@ -218,8 +256,10 @@ class Sampling:
         return composite is not None and bool(composite.weights.get(pool.name))
 
     def _composite(self, values: Mapping[str, np.ndarray]) -> Composite | None:
-        """The composite that --until names, or of a budget the one of most tasks, at these means."""
-        name, composites = self.until.name if self.until else "", list[Composite]()
+        """The composite that --until names, or of a budget the one of most tasks, at these
+        means."""
+        name = self.until.name if self.until else ""
+        composites = list[Composite]()
         sizes = {pool.name: pool.size for pool in self.pools}
         for suite in self.suites:
             measured = {
@@ -238,9 +278,12 @@ class Sampling:
     # Values
 
     def _values(self, pool: _Pool, scores: TaskScores) -> np.ndarray:
-        """The main metric of the examples that have run, in their random order; NaN counts as 0, and ends the run anyway."""
+        """The main metric of the examples that have run, in their random order; NaN counts as 0,
+        and ends the run anyway."""
         by_id = scores.values_by_id()
-        return np.nan_to_num(np.asarray([by_id[i] for i in pool.order[: pool.num_due].tolist()], np.float64))
+        return np.nan_to_num(
+            np.asarray([by_id[i] for i in pool.order[: pool.num_due].tolist()], np.float64)
+        )
 
     def _rivals(self, pool: _Pool) -> np.ndarray:
         """The earlier run's values of the same examples.  Raises InputError."""
@@ -248,23 +291,31 @@ class Sampling:
         ids = pool.order[: pool.num_due].tolist()
         if earlier is None or any(i not in earlier.values for i in ids):
             raise InputError(
-                f"--against: its run has not scored {pool.name} on the examples that are due here: name a run of all of "
-                "them, or one by the same --seed that ran at least as many"
+                f"--against: its run has not scored {pool.name} on the examples that are due here: "
+                "name a run of all of them, or one by the same --seed that ran at least as many"
             )
         nan = next((i for i in ids if math.isnan(earlier.values[i])), None)
         if nan is not None:
-            raise InputError(f"--against: its run has no score for example {nan} of {pool.name}: name another run")
+            raise InputError(
+                f"--against: its run has no score for example {nan} of {pool.name}: name another "
+                "run"
+            )
         prompts = pool.kind.digests()
         other = next((i for i in ids if earlier.prompts.get(i) != prompts[i]), None)
         if other is not None:
             raise InputError(
-                f"--against: its run asked {pool.name} otherwise (example {other}): its prompts must be those of this run"
+                f"--against: its run asked {pool.name} otherwise (example {other}): its prompts "
+                "must be those of this run"
             )
         return np.asarray([earlier.values[i] for i in ids], np.float64)
 
     def _values_of_earlier(self, pool: _Pool) -> Iterator[float]:
         earlier = self.earlier.get(pool.name)
-        yield from () if earlier is None else (value for value in earlier.values.values() if not math.isnan(value))
+        yield from (
+            ()
+            if earlier is None
+            else (value for value in earlier.values.values() if not math.isnan(value))
+        )
 
     def _sampled(self, pool: _Pool, values: np.ndarray) -> Sampled:
         how = f"--until={self.config.until}" if self.until else f"--budget={self.config.budget:g}"
@@ -276,7 +327,9 @@ class Sampling:
 
 def order_of(ids: Collection[int], task: str, seed: int) -> np.ndarray:
     """The ids, int64 [n], in the random order in which a task's examples run."""
-    return np.random.default_rng([seed, crc32(task.encode())]).permutation(np.asarray(sorted(ids), np.int64))
+    return np.random.default_rng([seed, crc32(task.encode())]).permutation(
+        np.asarray(sorted(ids), np.int64)
+    )
 
 
 def moments(size: int) -> Iterator[int]:
@@ -296,5 +349,6 @@ def _pool(kind: TaskKind, seed: int, cost: CostModel) -> _Pool:
 
 
 def _deviation(values: np.ndarray) -> float:
-    """Of one example; DEVIATION where too few say, and never 0, as all may have been right by chance."""
+    """Of one example; DEVIATION where too few say, and never 0, as all may have been right by
+    chance."""
     return max(float(values.std(ddof=1)), 0.05) if len(values) > 1 else DEVIATION

@@ -1,7 +1,8 @@
-"""The texts of a run's scored requests -> a frozen request set, which `--requests` and Marin's runner read.
+"""The texts of a run's scored requests -> a frozen request set, which `--requests` and Marin's
+runner read.
 
-Arrives: the run's `TaskKind`s, an output folder.  Leaves: requests.jsonl and manifest.json in it.  It deliberately does not
-know scores.
+Arrives: the run's `TaskKind`s, an output folder.  Leaves: requests.jsonl and manifest.json in it.
+It deliberately does not know scores.
 """
 
 import json
@@ -23,7 +24,12 @@ def save_requests(kinds: Sequence[TaskKind], store: Store, progress: Progress) -
             name = kind.source.task.name
             for doc_id, context, continuation, gold in kind.pairs():
                 counts[name] += 1
-                request = {"task": name, "doc_id": doc_id, "context": context, "continuation": continuation}
+                request = {
+                    "task": name,
+                    "doc_id": doc_id,
+                    "context": context,
+                    "continuation": continuation,
+                }
                 request |= {} if gold is None else {"gold": gold}
                 yield f"{json.dumps(request, ensure_ascii=False)}\n".encode()
 
@@ -31,7 +37,10 @@ def save_requests(kinds: Sequence[TaskKind], store: Store, progress: Progress) -
     for kind in kinds:
         if not counts[kind.source.task.name]:
             progress.say(
-                f"{kind.source.task.name} is not in the request set: it has no pairs whose right answer is published"
+                f"{kind.source.task.name} is not in the request set: it has no pairs whose right "
+                "answer is published"
             )
     manifest = {"version": "1", "source": f"miron_jax {__version__}", "tasks": dict(counts)}
-    store.put(f"{REQUESTS}/manifest.json", json.dumps(manifest, ensure_ascii=False, indent=1).encode())
+    store.put(
+        f"{REQUESTS}/manifest.json", json.dumps(manifest, ensure_ascii=False, indent=1).encode()
+    )

@@ -1,7 +1,8 @@
-"""A model's weights on the devices, with compiled programs: scores requests and completes texts, call after call.
+"""A model's weights on the devices, with compiled programs: scores requests and completes texts,
+call after call.
 
-Arrives: a model, its tokenizer, weights; requests as token ids.  Leaves: `Scores`, completions.  It deliberately does not
-know tasks or files of results.
+Arrives: a model, its tokenizer, weights; requests as token ids.  Leaves: `Scores`, completions.  It
+deliberately does not know tasks or files of results.
 """
 
 import io
@@ -45,7 +46,12 @@ from miron_jax.model.costs import cost_model
 from miron_jax.model.network import Network
 from miron_jax.model.own import OwnModel
 from miron_jax.model.own_probe import check_own_model
-from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS, Totals, plan_request_batches, select
+from miron_jax.planning.request_batches import (
+    REQUEST_BATCH_TOKENS,
+    Totals,
+    plan_request_batches,
+    select,
+)
 from miron_jax.runtime.backend import check_backend_flags
 from miron_jax.runtime.devices import Placement, with_auto_axes
 from miron_jax.runtime.hosts import Hosts
@@ -60,10 +66,11 @@ CALLS = "calls"  # folder of the store: requests that the first process hands to
 class Session:
     """One model.  `totals` and `check` are sums over all calls of `scores`.
 
-    `model`: an OwnModel, or a folder or hub id; `params`: its weights, which stay where they are; None: its own (of a
-    training run, the last step that `config.steps` selects), on the devices that `config` names.  `store`: keeps finished
-    scores and texts for a later session of the same weights.  `hosts`: processes that each make a session of the same model
-    and share its work: the first one calls, the others `serve` until it closes; they meet in `store`.  Raises InputError.
+    `model`: an OwnModel, or a folder or hub id; `params`: its weights, which stay where they are;
+    None: its own (of a training run, the last step that `config.steps` selects), on the devices
+    that `config` names.  `store`: keeps finished scores and texts for a later session of the same
+    weights.  `hosts`: processes that each make a session of the same model and share its work: the
+    first one calls, the others `serve` until it closes; they meet in `store`.  Raises InputError.
     """
 
     def __init__(
@@ -82,31 +89,47 @@ class Session:
         placement = Placement.choose(config.sharding, config.mesh) if params is None else None
         state = state_of(files, self.architecture, config, params, placement)
         config_of_model = self.architecture.config
-        placement = Placement.of_loaded(state, placement, is_own=isinstance(config_of_model, Network))
-        self.totals, self.check = Totals(), SelfCheck.of(config_of_model, state, config.dtype)
-        self.model = Model(config_of_model, self.architecture.network, state, placement, config.attention)
-        self._store, self._hosts, self._num_calls, self._progress = store, hosts, 0, progress
+        placement = Placement.of_loaded(
+            state, placement, is_own=isinstance(config_of_model, Network)
+        )
+        self.totals = Totals()
+        self.check = SelfCheck.of(config_of_model, state, config.dtype)
+        self.model = Model(
+            config_of_model, self.architecture.network, state, placement, config.attention
+        )
+        self._store = store
+        self._hosts = hosts
+        self._num_calls = 0
+        self._progress = progress
         say_tokenizer(self.architecture.tokenizer, progress)
         with jax.default_matmul_precision("highest"):
             if isinstance(config_of_model, OwnModel):
-                check_own_model(config_of_model, self.model.on_one_device.state, self.check.tolerance)
+                check_own_model(
+                    config_of_model, self.model.on_one_device.state, self.check.tolerance
+                )
             self._journal = None if store is None else self._open_journal(store, config.dtype)
             self.forward = Forward(self.model, config.token_budget, progress)
             self.generator = Generator(
-                self.model, self.architecture.tokenizer, self.architecture.eos_ids, progress=progress
+                self.model,
+                self.architecture.tokenizer,
+                self.architecture.eos_ids,
+                progress=progress,
             )
 
     def scores(self, requests: Requests) -> list[Score]:
         """The scored span of each request, in their order.  Raises InputError, SelfCheckFailed."""
-        highest, vocab_size = int(requests.token_ids.max(initial=0)), self.architecture.config.vocab_size
+        highest = int(requests.token_ids.max(initial=0))
+        vocab_size = self.architecture.config.vocab_size
         if highest >= vocab_size:
             raise InputError(
-                f"the tokenizer gives token id {highest}, but the model's vocabulary has {vocab_size}: "
-                "give the model's own tokenizer"
+                f"the tokenizer gives token id {highest}, but the model's vocabulary has "
+                f"{vocab_size}: give the model's own tokenizer"
             )
         with self._call(requests) as name, jax.default_matmul_precision("highest"):
             cost = cost_model(self.architecture.config)
-            planned = plan_request_batches(_parts(requests), cost, self.totals, (), self.forward.id_sets)
+            planned = plan_request_batches(
+                _parts(requests), cost, self.totals, (), self.forward.id_sets
+            )
             how = {"journal": self._journal, "hosts": self._hosts, "name": name}
             batches = score_planned(planned, self.forward, self.check, **how)
             return [score for _, scores in batches for score in scores]
@@ -114,11 +137,14 @@ class Session:
     def completions(self, requests: Sequence[TextRequest]) -> list[Generated]:
         """Raises InputError for a request that cannot run."""
         with self._call(list(requests)) as name, jax.default_matmul_precision("highest"):
-            return generated(list(requests), self.generator, self._journal, self._hosts, f"{name}/texts")
+            return generated(
+                list(requests), self.generator, self._journal, self._hosts, f"{name}/texts"
+            )
 
     @cached_property
     def weights(self) -> str:
-        """The fingerprint of the weights; of a mesh that spans processes, all of them compute it."""
+        """The fingerprint of the weights; of a mesh that spans processes, all of them compute
+        it."""
         return weights_fingerprint(self.model.on_one_device.state)
 
     # Other processes
@@ -141,13 +167,20 @@ class Session:
 
     @contextmanager
     def _call(self, requests: Requests | list[TextRequest]) -> Iterator[str]:
-        """The name of a call; the first process hands its requests to the others.  Its end writes what is finished."""
+        """The name of a call; the first process hands its requests to the others.  Its end writes
+        what is finished."""
         self._num_calls += 1
-        name, file, hosts = f"call/{self._num_calls}", None, self._hosts
+        name = f"call/{self._num_calls}"
+        file = None
+        hosts = self._hosts
         hosts.rest(False)
         if hosts.count > 1 and hosts.is_first:
             assert self._store is not None
-            kind, content = ("npz", _npz(requests)) if isinstance(requests, Requests) else ("json", _json(requests))
+            kind, content = (
+                ("npz", _npz(requests))
+                if isinstance(requests, Requests)
+                else ("json", _json(requests))
+            )
             file = f"{CALLS}/{uuid.uuid4().hex}.{kind}"
             self._store.put(file, content)
             hosts.agree(name, file)
@@ -164,13 +197,16 @@ class Session:
 
     def _open_journal(self, store: Store, dtype: str) -> Journal | None:
         """None on processes of a mesh that spans hosts, but for the first."""
-        placement, hosts = self.model.placement, self._hosts
+        placement = self.model.placement
+        hosts = self._hosts
         assert placement is not None
         hosts.check_shared(store)
         key = agreed_key(hosts, "session", self.model, self.architecture, self.weights, dtype)
         if isinstance(self.model.config, OwnModel):
             answers = self.check.probe(self.model)
-            key = key_with_answers(hosts, "session", store, key, answers, placement.is_global, self._progress)
+            key = key_with_answers(
+                hosts, "session", store, key, answers, placement.is_global, self._progress
+            )
         if placement.is_global and not hosts.is_first:
             return None
         journal = Journal(store, key, str(hosts.index), self._progress).__enter__()
@@ -180,14 +216,21 @@ class Session:
 
 def _npz(requests: Requests) -> bytes:
     content = io.BytesIO()
-    np.savez(content, token_ids=requests.token_ids, offsets=requests.offsets, span_start=requests.span_start)
+    np.savez(
+        content,
+        token_ids=requests.token_ids,
+        offsets=requests.offsets,
+        span_start=requests.span_start,
+    )
     return content.getvalue()
 
 
 def _requests_of(content: bytes) -> Requests:
     with np.load(io.BytesIO(content)) as arrays:
         no_flags = np.zeros(len(arrays["span_start"]), bool)
-        return Requests(arrays["token_ids"], arrays["offsets"], arrays["span_start"], no_flags, no_flags)
+        return Requests(
+            arrays["token_ids"], arrays["offsets"], arrays["span_start"], no_flags, no_flags
+        )
 
 
 def _json(requests: Sequence[TextRequest]) -> bytes:
@@ -213,7 +256,11 @@ def files_of(model: OwnModel | str | Path, config: RunConfig) -> ModelFiles:
 
 
 def state_of(
-    files: ModelFiles, architecture: Architecture, config: RunConfig, params: Any, placement: Placement | None = None
+    files: ModelFiles,
+    architecture: Architecture,
+    config: RunConfig,
+    params: Any,
+    placement: Placement | None = None,
 ) -> Any:
     """`params` as arrays of the engine; None: the model's own, of its last checkpoint."""
     if params is None:
@@ -225,10 +272,15 @@ def state_of(
 def architecture_with(
     model: OwnModel | str | Path, files: ModelFiles, tokenizer: Any, config: RunConfig
 ) -> Architecture:
-    """What the model computes, with this tokenizer (a transformers one, a folder or a hub id; None: the model's own)."""
+    """What the model computes, with this tokenizer (a transformers one, a folder or a hub id; None:
+    the model's own)."""
     if not isinstance(model, OwnModel):
         architecture = architecture_of(config, files)
-        return architecture if tokenizer is None else architecture._replace(tokenizer=_tokenizer(tokenizer))
+        return (
+            architecture
+            if tokenizer is None
+            else architecture._replace(tokenizer=_tokenizer(tokenizer))
+        )
     tokenizer = model.tokenizer if tokenizer is None else tokenizer
     if tokenizer is None:
         raise InputError("the OwnModel has no tokenizer: give one there, or beside it")
@@ -242,7 +294,7 @@ def _tokenizer(tokenizer: Any) -> Any:
         return load_tokenizer(str(tokenizer))
     if not callable(tokenizer) or not hasattr(tokenizer, "convert_ids_to_tokens"):
         raise InputError(
-            f"the tokenizer is a {type(tokenizer).__name__}, expected a transformers tokenizer, a folder or a hub id "
-            "(weights go to params)"
+            f"the tokenizer is a {type(tokenizer).__name__}, expected a transformers tokenizer, a "
+            "folder or a hub id (weights go to params)"
         )
     return tokenizer

@@ -1,6 +1,8 @@
-"""The Hugging Face hub: names of repositories, data sets fetched into the cache, and the commit of a file on disk.
+"""The Hugging Face hub: names of repositories, data sets fetched into the cache, and the commit of
+a file on disk.
 
-Arrives: a name, a path.  Leaves: a `Repository`, a folder, a commit.  It deliberately does not know what the files hold.
+Arrives: a name, a path.  Leaves: a `Repository`, a folder, a commit.  It deliberately does not know
+what the files hold.
 """
 
 import re
@@ -17,7 +19,8 @@ from miron_jax.files.temporary import remove_abandoned, temporary_folder
 _NAME = re.compile(r"([\w-][\w.-]*(?:/[\w-][\w.-]*)?)(?:@([\w.][\w./-]*))?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _MOST_PARENTS = 4  # folders between a file and the top of its data set
-_METADATA = Path(".cache", "huggingface", "download")  # where the hub's client describes the files of a folder
+# where the hub's client describes the files of a folder
+_METADATA = Path(".cache", "huggingface", "download")
 
 
 class Repository(NamedTuple):
@@ -26,13 +29,15 @@ class Repository(NamedTuple):
 
 
 def parse_name(name: str) -> Repository | None:
-    """`owner/name` or `owner/name@revision` as a repository; None if no repository can have that name."""
+    """`owner/name` or `owner/name@revision` as a repository; None if no repository can have that
+    name."""
     match = _NAME.fullmatch(name)
     return Repository(match[1], match[2]) if match else None
 
 
 def revision_of(data_dir: Path | None) -> str | None:
-    """The revision that `--data_dir=SUITE=@REVISION` requests of the suite's data set on the hub, else None."""
+    """The revision that `--data_dir=SUITE=@REVISION` requests of the suite's data set on the hub,
+    else None."""
     name = "" if data_dir is None else str(data_dir)
     return name[1:] if name.startswith("@") and len(name) > 1 else None
 
@@ -42,12 +47,16 @@ def cache_folder(suite: str, revision: str | None) -> Path:
     return data_cache(suite if revision is None else f"{suite}@{revision.replace('/', '-')}")
 
 
-def fetch_data_set(repository: Repository, folder: Path, patterns: Sequence[str], suite: str, remedy: str = "") -> None:
-    """Download the files of a data set that match `patterns` into `folder`, unless the folder is complete.
+def fetch_data_set(
+    repository: Repository, folder: Path, patterns: Sequence[str], suite: str, remedy: str = ""
+) -> None:
+    """Download the files of a data set that match `patterns` into `folder`, unless the folder is
+    complete.
 
-    The folder appears only when it is complete, and later edits on the hub do not change it: a file that it loses later is
-    downloaded at the folder's commit.  `remedy`: what to do where there is a network, in place of --data_dir.  Raises
-    InputError for every error of the hub's client, HF_HUB_OFFLINE among them.
+    The folder appears only when it is complete, and later edits on the hub do not change it: a file
+    that it loses later is downloaded at the folder's commit.  `remedy`: what to do where there is a
+    network, in place of --data_dir.  Raises InputError for every error of the hub's client,
+    HF_HUB_OFFLINE among them.
     """
     remove_abandoned(folder.parent)
     lost = _lost_files(folder)
@@ -57,33 +66,41 @@ def fetch_data_set(repository: Repository, folder: Path, patterns: Sequence[str]
     try:
         with temporary_folder(folder.parent) as temporary:
             complete = temporary / "data"
-            _download(Repository(repository.id, revision or repository.revision), complete, patterns)
+            _download(
+                Repository(repository.id, revision or repository.revision), complete, patterns
+            )
             if not folder.is_dir():
                 complete.rename(folder)
             for name in _lost_files(folder):
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (complete / name).replace(folder / name)
-    except Exception as error:  # the client passes on the errors of its HTTP libraries: they have no class in common
+    # the client passes on the errors of its HTTP libraries: they have no class in common
+    except Exception as error:
         lost = _lost_files(folder)
         if folder.is_dir() and not lost:  # another run has fetched it meanwhile
             return
         absent = f"{suite} data: {lost[0]} is" if lost else f"{suite} data are"
         remedy = remedy or f" and pass --data_dir={suite}=FOLDER"
         raise InputError(
-            f"{absent} neither in {folder} nor to be had from {repository.id} on the Hugging Face hub "
-            f"({' '.join(str(error).split()):.160}): fetch it where there is a network{remedy}"
+            f"{absent} neither in {folder} nor to be had from {repository.id} on the Hugging Face "
+            f"hub ({' '.join(str(error).split()):.160}): fetch it where there is a network{remedy}"
         ) from error
 
 
 def _download(repository: Repository, folder: Path, patterns: Sequence[str]) -> None:
-    """Download a data set, or copy it from the cache of the hub's client if the hub cannot be reached."""
+    """Download a data set, or copy it from the cache of the hub's client if the hub cannot be
+    reached."""
     from huggingface_hub import snapshot_download
 
     hub_id, revision = repository
     commit = None
     try:
         snapshot_download(
-            hub_id, repo_type="dataset", revision=revision, local_dir=folder, allow_patterns=list(patterns)
+            hub_id,
+            repo_type="dataset",
+            revision=revision,
+            local_dir=folder,
+            allow_patterns=list(patterns),
         )
     except Exception:
         commit = _copy_from_client_cache(repository, folder, patterns)
@@ -97,14 +114,19 @@ def _download(repository: Repository, folder: Path, patterns: Sequence[str]) -> 
             metadata.write_text(f"{commit}\n")
 
 
-def _copy_from_client_cache(repository: Repository, folder: Path, names: Sequence[str]) -> str | None:
-    """Copy these files, and return their commit; None if the cache lacks one, as it lacks every name with a wildcard."""
+def _copy_from_client_cache(
+    repository: Repository, folder: Path, names: Sequence[str]
+) -> str | None:
+    """Copy these files, and return their commit; None if the cache lacks one, as it lacks every
+    name with a wildcard."""
     from huggingface_hub import try_to_load_from_cache
 
     commit = None
     shutil.rmtree(folder, ignore_errors=True)  # an interrupted download leaves files here
     for name in names:
-        path = try_to_load_from_cache(repository.id, name, revision=repository.revision, repo_type="dataset")
+        path = try_to_load_from_cache(
+            repository.id, name, revision=repository.revision, repo_type="dataset"
+        )
         if not isinstance(path, str):
             return None
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -114,17 +136,21 @@ def _copy_from_client_cache(repository: Repository, folder: Path, names: Sequenc
 
 
 def _lost_files(folder: Path) -> list[str]:
-    """Names of the files that a fetched folder no longer holds; their metadata files still name them."""
+    """Names of the files that a fetched folder no longer holds; their metadata files still name
+    them."""
     metadata = folder / _METADATA
-    names = [str(path.relative_to(metadata)).removesuffix(".metadata") for path in metadata.rglob("*.metadata")]
+    names = [
+        str(path.relative_to(metadata)).removesuffix(".metadata")
+        for path in metadata.rglob("*.metadata")
+    ]
     return sorted(name for name in names if not (folder / name).is_file())
 
 
 def commit_of(path: Path) -> str | None:
     """The commit that a file was downloaded at; None if the hub's client did not download it.
 
-    The client keeps the commit in the names of its cache (.../snapshots/COMMIT/...), and in a metadata file below the top
-    of any other folder.
+    The client keeps the commit in the names of its cache (.../snapshots/COMMIT/...), and in a
+    metadata file below the top of any other folder.
     """
     parts = path.absolute().parts
     for parent, name in pairwise(parts):
@@ -134,6 +160,8 @@ def commit_of(path: Path) -> str | None:
         relative = path.absolute().relative_to(folder)
         metadata = folder / _METADATA / f"{relative}.metadata"
         if metadata.is_file():
-            first_line = metadata.read_text(encoding="utf-8", errors="replace").partition("\n")[0].strip()
+            first_line = (
+                metadata.read_text(encoding="utf-8", errors="replace").partition("\n")[0].strip()
+            )
             return first_line if _COMMIT.fullmatch(first_line) else None
     return None

@@ -1,7 +1,7 @@
 """Names of folders and files as users give them: local paths, or URLs that fsspec knows.
 
-Arrives: a flag's value.  Leaves: a path or URL to open, and one without secrets to show to others.  It deliberately does not
-open anything.
+Arrives: a flag's value.  Leaves: a path or URL to open, and one without secrets to show to others.
+It deliberately does not open anything.
 """
 
 import os
@@ -11,7 +11,8 @@ from urllib.parse import unquote, urlsplit
 
 from miron_jax.errors import InputError
 
-_USER = re.compile(r"(?<=://)[^/@\s]*@")  # credentials before a host, in each part of a chained URL too
+# credentials before a host, in each part of a chained URL too
+_USER = re.compile(r"(?<=://)[^/@\s]*@")
 _REST = re.compile(r"[?#].*", re.DOTALL)  # a query may hold a signature or a token
 
 
@@ -20,7 +21,8 @@ def is_url(name: str) -> bool:
 
 
 def local_path(name: str | Path) -> Path:
-    """A local path with `~` expanded; file:///x is /x.  Raises InputError for a name that no path can have."""
+    """A local path with `~` expanded; file:///x is /x.  Raises InputError for a name that no path
+    can have."""
     text = str(name)
     if "\0" in text:
         raise InputError(f"{text!r:.80} holds a null character, expected a path: mend the name")
@@ -30,7 +32,9 @@ def local_path(name: str | Path) -> Path:
         return Path(text).expanduser()
     except RuntimeError:
         user = text.partition("/")[0]
-        raise InputError(f"{text}: there is no user {user[1:]!r} here, expected a path: write the folder out") from None
+        raise InputError(
+            f"{text}: there is no user {user[1:]!r} here, expected a path: write the folder out"
+        ) from None
 
 
 def place(name: str) -> str:
@@ -39,7 +43,8 @@ def place(name: str) -> str:
 
 
 def public(name: str) -> str:
-    """The name to show to others: a URL without credentials and query, a path below the home folder as `~/...`."""
+    """The name to show to others: a URL without credentials and query, a path below the home folder
+    as `~/...`."""
     if is_url(name):
         return _REST.sub("", _USER.sub("", name))
     home = os.path.expanduser("~")
@@ -49,5 +54,8 @@ def public(name: str) -> str:
 
 
 def data_cache(*below: str) -> Path:
-    """The folder `below` the cache of benchmark data: below $MIRON_JAX_DATA, else ~/.cache/miron_jax."""
-    return Path(os.environ.get("MIRON_JAX_DATA") or Path.home() / ".cache" / "miron_jax").joinpath(*below)
+    """The folder `below` the cache of benchmark data: below $MIRON_JAX_DATA, else
+    ~/.cache/miron_jax."""
+    return Path(os.environ.get("MIRON_JAX_DATA") or Path.home() / ".cache" / "miron_jax").joinpath(
+        *below
+    )

@@ -1,7 +1,8 @@
-"""Guarded readers of JSON and YAML that others wrote: any bytes give a value or a ValueError, no other error.
+"""Guarded readers of JSON and YAML that others wrote: any bytes give a value or a ValueError, no
+other error.
 
-Arrives: bytes.  Leaves: plain values.  It deliberately does not know files, tasks or what the values mean: the caller adds
-the file and the remedy to the reason.
+Arrives: bytes.  Leaves: plain values.  It deliberately does not know files, tasks or what the
+values mean: the caller adds the file and the remedy to the reason.
 """
 
 import json
@@ -15,17 +16,20 @@ import yaml
 Json = Any  # the value of a JSON or YAML document, of unknown shape until it is checked
 JsonObject = dict[str, Json]
 
-MOST_YAML_BYTES = 256 << 10  # the published files have below 40 KB; PyYAML takes seconds for more than this
+# the published files have below 40 KB; PyYAML takes seconds for more than this
+MOST_YAML_BYTES = 256 << 10
 MOST_DEPTH = 64
 MOST_VALUES = 100_000  # with every alias written out
 
 
 class RepeatedKey(ValueError):
-    """An object of a text has a key twice, of which a parser would take the last one without a word."""
+    """An object of a text has a key twice, of which a parser would take the last one without a
+    word."""
 
 
 def parse_json(content: bytes | str, keys_once: bool = False) -> Json:
-    """The value of a JSON text in UTF-8.  `keys_once`: raises RepeatedKey for an object with a key twice.
+    """The value of a JSON text in UTF-8.  `keys_once`: raises RepeatedKey for an object with a key
+    twice.
 
     Raises ValueError, also for nesting beyond what Python can read.
     """
@@ -40,15 +44,17 @@ def _with_keys_once(pairs: list[tuple[str, Json]]) -> JsonObject:
     fields = dict(pairs)
     if len(fields) < len(pairs):
         [(repeated, _)] = Counter(name for name, _ in pairs).most_common(1)
-        raise RepeatedKey(f"the key {shown(repeated)} stands twice in {shown(fields)}, expected once")
+        raise RepeatedKey(
+            f"the key {shown(repeated)} stands twice in {shown(fields)}, expected once"
+        )
     return fields
 
 
 def parse_yaml(content: bytes) -> Json:
     """The value of a YAML document of mappings, lists, texts, numbers, true, false and null.
 
-    Raises ValueError for tags, merge keys, a key twice, and a document that is too large, too deep or
-    has too many aliases.  Dates, and numbers in other bases, are texts.
+    Raises ValueError for tags, merge keys, a key twice, and a document that is too large, too deep
+    or has too many aliases.  Dates, and numbers in other bases, are texts.
     """
     if len(content) > MOST_YAML_BYTES:
         raise ValueError(f"{len(content)} bytes, expected {MOST_YAML_BYTES} at most")
@@ -64,7 +70,8 @@ def parse_yaml(content: bytes) -> Json:
 
 
 def shown(value: Any) -> str:
-    """The beginning of a value's repr, for messages; safe for values that are large or contain themselves."""
+    """The beginning of a value's repr, for messages; safe for values that are large or contain
+    themselves."""
     return _REPR.repr(value)
 
 
@@ -88,7 +95,7 @@ for _tag, _pattern, _first in (
     ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
     ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
     ("int", r"^[-+]?(?:0|[1-9][0-9]{0,17})$", "-+0123456789"),
-    ("float", r"^[-+]?(?:[0-9]{1,18}\.[0-9]{0,30}|\.[0-9]{1,30}|[0-9]{1,18}(?=e))(?:e[-+]?[0-9]{1,3})?$", "-+.0123456789"),
+    ("float", r"^[-+]?(?:[0-9]{1,18}\.[0-9]{0,30}|\.[0-9]{1,30}|[0-9]{1,18}(?=e))(?:e[-+]?[0-9]{1,3})?$", "-+.0123456789"),  # noqa: E501
 ):  # fmt: skip
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), list(_first))
 
@@ -104,7 +111,9 @@ def _count(node: Any, counted: dict[int, int], depth: int) -> int:
         if isinstance(node, yaml.MappingNode):
             _check_keys(node)
             children = [child for pair in node.value for child in pair]
-        num_values = counted[id(node)] = 1 + sum(_count(child, counted, depth + 1) for child in children)
+        num_values = counted[id(node)] = 1 + sum(
+            _count(child, counted, depth + 1) for child in children
+        )
     if num_values > MOST_VALUES:
         raise ValueError(f"more than {MOST_VALUES} values, aliases written out")
     return num_values
@@ -117,5 +126,7 @@ def _check_keys(node: yaml.MappingNode) -> None:
             continue
         if (key.tag, key.value) in seen:
             line = key.start_mark.line + 1
-            raise RepeatedKey(f"the key {shown(key.value)} stands twice, again in line {line}, expected once")
+            raise RepeatedKey(
+                f"the key {shown(key.value)} stands twice, again in line {line}, expected once"
+            )
         seen.add((key.tag, key.value))

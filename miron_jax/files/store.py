@@ -1,8 +1,9 @@
-"""The output folder: local, or in an object store (gs://, s3://, ...); each object in it is whole or absent.
+"""The output folder: local, or in an object store (gs://, s3://, ...); each object in it is whole
+or absent.
 
-Arrives: a path or a URL that fsspec knows.  Leaves: a `Store` of named objects, and a `Lock` that lets one run at a time
-write there.  It deliberately does not know the content.  Object stores can neither rename nor append, so nothing here relies
-on either.
+Arrives: a path or a URL that fsspec knows.  Leaves: a `Store` of named objects, and a `Lock` that
+lets one run at a time write there.  It deliberately does not know the content.  Object stores can
+neither rename nor append, so nothing here relies on either.
 """
 
 import contextlib
@@ -37,7 +38,8 @@ class Store:
         self.root: Any = _remote(name) if self.is_remote else local_path(name)
 
     def put(self, name: str, data: bytes | Iterable[bytes]) -> None:
-        """Write one object, also from parts.  Raises OSError, and leaves the object's former content unchanged then."""
+        """Write one object, also from parts.  Raises OSError, and leaves the object's former
+        content unchanged then."""
         path = self.root / name
         if self.is_remote:
             data = data if isinstance(data, bytes) else b"".join(data)
@@ -61,7 +63,8 @@ class Store:
             partial.replace(path)
         except BaseException as error:
             partial.unlink(missing_ok=True)
-            if isinstance(error, OSError) and error.filename is None:  # of a write: the system names no file
+            # of a write: the system names no file
+            if isinstance(error, OSError) and error.filename is None:
                 error.filename = str(path)
             raise
 
@@ -73,7 +76,8 @@ class Store:
         return (self.root / name).is_file()
 
     def names(self, below: str = "") -> list[str]:
-        """The sorted names of objects and folders directly below a folder; none if the folder is absent."""
+        """The sorted names of objects and folders directly below a folder; none if the folder is
+        absent."""
         folder = self.root / below if below else self.root
         if not folder.is_dir():
             return []
@@ -85,12 +89,14 @@ class Store:
 
 
 def wait_for(store: Store, name: str) -> bytes:
-    """An object that another host has just put there.  Raises InputError if it is not seen for SEEN_SECONDS."""
+    """An object that another host has just put there.  Raises InputError if it is not seen for
+    SEEN_SECONDS."""
     start = time.monotonic()
     while not store.has(name):
         if time.monotonic() - start > SEEN_SECONDS:
             raise InputError(
-                f"{store.name}/{name}, which process 0 wrote, is not seen here: name a folder that all share"
+                f"{store.name}/{name}, which process 0 wrote, is not seen here: name a folder that "
+                "all share"
             )
         time.sleep(0.05)
     return store.get(name)
@@ -115,15 +121,17 @@ def _remote(name: str) -> Any:
         return UPath(name)
     except (ImportError, ValueError) as error:
         raise InputError(
-            f"--output={public(name)}: {error}: install what writes to that store, or name a local folder"
+            f"--output={public(name)}: {error}: install what writes to that store, or name a local "
+            "folder"
         ) from None
 
 
 class Lock:
     """Lets one run at a time write to a store.  Raises InputError if another run holds the lock.
 
-    On a disk the operating system keeps the lock and releases it however a run ends.  An object store has no locks:
-    there the holder rewrites an object every BEAT_SECONDS, and another run waits SILENT_SECONDS to see whether it changes.
+    On a disk the operating system keeps the lock and releases it however a run ends.  An object
+    store has no locks: there the holder rewrites an object every BEAT_SECONDS, and another run
+    waits SILENT_SECONDS to see whether it changes.
     """
 
     def __init__(self, store: Store) -> None:
@@ -166,7 +174,8 @@ class Lock:
                 file.close()
                 return False
             try:
-                if path.stat().st_ino == os.fstat(file.fileno()).st_ino:  # else its holder has just removed it
+                # else its holder has just removed it
+                if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
                     break
             except FileNotFoundError:
                 pass
@@ -178,14 +187,16 @@ class Lock:
         return True
 
     def _start_beating(self) -> None:
-        holder, deadline = self._read(), time.monotonic() + SILENT_SECONDS
+        holder = self._read()
+        deadline = time.monotonic() + SILENT_SECONDS
         while holder and time.monotonic() < deadline:
             time.sleep(BEAT_SECONDS / 5)
             if (now := self._read()) and now != holder:
                 raise self._held_by(now)
         self._store.put(LOCK, f"{self._identity} 0".encode())
         time.sleep(BEAT_SECONDS / 5)
-        if not self._read().startswith(self._identity):  # two runs wrote at once: the last one holds the lock
+        # two runs wrote at once: the last one holds the lock
+        if not self._read().startswith(self._identity):
             raise self._held_by(self._read())
         self._beating = threading.Thread(target=self._beat, daemon=True)
         self._beating.start()
@@ -196,7 +207,9 @@ class Lock:
             count += 1
             with contextlib.suppress(OSError):  # the next beat tries again
                 if (now := self._read()) and not now.startswith(self._identity):
-                    message = printable(f"miron-jax: {self._held_by(now)}; this run had been silent for too long")
+                    message = printable(
+                        f"miron-jax: {self._held_by(now)}; this run had been silent for too long"
+                    )
                     print(message, file=sys.stderr)
                     os.kill(os.getpid(), signal.SIGTERM)
                     return
@@ -211,5 +224,6 @@ class Lock:
     def _held_by(self, holder: str) -> InputError:
         who = " ".join(holder.split()[:3]) or "another process"
         return InputError(
-            f"--output={self._store.name} is being written by another run ({who}): wait for it, or name another folder"
+            f"--output={self._store.name} is being written by another run ({who}): wait for it, or "
+            "name another folder"
         )

@@ -1,5 +1,6 @@
-"""Crowd annotations -> a human baseline: read, filter annotators, vote, measure agreement, compare with gold.
+"""Crowd annotations -> a human baseline: read, filter annotators, vote, measure agreement, compare
+with gold.
 
-`annotations` reads files, `votes` decides labels, `agreement` measures agreement, `gold` gives right answers, `baseline`
-combines them.  Nothing here knows models.
+`annotations` reads files, `votes` decides labels, `agreement` measures agreement, `gold` gives
+right answers, `baseline` combines them.  Nothing here knows models.
 """

@@ -1,11 +1,12 @@
 """Annotation files -> answers: who labelled which item how, and the right answers of control tasks.
 
-Arrives: TSV or CSV files, one answer a line, and the names of their columns.  Leaves: `Answer`s, all fields as text: no
-value is read as a number, and "NA" and "null" are plain answers.  It deliberately does not know how answers become labels.
+Arrives: TSV or CSV files, one answer a line, and the names of their columns.  Leaves: `Answer`s,
+all fields as text: no value is read as a number, and "NA" and "null" are plain answers.  It
+deliberately does not know how answers become labels.
 
-Columns are by default Toloka's: INPUT:x (the item), OUTPUT:x (the answer), GOLDEN:x (the right answer of a control task,
-else empty), ASSIGNMENT:worker_id, ASSIGNMENT:started and :submitted.  `Project` describes MERA's files of other
-forms.
+Columns are by default Toloka's: INPUT:x (the item), OUTPUT:x (the answer), GOLDEN:x (the right
+answer of a control task, else empty), ASSIGNMENT:worker_id, ASSIGNMENT:started and :submitted.
+`Project` describes MERA's files of other forms.
 """
 
 import ast
@@ -37,11 +38,14 @@ class Answer(NamedTuple):
 class Project(NamedTuple):
     """The form of a project's annotation files, and which answers count (spec: MERA, section B)."""
 
-    lists: bool = False  # a line's answer is a list [{"question": ..., "answer": ...}, ...] of items
+    # a line's answer is a list [{"question": ..., "answer": ...}, ...] of items
+    lists: bool = False
     texts_a_row: int = 1  # items of a line, in numbered columns: INPUT:text_1, OUTPUT:answer_1
-    controls_vote: bool = False  # control tasks are items too; an annotator's first answer to each counts
+    # control tasks are items too; an annotator's first answer to each counts
+    controls_vote: bool = False
     plurality: bool = False  # procedure A labels by strict plurality, not by equal votes
-    is_filtered: bool = True  # annotators are rejected by their control tasks; else the platform has done that
+    # annotators are rejected by their control tasks; else the platform has done that
+    is_filtered: bool = True
     answer_column: str = ""  # if several columns begin with OUTPUT:
     time_column: str = STARTED  # orders an annotator's answers
 
@@ -74,7 +78,8 @@ def read_annotations(
     columns: Columns = Columns(),  # noqa: B008 - immutable
     project: Project = PROJECTS["plain"],
 ) -> Annotations:
-    """The answers of all pools, end to end.  Raises InputError for a missing column, a ragged line, or not UTF-8."""
+    """The answers of all pools, end to end.  Raises InputError for a missing column, a ragged line,
+    or not UTF-8."""
     answers: list[Answer] = []
     num_dropped, inputs = 0, None
     for path in paths:
@@ -88,19 +93,27 @@ def read_annotations(
         names = _resolve(columns, header, path)
         if inputs is not None and names.inputs != inputs:
             raise InputError(
-                f"{path}: an item is {', '.join(names.inputs)} here and {', '.join(inputs)} in {paths[0]}: give files of "
-                "one task, or name the columns with --input_columns"
+                f"{path}: an item is {', '.join(names.inputs)} here and {', '.join(inputs)} in "
+                f"{paths[0]}: give files of one task, or name the columns with --input_columns"
             )
         inputs = names.inputs
         for line in lines:
-            item, worker = tuple(line[name] for name in names.inputs), line[names.worker].strip()
-            unanswered = project.texts_a_row > 1 and not line[names.answer].strip()  # one of a line's texts
+            item = tuple(line[name] for name in names.inputs)
+            worker = line[names.worker].strip()
+            # one of a line's texts
+            unanswered = project.texts_a_row > 1 and not line[names.answer].strip()
             if unanswered or not worker or not any(field.strip() for field in item):
                 num_dropped += 1
                 continue
             right = canonical(line[names.right]) if names.right else ""
             answers.append(
-                Answer(item, worker, canonical(line[names.answer]), right or None, line.get(project.time_column, ""))
+                Answer(
+                    item,
+                    worker,
+                    canonical(line[names.answer]),
+                    right or None,
+                    line.get(project.time_column, ""),
+                )
             )
     assert inputs is not None, "at least one file"
     return Annotations(inputs, answers, num_dropped)
@@ -109,11 +122,15 @@ def read_annotations(
 def _one_text_a_row(
     header: list[str], lines: list[dict[str, str]], count: int, path: Path
 ) -> tuple[list[str], list[dict[str, str]]]:
-    """INPUT:text_1, INPUT:text_2, ... -> INPUT:text, a line each; every line keeps the columns without a number."""
+    """INPUT:text_1, INPUT:text_2, ... -> INPUT:text, a line each; every line keeps the columns
+    without a number."""
     ends = [f"_{i + 1}" for i in range(count)]
     numbered = [name for name in header if name.endswith(ends[0])]
     if not numbered:
-        raise InputError(f"{path}: no column ends with {ends[0]}, it has {', '.join(header)}: name another --project")
+        raise InputError(
+            f"{path}: no column ends with {ends[0]}, it has {', '.join(header)}: name another "
+            "--project"
+        )
     bare = [name.removesuffix(ends[0]) for name in numbered]
     if absent := [f"{name}{end}" for name in bare for end in ends if f"{name}{end}" not in header]:
         raise InputError(f"{path}: no column {absent[0]}, expected {count} texts a line")
@@ -129,7 +146,8 @@ def _one_text_a_row(
 def _one_question_a_row(
     header: list[str], lines: list[dict[str, str]], columns: Columns, path: Path
 ) -> tuple[list[str], list[dict[str, str]]]:
-    """A list of questions with their answers -> a line each; its index in the list distinguishes equal questions."""
+    """A list of questions with their answers -> a line each; its index in the list distinguishes
+    equal questions."""
     answer = columns.answer or _only("OUTPUT:", "--answer_column", header, path)
     others = [name for name in header if not name.startswith("INPUT:")]
     split = []
@@ -137,13 +155,19 @@ def _one_question_a_row(
         try:
             listed = ast.literal_eval(line[answer])
             pairs = [(str(entry["question"]), str(entry["answer"])) for entry in listed]
-        except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError):  # MemoryError: deep nesting
+        # MemoryError: deep nesting
+        except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError):
             raise InputError(
                 f"{path}, line {number}: {answer} is {line[answer]!r:.40}, expected a list of "
                 '{"question": ..., "answer": ...}'
             ) from None
         split += [
-            {**{name: line[name] for name in others}, "INPUT:place": str(i), "INPUT:question": question, answer: text}
+            {
+                **{name: line[name] for name in others},
+                "INPUT:place": str(i),
+                "INPUT:question": question,
+                answer: text,
+            }
             for i, (question, text) in enumerate(pairs)
         ]
     return ["INPUT:place", "INPUT:question", *others], split
@@ -153,7 +177,9 @@ def read_skills(path: Path) -> dict[str, float]:
     """worker_id -> skill_value.  Raises InputError."""
     header, lines = read_table(path)
     if missing := {"worker_id", "skill_value"} - set(header):
-        raise InputError(f"{path}: no column {', '.join(sorted(missing))}, it has {', '.join(header)}")
+        raise InputError(
+            f"{path}: no column {', '.join(sorted(missing))}, it has {', '.join(header)}"
+        )
     skills = {}
     for number, line in enumerate(lines, start=2):
         try:
@@ -189,8 +215,8 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     except UnicodeDecodeError as error:
         number = content.count(b"\n", 0, error.start) + 1
         raise InputError(
-            f"{path}, line {number}: byte 0x{content[error.start]:02x} is not UTF-8, expected one encoding throughout: "
-            "convert the file, such as by iconv -f cp1251 -t utf-8"
+            f"{path}, line {number}: byte 0x{content[error.start]:02x} is not UTF-8, expected one "
+            "encoding throughout: convert the file, such as by iconv -f cp1251 -t utf-8"
         ) from None
     first = text.partition("\n")[0]
     delimiter = max(DELIMITERS, key=first.count)
@@ -200,15 +226,17 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
         if not header:
             raise InputError(f"{path} is empty, expected a header line and one answer a line")
         if twice := [name for name in header if header.count(name) > 1]:
-            raise InputError(f"{path}: the header names {twice[0]} twice, expected every column once")
+            raise InputError(
+                f"{path}: the header names {twice[0]} twice, expected every column once"
+            )
         lines = []
         for fields in reader:
             if not fields:
                 continue
             if len(fields) != len(header):
                 raise InputError(
-                    f"{path}, line {reader.line_num}: {len(fields)} fields, the header has {len(header)}: quote fields "
-                    "that hold the delimiter or a line break"
+                    f"{path}, line {reader.line_num}: {len(fields)} fields, the header has "
+                    f"{len(header)}: quote fields that hold the delimiter or a line break"
                 )
             lines.append(dict(zip(header, fields, strict=True)))
     except csv.Error as error:
@@ -226,17 +254,24 @@ def _resolve(columns: Columns, header: Sequence[str], path: Path) -> Columns:
     resolved = columns._replace(
         inputs=inputs, answer=answer, right=columns.right or (golden if golden != answer else "")
     )
-    required = {"--input_columns": inputs, "--answer_column": (answer,), "--worker_column": (resolved.worker,)}
+    required = {
+        "--input_columns": inputs,
+        "--answer_column": (answer,),
+        "--worker_column": (resolved.worker,),
+    }
     if columns.right:
         required["--control_column"] = (columns.right,)
     if not inputs:
         raise InputError(
-            f"{path}: no column begins with INPUT:, it has {', '.join(header)}: name those of an item with --input_columns"
+            f"{path}: no column begins with INPUT:, it has {', '.join(header)}: name those of an "
+            "item with --input_columns"
         )
     for flag, names in required.items():
         for name in names:
             if name not in header:
-                raise InputError(f"{path}: no column {name}, it has {', '.join(header)}: name it with {flag}")
+                raise InputError(
+                    f"{path}: no column {name}, it has {', '.join(header)}: name it with {flag}"
+                )
     return resolved if resolved.right in header else resolved._replace(right="")
 
 
@@ -248,5 +283,7 @@ def _only(prefix: str, flag: str, header: Sequence[str], path: Path) -> str:
             if matches
             else f"no column begins with {prefix}"
         )
-        raise InputError(f"{path}: {named}, of {', '.join(header)}: name the one with answers with {flag}")
+        raise InputError(
+            f"{path}: {named}, of {', '.join(header)}: name the one with answers with {flag}"
+        )
     return matches[0]

@@ -1,6 +1,8 @@
-"""Annotations -> the human baseline of a task, by both procedures, with the numbers that qualify it.
+"""Annotations -> the human baseline of a task, by both procedures, with the numbers that qualify
+it.
 
-Arrives: `Annotations`, a rule for right answers if there is one.  Leaves: `Baseline`.  It deliberately does not know files.
+Arrives: `Annotations`, a rule for right answers if there is one.  Leaves: `Baseline`.  It
+deliberately does not know files.
 """
 
 from collections import Counter
@@ -13,7 +15,15 @@ import numpy as np
 from miron_jax.humans.agreement import krippendorff_alpha
 from miron_jax.humans.annotations import PROJECTS, Annotations, Project
 from miron_jax.humans.gold import Rule
-from miron_jax.humans.votes import NEEDED, Label, Votes, collect_votes, procedure_a, procedure_b, workers
+from miron_jax.humans.votes import (
+    NEEDED,
+    Label,
+    Votes,
+    collect_votes,
+    procedure_a,
+    procedure_b,
+    workers,
+)
 from miron_jax.statistics.estimate import wilson
 from miron_jax.tasks.mera.metrics import macro_f1, matthews
 
@@ -64,20 +74,29 @@ def baseline(
     project: Project = PROJECTS["plain"],
     glad: Callable[[Annotations], Mapping[str, float] | None] = lambda annotations: None,
 ) -> tuple[Baseline, dict[tuple[str, ...], str], dict[tuple[str, ...], Label]]:
-    """The baseline, and the labels by item of procedures A and B.  `glad` fits abilities; it runs only if items are tied."""
+    """The baseline, and the labels by item of procedures A and B.  `glad` fits abilities; it runs
+    only if items are tied."""
     known = workers(annotations.answers)
     rejected = {
         name: (worker.controls, worker.right)
         for name, worker in known.items()
         if worker.is_rejected and project.is_filtered
     }
-    everyone, kept = (collect_votes(annotations.answers, names, project) for names in ((), rejected))
+    everyone, kept = (
+        collect_votes(annotations.answers, names, project) for names in ((), rejected)
+    )
     right = {item: None if rule is None else rule(item) for item in everyone}
-    labels, decided = procedure_a(kept, needed, project.plurality), procedure_b(kept, skills)
+    labels = procedure_a(kept, needed, project.plurality)
+    decided = procedure_b(kept, skills)
     if any(label.origin == "undecided" for label in decided.values()):
         decided = procedure_b(kept, skills, glad(annotations))
     how = "a strict plurality" if project.plurality else f"{needed} equal votes"
-    single = [vote.answer == right[item] for item, votes in kept.items() for vote in votes if right[item] is not None]
+    single = [
+        vote.answer == right[item]
+        for item, votes in kept.items()
+        for vote in votes
+        if right[item] is not None
+    ]
     measured = Baseline(
         rows=len(annotations.answers),
         dropped_rows=annotations.num_dropped,
@@ -119,11 +138,13 @@ def _procedure(
 
 
 def _over_all(pairs: list[tuple[str, str]]) -> tuple[float | None, float | None]:
-    """(macro F1, Matthews' correlation): MERA's measures of RCB and the TAPE sets, and of ruEthics."""
+    """(macro F1, Matthews' correlation): MERA's measures of RCB and the TAPE sets, and of
+    ruEthics."""
     if not pairs:
         return None, None
     answers, right = zip(*pairs, strict=True)
-    weights, values = np.ones(len(pairs)), sorted({*answers, *right})
+    weights = np.ones(len(pairs))
+    values = sorted({*answers, *right})
     positive = [np.asarray(labels) == values[-1] for labels in (answers, right)]
     mcc = matthews(positive[0], positive[1], weights) if len(values) == 2 else None
     return macro_f1(answers, right, weights), mcc
@@ -132,5 +153,6 @@ def _over_all(pairs: list[tuple[str, str]]) -> tuple[float | None, float | None]
 def _accuracy(judged: list[bool]) -> Accuracy | None:
     if not judged:
         return None
-    n, right = len(judged), sum(judged)
+    n = len(judged)
+    right = sum(judged)
     return Accuracy(right / n, n, right, wilson(right / n, n))

@@ -1,8 +1,8 @@
 """ruDetox: three annotation projects -> the pairs of texts that pass all of them.
 
-Arrives: answers to "is it fluent?" and "is it toxic?" of a rewrite, and to "does it mean the same?" of a pair.  Leaves: the
-pairs whose labels are fluent, not toxic and the same.  It deliberately does not know classifiers, which compute
-MERA's human J over the rewrites of these pairs.
+Arrives: answers to "is it fluent?" and "is it toxic?" of a rewrite, and to "does it mean the same?"
+of a pair.  Leaves: the pairs whose labels are fluent, not toxic and the same.  It deliberately does
+not know classifiers, which compute MERA's human J over the rewrites of these pairs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,23 +26,33 @@ class Kept(NamedTuple):
 def kept_pairs(paths: Sequence[Path]) -> Kept:
     """Applies procedure A to each project and keeps the pairs that pass all three.
 
-    Fluency and toxicity are looked up by the rewrite's text: several toxic texts may share a rewrite.  Raises InputError if
-    a project's file is missing or named twice.
+    Fluency and toxicity are looked up by the rewrite's text: several toxic texts may share a
+    rewrite.  Raises InputError if a project's file is missing or named twice.
     """
     projects: dict[str, tuple[Annotations, dict[tuple[str, ...], str], int]] = {}
     for path in paths:
         name, annotations = _project(path)
         if name in projects:
-            raise InputError(f"{path}: a second file with {name}, expected one each of {', '.join(_PASS)}")
-        rejected = {name for name, worker in workers(annotations.answers).items() if worker.is_rejected}
+            raise InputError(
+                f"{path}: a second file with {name}, expected one each of {', '.join(_PASS)}"
+            )
+        rejected = {
+            name for name, worker in workers(annotations.answers).items() if worker.is_rejected
+        }
         labels = procedure_a(collect_votes(annotations.answers, rejected))
         projects[name] = annotations, labels, len(rejected)
     if missing := _PASS.keys() - projects.keys():
         raise InputError(
-            f"--project=rudetox wants a file with each of {', '.join(_PASS)}: none has {sorted(missing)[0]}"
+            f"--project=rudetox wants a file with each of {', '.join(_PASS)}: none has "
+            f"{sorted(missing)[0]}"
         )
-    passing = {name: _passing(annotations, labels, _PASS[name]) for name, (annotations, labels, _) in projects.items()}
-    rewrites = {item[-1] for item in passing["OUTPUT:fluent"]} & {item[-1] for item in passing["OUTPUT:toxic"]}
+    passing = {
+        name: _passing(annotations, labels, _PASS[name])
+        for name, (annotations, labels, _) in projects.items()
+    }
+    rewrites = {item[-1] for item in passing["OUTPUT:fluent"]} & {
+        item[-1] for item in passing["OUTPUT:toxic"]
+    }
     return Kept(
         {name: len(labels) for name, (_, labels, _) in projects.items()},
         {name: count for name, (_, _, count) in projects.items()},
@@ -54,11 +64,20 @@ def _project(path: Path) -> tuple[str, Annotations]:
     header = path.read_bytes().split(b"\n", 1)[0].decode("utf-8-sig", "replace").split("\t")
     name = next((column.strip() for column in header if column.strip() in _PASS), None)
     if name is None:
-        raise InputError(f"{path}: none of the columns {', '.join(_PASS)}, it has {', '.join(header)}")
+        raise InputError(
+            f"{path}: none of the columns {', '.join(_PASS)}, it has {', '.join(header)}"
+        )
     return name, read_annotations([path], Columns(answer=name))
 
 
-def _passing(annotations: Annotations, labels: Mapping[tuple[str, ...], str], passing: str) -> list[tuple[str, ...]]:
-    """(toxic text, rewrite) or (rewrite,) of the items with the label `passing`, white space normalized."""
-    columns = [annotations.inputs.index(name) for name in (TOXIC, REWRITE) if name in annotations.inputs]
-    return [normalized([item[i] for i in columns]) for item, label in labels.items() if label == passing]
+def _passing(
+    annotations: Annotations, labels: Mapping[tuple[str, ...], str], passing: str
+) -> list[tuple[str, ...]]:
+    """(toxic text, rewrite) or (rewrite,) of the items with the label `passing`, white space
+    normalized."""
+    columns = [
+        annotations.inputs.index(name) for name in (TOXIC, REWRITE) if name in annotations.inputs
+    ]
+    return [
+        normalized([item[i] for i in columns]) for item, label in labels.items() if label == passing
+    ]

@@ -1,7 +1,7 @@
 """Right answers to annotated items, computed or read from a file.
 
-Arrives: the name of a rule, or a file.  Leaves: the right answer of an item, None if it has none.  It deliberately knows
-nothing of annotators.
+Arrives: the name of a rule, or a file.  Leaves: the right answer of an item, None if it has none.
+It deliberately knows nothing of annotators.
 """
 
 import ast
@@ -16,7 +16,12 @@ from miron_jax.humans.annotations import canonical, normalized, read_table
 Rule = Callable[[tuple[str, ...]], str | None]
 
 _PAIRS = {")": "(", "]": "[", "}": "{"}
-_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+_OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
 
 
 def brackets(item: tuple[str, ...]) -> str:
@@ -43,13 +48,22 @@ def common_subsequence(item: tuple[str, ...]) -> str:
 
 
 def arithmetic(item: tuple[str, ...]) -> str | None:
-    """The value of a formula of whole numbers, exactly (MERA's SimpleAr and ruMultiAr); None if it is not whole."""
+    """The value of a formula of whole numbers, exactly (MERA's SimpleAr and ruMultiAr); None if it
+    is not whole."""
     try:
         value = _value(ast.parse(item[0].strip(), mode="eval").body)
         return str(value) if value.denominator == 1 else None
-    except (SyntaxError, ValueError, ZeroDivisionError, OverflowError, RecursionError, MemoryError) as error:
+    except (
+        SyntaxError,
+        ValueError,
+        ZeroDivisionError,
+        OverflowError,
+        RecursionError,
+        MemoryError,
+    ) as error:
         raise InputError(
-            f"formula {item[0]!r:.60}: {error!s:.60}; expected whole numbers, + - * / and brackets, not too deep or long"
+            f"formula {item[0]!r:.60}: {error!s:.60}; expected whole numbers, + - * / and "
+            "brackets, not too deep or long"
         ) from None
 
 
@@ -67,7 +81,8 @@ RULES: dict[str, Rule] = {"lcs": common_subsequence, "brackets": brackets, "arit
 
 
 def rule_of(name: str, inputs: Sequence[str]) -> Rule:
-    """A named rule, or one that looks answers up in a file: a table of the item's columns and the right answer.
+    """A named rule, or one that looks answers up in a file: a table of the item's columns and the
+    right answer.
 
     Raises InputError.
     """
@@ -75,22 +90,29 @@ def rule_of(name: str, inputs: Sequence[str]) -> Rule:
         num_columns = 2 if name == "lcs" else 1
         if len(inputs) != num_columns:
             raise InputError(
-                f"--gold={name} wants {num_columns} column{'s' * (num_columns > 1)} an item, here are {', '.join(inputs)}: "
-                "name them with --input_columns, or another rule"
+                f"--gold={name} wants {num_columns} column{'s' * (num_columns > 1)} an item, here "
+                f"are {', '.join(inputs)}: name them with --input_columns, or another rule"
             )
         return RULES[name]
     path = local_path(name)
     if not path.is_file():
-        raise InputError(f"--gold={name} is no file and none of {', '.join(RULES)}: name one of these")
+        raise InputError(
+            f"--gold={name} is no file and none of {', '.join(RULES)}: name one of these"
+        )
     header, lines = read_table(path)
     others = [column for column in header if column not in inputs]
     if set(inputs) - set(header) or len(others) != 1:
         raise InputError(
-            f"--gold={name} has the columns {', '.join(header)}, expected {', '.join(inputs)} and one with the right answer"
+            f"--gold={name} has the columns {', '.join(header)}, expected {', '.join(inputs)} and "
+            "one with the right answer"
         )
     right: dict[tuple[str, ...], str] = {}
     for number, line in enumerate(lines, start=2):
-        item, answer = normalized([line[column] for column in inputs]), canonical(line[others[0]])
+        item = normalized([line[column] for column in inputs])
+        answer = canonical(line[others[0]])
         if right.setdefault(item, answer) != answer:
-            raise InputError(f"--gold={name}, line {number}: this item has another right answer in an earlier line")
+            raise InputError(
+                f"--gold={name}, line {number}: this item has another right answer in an earlier "
+                "line"
+            )
     return lambda item: right.get(normalized(item))

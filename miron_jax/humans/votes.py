@@ -1,7 +1,8 @@
 """Answers -> one label an item, by the two procedures of MERA's human baselines.
 
-Arrives: `Answer`s.  Leaves: labels, and how each was decided.  It deliberately does not know right answers other than
-those of control tasks.  Source: MERA's human-benchmark repository, its published table (A) and its notebooks (B).
+Arrives: `Answer`s.  Leaves: labels, and how each was decided.  It deliberately does not know right
+answers other than those of control tasks.  Source: MERA's human-benchmark repository, its published
+table (A) and its notebooks (B).
 """
 
 from collections import Counter
@@ -35,7 +36,8 @@ class Label(NamedTuple):
 
 def workers(answers: Sequence[Answer]) -> dict[str, Worker]:
     """Each annotator's result on control tasks, repeats counted."""
-    controls, right = Counter[str](), Counter[str]()
+    controls = Counter[str]()
+    right = Counter[str]()
     for answer in answers:
         controls[answer.worker] += answer.right is not None
         right[answer.worker] += answer.right is not None and answer.answer == answer.right
@@ -47,31 +49,45 @@ def collect_votes(
     rejected: Collection[str] = (),
     project: Project = PROJECTS["plain"],
 ) -> Votes:
-    """Votes by item in file order: answers to items other than control tasks, of annotators who are not rejected.
+    """Votes by item in file order: answers to items other than control tasks, of annotators who are
+    not rejected.
 
-    An item without votes keeps its entry.  If the project's control tasks count as items too, an annotator who met one
-    several times has one vote on it, the earliest.
+    An item without votes keeps its entry.  If the project's control tasks count as items too, an
+    annotator who met one several times has one vote on it, the earliest.
     """
-    votes: Votes = {answer.item: [] for answer in answers if answer.right is None or project.controls_vote}
+    votes: Votes = {
+        answer.item: [] for answer in answers if answer.right is None or project.controls_vote
+    }
     voted: set[tuple[str, tuple[str, ...]]] = set()
     ordered = sorted(answers, key=lambda answer: answer.time) if project.controls_vote else answers
     for vote in ordered:
         is_repeated = project.controls_vote and (vote.worker, vote.item) in voted
-        if vote.worker not in rejected and (vote.right is None or project.controls_vote) and not is_repeated:
+        if (
+            vote.worker not in rejected
+            and (vote.right is None or project.controls_vote)
+            and not is_repeated
+        ):
             voted.add((vote.worker, vote.item))
             votes[vote.item].append(vote)
     return votes
 
 
-def procedure_a(votes: Votes, needed: int = NEEDED, plurality: bool = False) -> dict[tuple[str, ...], str]:
-    """The most common answer of each item: with `plurality` if no other is as common, else if `needed` annotators gave it.
+def procedure_a(
+    votes: Votes, needed: int = NEEDED, plurality: bool = False
+) -> dict[tuple[str, ...], str]:
+    """The most common answer of each item: with `plurality` if no other is as common, else if
+    `needed` annotators gave it.
 
     Other items are dropped.
     """
     labels = {}
     for item, cast in votes.items():
         counts = Counter(vote.answer for vote in cast).most_common(2)
-        if counts and (counts[0][1] > (counts[1][1] if counts[1:] else 0) if plurality else counts[0][1] >= needed):
+        if counts and (
+            counts[0][1] > (counts[1][1] if counts[1:] else 0)
+            if plurality
+            else counts[0][1] >= needed
+        ):
             labels[item] = counts[0][0]
     return labels
 
@@ -79,13 +95,15 @@ def procedure_a(votes: Votes, needed: int = NEEDED, plurality: bool = False) -> 
 def procedure_b(
     votes: Votes, skills: Mapping[str, float], glad: Mapping[str, float] | None = None
 ) -> dict[tuple[str, ...], Label]:
-    """A label for every item: a plurality wins; ties go by the sum of skills, then by the most skilled annotators, then by
-    the sum of `glad`, annotators' ability in GLAD (humans/glad.py).  An item that is still tied is `undecided` and has its
-    first answer."""
+    """A label for every item: a plurality wins; ties go by the sum of skills, then by the most
+    skilled annotators, then by the sum of `glad`, annotators' ability in GLAD (humans/glad.py).  An
+    item that is still tied is `undecided` and has its first answer."""
     return {item: _decide(cast, skills, glad) for item, cast in votes.items() if cast}
 
 
-def _decide(votes: Sequence[Answer], skills: Mapping[str, float], glad: Mapping[str, float] | None) -> Label:
+def _decide(
+    votes: Sequence[Answer], skills: Mapping[str, float], glad: Mapping[str, float] | None
+) -> Label:
     counts = Counter(vote.answer for vote in votes)
     if len(counts) == 1:
         return Label(votes[0].answer, "one answer")
@@ -107,7 +125,8 @@ def _most_skilled(votes: Sequence[Answer], skills: Mapping[str, float]) -> str |
 
     None if the sums of the first two are equal, whatever their votes, as in MERA's notebooks.
     """
-    counts, sums = Counter[str](), Counter[str]()
+    counts = Counter[str]()
+    sums = Counter[str]()
     for vote in votes:
         counts[vote.answer] += 1
         sums[vote.answer] += skills.get(vote.worker, 0.0)  # type: ignore[assignment]

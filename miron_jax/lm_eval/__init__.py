@@ -1,7 +1,7 @@
 """lm-evaluation-harness on this engine: its thousands of tasks, each unique token computed once.
 
-Arrives: lm-eval's requests.  Leaves: log-likelihoods and completions, as its Hugging Face backend gives them.  It
-deliberately does not know what lm-eval's tasks are.
+Arrives: lm-eval's requests.  Leaves: log-likelihoods and completions, as its Hugging Face backend
+gives them.  It deliberately does not know what lm-eval's tasks are.
 
     miron-lm-eval --model miron_jax --model_args pretrained=FOLDER --tasks hellaswag,arc_easy
 
@@ -9,8 +9,8 @@ deliberately does not know what lm-eval's tasks are.
     from miron_jax.lm_eval import MironLM
     results = simple_evaluate(model=MironLM("FOLDER"), tasks=["hellaswag"])
 
-The released lm-eval finds no models of other packages: `miron-lm-eval` is its own command with this one added.  Versions
-that look for entry points find `miron_jax` there.
+The released lm-eval finds no models of other packages: `miron-lm-eval` is its own command with this
+one added.  Versions that look for entry points find `miron_jax` there.
 """
 
 import sys
@@ -30,7 +30,8 @@ OLDEST, TOO_NEW = Version("0.4.13"), Version("0.5.dev0")  # versions of lm-eval
 
 
 def __getattr__(name: str) -> Any:
-    """MironLM is imported when it is first used, for it needs lm-eval.  Raises InputError where that is absent."""
+    """MironLM is imported when it is first used, for it needs lm-eval.  Raises InputError where
+    that is absent."""
     if name != "MironLM":
         raise AttributeError(f"module 'miron_jax.lm_eval' has no attribute {name!r}")
     check_installed()
@@ -40,14 +41,18 @@ def __getattr__(name: str) -> Any:
 
 
 def check_installed() -> None:
-    """Raises InputError if lm-eval is absent, or of another version than this adapter was made for."""
+    """Raises InputError if lm-eval is absent, or of another version than this adapter was made
+    for."""
     remedy = 'install it by pip install "miron-jax[lm-eval]"'
     try:
         has = version("lm_eval")
     except PackageNotFoundError:
         raise InputError(f"lm-eval, whose tasks this runs, is not installed: {remedy}") from None
     if not OLDEST <= Version(has) < TOO_NEW:
-        raise InputError(f"lm-eval is {has}, but this adapter goes with {OLDEST} and later ones before 0.5: {remedy}")
+        raise InputError(
+            f"lm-eval is {has}, but this adapter goes with {OLDEST} and later ones before 0.5: "
+            f"{remedy}"
+        )
 
 
 def register() -> None:

@@ -1,7 +1,7 @@
 """`model_args` of lm-eval -> the run's configuration.
 
-Arrives: values as lm-eval has cast them, or as a user gives them.  Leaves: a `RunConfig`, checked values.  It deliberately
-does not know models.
+Arrives: values as lm-eval has cast them, or as a user gives them.  Leaves: a `RunConfig`, checked
+values.  It deliberately does not know models.
 """
 
 import difflib
@@ -20,7 +20,8 @@ OPTIONS = tuple(
 )
 HOSTS = ("distributed", "coordinator", "num_processes", "process_id", "peer_timeout")
 OWN = (
-    "pretrained", "tokenizer", "max_length", "max_gen_toks", "add_bos_token", "prefix_token_id", "seed", "journal", *HOSTS,
+    "pretrained", "tokenizer", "max_length", "max_gen_toks", "add_bos_token", "prefix_token_id",
+    "seed", "journal", *HOSTS,
 )  # fmt: skip
 
 
@@ -38,28 +39,42 @@ def run_config(model: str, options: dict[str, Any]) -> RunConfig:
         elif name != "mesh":
             given[name] = str(given[name])  # lm-eval makes a number of steps=1000
     if isinstance(given.get("mesh"), str):
-        given["mesh"] = parse_mesh(given["mesh"].replace(";", ","))  # lm-eval divides its arguments at commas
+        # lm-eval divides its arguments at commas
+        given["mesh"] = parse_mesh(given["mesh"].replace(";", ","))
     return RunConfig(model=model, tasks=("none",), **given)
 
 
 def hosts_of(options: dict[str, Any], journal: str | None) -> Hosts:
-    """Connects to the other processes that the options name, and takes those out of `options`.  Raises InputError."""
+    """Connects to the other processes that the options name, and takes those out of `options`.
+    Raises InputError."""
     given = {name: options.pop(name, None) for name in HOSTS}
     if not any(value is not None for name, value in given.items() if name != "peer_timeout"):
         return Hosts()
-    address, distributed = given["coordinator"], truth("distributed", given["distributed"] or False)
-    timeout = 60.0 if given["peer_timeout"] is None else float(whole_number("peer_timeout", given["peer_timeout"], 5))
+    address = given["coordinator"]
+    distributed = truth("distributed", given["distributed"] or False)
+    timeout = (
+        60.0
+        if given["peer_timeout"] is None
+        else float(whole_number("peer_timeout", given["peer_timeout"], 5))
+    )
     three = (address, given["num_processes"], given["process_id"])
     if (distributed and three != (None, None, None)) or (not distributed and None in three):
         raise InputError(
-            "model_args: coordinator, num_processes and process_id go together: give all three to each process, or "
-            "distributed=true where the cluster tells of them"
+            "model_args: coordinator, num_processes and process_id go together: give all three to "
+            "each process, or distributed=true where the cluster tells of them"
         )
     if journal is None:
-        raise InputError("model_args: several processes meet in a folder that all of them see: give journal=FOLDER")
-    count, index = (None if value is None else whole_number("process", value, 0) for value in three[1:])
+        raise InputError(
+            "model_args: several processes meet in a folder that all of them see: give "
+            "journal=FOLDER"
+        )
+    count, index = (
+        None if value is None else whole_number("process", value, 0) for value in three[1:]
+    )
     if count is not None and index is not None and index >= count:
-        raise InputError(f"model_args: process_id is {index}, expected 0 to {count - 1}, below num_processes")
+        raise InputError(
+            f"model_args: process_id is {index}, expected 0 to {count - 1}, below num_processes"
+        )
     hosts = join(None if address is None else str(address), count, index, timeout)
     if not hosts.is_first:
         os.environ["HF_HUB_OFFLINE"] = "1"  # process 0 fetches into the cache that the hosts share
@@ -69,7 +84,9 @@ def hosts_of(options: dict[str, Any], journal: str | None) -> Hosts:
 def whole_number(name: str, value: Any, low: int) -> int:
     """Raises InputError unless the value is a whole number of at least `low`, or a text of one."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
-    number = int(value) if is_number or (isinstance(value, str) and value.strip().isdecimal()) else None
+    number = (
+        int(value) if is_number or (isinstance(value, str) and value.strip().isdecimal()) else None
+    )
     if number is None or number < low:
         raise InputError(f"model_args: {name} is {value!r}, expected a whole number, {low} or more")
     return number

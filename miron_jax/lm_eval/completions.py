@@ -1,7 +1,7 @@
 """lm-eval's arguments of generation -> a request for a completion.
 
-Arrives: a prompt's token ids, `generation_kwargs`.  Leaves: a `TextRequest`, its stop strings.  It deliberately does not
-know models.
+Arrives: a prompt's token ids, `generation_kwargs`.  Leaves: a `TextRequest`, its stop strings.  It
+deliberately does not know models.
 """
 
 import json
@@ -17,7 +17,8 @@ from miron_jax.errors import InputError
 KNOWN = ("until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p", "seed")
 # Of other engines, and what they mean when they say nothing.
 NEUTRAL = {
-    "num_beams": 1, "num_return_sequences": 1, "repetition_penalty": 1.0, "typical_p": 1.0, "min_p": 0.0,
+    "num_beams": 1, "num_return_sequences": 1, "repetition_penalty": 1.0, "typical_p": 1.0,
+    "min_p": 0.0,
     "no_repeat_ngram_size": 0, "length_penalty": 1.0,
 }  # fmt: skip
 
@@ -25,40 +26,50 @@ NEUTRAL = {
 def text_request(
     prompt: Sequence[int], options: dict[str, Any], max_length: int, max_gen_toks: int, seed: int
 ) -> tuple[TextRequest | None, list[str]]:
-    """The request without stop strings, and these; None: no token is asked for.  A long prompt loses its first tokens.
+    """The request without stop strings, and these; None: no token is asked for.  A long prompt
+    loses its first tokens.
 
-    `max_length`: tokens of prompt and completion; `max_gen_toks`: of a completion, where `options` does not say.  Raises
-    InputError for an option that is not known, or a value that it does not take.
+    `max_length`: tokens of prompt and completion; `max_gen_toks`: of a completion, where `options`
+    does not say.  Raises InputError for an option that is not known, or a value that it does not
+    take.
     """
     if not isinstance(options, dict):
         raise InputError(f"generate_until: its arguments are {options!r}, expected a mapping")
     given = {name: value for name, value in options.items() if value is not None}
     if not isinstance(given.get("do_sample", False), bool):
-        raise InputError(f"generation_kwargs: do_sample is {given['do_sample']!r}, expected true or false")
+        raise InputError(
+            f"generation_kwargs: do_sample is {given['do_sample']!r}, expected true or false"
+        )
     try:
         named: dict[str, Any] = dict(normalize_gen_kwargs(given, max_gen_toks))
-        new, temperature = int(named["max_gen_toks"]), float(named.get("temperature", 0.0))
+        new = int(named["max_gen_toks"])
+        temperature = float(named.get("temperature", 0.0))
         cut = {"top_k": int(named.get("top_k", 0)), "top_p": float(named.get("top_p", 1.0))}
         seed += int(named.get("seed", 0))
     except (TypeError, ValueError) as error:
-        raise InputError(f"generation_kwargs: {options!r} has a value that is no number ({error})") from None
+        raise InputError(
+            f"generation_kwargs: {options!r} has a value that is no number ({error})"
+        ) from None
     for name, value in named.items():
         if name not in KNOWN and not (name in NEUTRAL and value == NEUTRAL[name]):
             raise InputError(
-                f"generation_kwargs: {name}={value!r} is not done here, expected {', '.join(KNOWN)}: leave it out"
+                f"generation_kwargs: {name}={value!r} is not done here, expected "
+                f"{', '.join(KNOWN)}: leave it out"
             )
     until = named["until"]
     if not all(isinstance(stop, str) for stop in until):
-        raise InputError(f"generation_kwargs: until is {until!r}, expected a text or a list of them")
+        raise InputError(
+            f"generation_kwargs: until is {until!r}, expected a text or a list of them"
+        )
     if named["do_sample"] and temperature == 0:
         raise InputError(
-            "generation_kwargs: do_sample=true with temperature 0 draws nothing: give a temperature above 0, or leave "
-            "do_sample out"
+            "generation_kwargs: do_sample=true with temperature 0 draws nothing: give a "
+            "temperature above 0, or leave do_sample out"
         )
     if not 0 <= new < max_length:
         raise InputError(
-            f"generation_kwargs: max_gen_toks is {new}, expected 0 or more, and less than the {max_length} tokens that "
-            "prompt and completion have together (max_length)"
+            f"generation_kwargs: max_gen_toks is {new}, expected 0 or more, and less than the "
+            f"{max_length} tokens that prompt and completion have together (max_length)"
         )
     if new == 0:
         return None, until
@@ -67,11 +78,17 @@ def text_request(
 
 
 def ignored_settings(folder: Path | None) -> Iterator[str]:
-    """A sentence if generation_config.json has a setting that HFLM's texts follow, and these do not."""
+    """A sentence if generation_config.json has a setting that HFLM's texts follow, and these do
+    not."""
     file = None if folder is None else folder / "generation_config.json"
     if file is None or not file.is_file():
         return
     settings = json.loads(file.read_text(encoding="utf-8"))
-    not_neutral = {name: settings[name] for name in NEUTRAL if settings.get(name) not in (None, NEUTRAL[name])}
+    not_neutral = {
+        name: settings[name] for name in NEUTRAL if settings.get(name) not in (None, NEUTRAL[name])
+    }
     if not_neutral:
-        yield f"{file} has {not_neutral}, which HFLM applies to all texts; these texts are made without"
+        yield (
+            f"{file} has {not_neutral}, which HFLM applies to all texts; these texts are made "
+            "without"
+        )

@@ -1,7 +1,8 @@
-"""`MironLM`: the three requests of lm-eval, with the token rules of its Hugging Face backend (HFLM of 0.4.13).
+"""`MironLM`: the three requests of lm-eval, with the token rules of its Hugging Face backend (HFLM
+of 0.4.13).
 
-Arrives: lm-eval's instances.  Leaves: (log-likelihood, greedy) pairs, log-likelihoods of documents, completions.  It
-deliberately does not know tasks.
+Arrives: lm-eval's instances.  Leaves: (log-likelihood, greedy) pairs, log-likelihoods of documents,
+completions.  It deliberately does not know tasks.
 """
 
 import atexit
@@ -37,7 +38,8 @@ from miron_jax.tokens.records import Requests
 from miron_jax.tokens.spans import AFTER_CONTEXT_OR_DIFFERENCE
 from miron_jax.tokens.tokenizers import encoder, unlike_transformers
 
-UNLIMITED = 2048  # tokens of a request, where neither model nor tokenizer has a limit, as HFLM has it
+# tokens of a request, where neither model nor tokenizer has a limit, as HFLM has it
+UNLIMITED = 2048
 Pair = tuple[np.ndarray, np.ndarray]  # token ids of a context and of its continuation, int32
 
 log = logging.getLogger(__name__)
@@ -46,20 +48,23 @@ log = logging.getLogger(__name__)
 class MironLM(TemplateLM):
     """A model for lm-eval's `simple_evaluate`, and behind `--model miron_jax` of `miron-lm-eval`.
 
-    `pretrained`: as --model takes it (a Hugging Face folder or hub id, a training run, package.module:factory), or an
-    OwnModel.  `tokenizer`: a folder, a hub id or a transformers tokenizer; None: the model's own.  `params`: weights in
-    place of those of the folder.  `max_length`: tokens of a window; None: the model's own.  `add_bos_token`: whether texts
-    get BOS (False: no special token at all); None: as the tokenizer has it.  `prefix_token_id`: in place of an empty
-    context; None: BOS, or EOS.  `seed`: of drawn completions.  `options`: further flags of `miron-jax eval`, such as dtype,
-    sharding, mesh, token_budget, steps.
+    `pretrained`: as --model takes it (a Hugging Face folder or hub id, a training run,
+    package.module:factory), or an OwnModel.  `tokenizer`: a folder, a hub id or a transformers
+    tokenizer; None: the model's own.  `params`: weights in place of those of the folder.
+    `max_length`: tokens of a window; None: the model's own.  `add_bos_token`: whether texts get BOS
+    (False: no special token at all); None: as the tokenizer has it.  `prefix_token_id`: in place of
+    an empty context; None: BOS, or EOS.  `seed`: of drawn completions.  `options`: further flags of
+    `miron-jax eval`, such as dtype, sharding, mesh, token_budget, steps.
 
-    `journal`: a folder or URL where finished scores and completions are kept as they come; the same requests of the same
-    weights are read from there.  Several processes share the work with `distributed=true`, or `coordinator`,
-    `num_processes` and `process_id` as `miron-jax eval` has them, and a `journal` that all of them see: each runs the same
-    command; in all but the first one the constructor works for the first until that ends, and then ends the process.
+    `journal`: a folder or URL where finished scores and completions are kept as they come; the same
+    requests of the same weights are read from there.  Several processes share the work with
+    `distributed=true`, or `coordinator`, `num_processes` and `process_id` as `miron-jax eval` has
+    them, and a `journal` that all of them see: each runs the same command; in all but the first one
+    the constructor works for the first until that ends, and then ends the process.
 
-    lm-eval passes `batch_size`, `max_batch_size`, `device` and `trust_remote_code` whatever the model is: they have no
-    meaning here.  All devices are used, and to lm-eval they are one.  Raises InputError.
+    lm-eval passes `batch_size`, `max_batch_size`, `device` and `trust_remote_code` whatever the
+    model is: they have no meaning here.  All devices are used, and to lm-eval they are one.  Raises
+    InputError.
     """
 
     def __init__(
@@ -82,17 +87,27 @@ class MironLM(TemplateLM):
     ) -> None:
         super().__init__()
         hosts = hosts_of(options, None if journal is None else str(journal))
-        self.config = run_config("OwnModel" if isinstance(pretrained, OwnModel) else str(pretrained), options)
-        self.max_gen_toks = 256 if max_gen_toks is None else whole_number("max_gen_toks", max_gen_toks, 0)
+        self.config = run_config(
+            "OwnModel" if isinstance(pretrained, OwnModel) else str(pretrained), options
+        )
+        self.max_gen_toks = (
+            256 if max_gen_toks is None else whole_number("max_gen_toks", max_gen_toks, 0)
+        )
         self.seed = 0 if seed is None else whole_number("seed", seed, 0)
-        self.add_bos_token = None if add_bos_token is None else truth("add_bos_token", add_bos_token)
-        self._prefix = None if prefix_token_id is None else whole_number("prefix_token_id", prefix_token_id, 0)
+        self.add_bos_token = (
+            None if add_bos_token is None else truth("add_bos_token", add_bos_token)
+        )
+        self._prefix = (
+            None if prefix_token_id is None else whole_number("prefix_token_id", prefix_token_id, 0)
+        )
         max_length = None if max_length is None else whole_number("max_length", max_length, 1)
         store = None if journal is None else Store(str(journal))
         self.session = Session(pretrained, tokenizer, params, self.config, store=store, hosts=hosts)
         self.tokenizer = self.session.architecture.tokenizer
         generator = self.session.generator
-        generator.eos_ids = generator.eos_ids | ({self.eot_token_id} if self.eot_token_id is not None else set())
+        generator.eos_ids = generator.eos_ids | (
+            {self.eot_token_id} if self.eot_token_id is not None else set()
+        )
         if not hosts.is_first:
             self.session.serve()
             self.session.close()
@@ -103,7 +118,10 @@ class MironLM(TemplateLM):
             log.warning(line)
         self.max_length = self._window(max_length)
         if self.prefix_token_id is None:
-            raise InputError("the tokenizer has neither BOS nor EOS, which stands before texts: give prefix_token_id")
+            raise InputError(
+                "the tokenizer has neither BOS nor EOS, which stands before texts: give "
+                "prefix_token_id"
+            )
         self._texts = TextTokens(
             encode=encoder(self.tokenizer),
             first=self._missing_bos(),
@@ -125,9 +143,17 @@ class MironLM(TemplateLM):
         return next((token for token in ids if token is not None), None)  # pyright: ignore[reportReturnType]
 
     def tok_encode(
-        self, string: str, add_special_tokens: bool | None = None, left_truncate_len: int | None = None, **kwargs: Any
+        self,
+        string: str,
+        add_special_tokens: bool | None = None,
+        left_truncate_len: int | None = None,
+        **kwargs: Any,
     ) -> list[int]:
-        texts = self._texts if add_special_tokens is None else replace(self._texts, bos=None, special=True)
+        texts = (
+            self._texts
+            if add_special_tokens is None
+            else replace(self._texts, bos=None, special=True)
+        )
         ids = (texts.alone if add_special_tokens is False else texts.of)([string])[string].tolist()
         return ids[-left_truncate_len:] if left_truncate_len else ids
 
@@ -135,7 +161,8 @@ class MironLM(TemplateLM):
         return self.tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens)
 
     def _missing_bos(self) -> tuple[int, ...]:
-        """BOS, if texts are to begin with it and the tokenizer does not put it there.  Raises InputError without one."""
+        """BOS, if texts are to begin with it and the tokenizer does not put it there.  Raises
+        InputError without one."""
         if not self.add_bos_token:
             return ()
         bos = self.tokenizer.bos_token_id
@@ -144,25 +171,38 @@ class MironLM(TemplateLM):
         return () if encoder(self.tokenizer)(["a"], True)[0][:1] == [bos] else (bos,)
 
     def _window(self, max_length: int | None) -> int:
-        """Tokens that a request may have beside the last one, which is only predicted.  Raises InputError."""
+        """Tokens that a request may have beside the last one, which is only predicted.  Raises
+        InputError."""
         config = self.session.architecture.config
-        learned, of_tokenizer = config.num_positions, getattr(self.tokenizer, "model_max_length", None)
-        trained = config.trained_length or (of_tokenizer if of_tokenizer and of_tokenizer < 10**9 else None)
+        learned = config.num_positions
+        of_tokenizer = getattr(self.tokenizer, "model_max_length", None)
+        trained = config.trained_length or (
+            of_tokenizer if of_tokenizer and of_tokenizer < 10**9 else None
+        )
         if learned and max_length is not None and max_length > learned:
-            raise InputError(f"max_length is {max_length}, expected 1 to {learned}, the model's learned positions")
+            raise InputError(
+                f"max_length is {max_length}, expected 1 to {learned}, the model's learned "
+                "positions"
+            )
         return max_length or learned or trained or UNLIMITED
 
     # Requests
 
-    def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+    def loglikelihood(
+        self, requests: Sequence[Any], disable_tqdm: bool = False
+    ) -> list[tuple[float, bool]]:
         texts = [request.args for request in requests]
         scored = [(key, *pair) for key, pair in zip(texts, self._pairs(texts), strict=True)]
         return self._loglikelihood_tokens(scored)
 
-    def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
+    def loglikelihood_rolling(
+        self, requests: Sequence[Any], disable_tqdm: bool = False
+    ) -> list[float]:
         ids = self._texts.of(request.args[0] for request in requests)
         windows = [self._windows(ids[request.args[0]]) for request in requests]
-        scored = iter(self._loglikelihood_tokens([(None, *pair) for pairs in windows for pair in pairs]))
+        scored = iter(
+            self._loglikelihood_tokens([(None, *pair) for pairs in windows for pair in pairs])
+        )
         sums = [sum((next(scored)[0] for _ in pairs), 0.0) for pairs in windows]
         for request, value in zip(requests, sums, strict=True):
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, value)
@@ -181,16 +221,24 @@ class MironLM(TemplateLM):
             context, options = request.args
             prompt = ids[context].tolist() or [self.prefix_token_id]
             name = blake2b(repr((context, options)).encode(), digest_size=16).digest()
-            text, until = text_request(prompt, options, self.max_length, self.max_gen_toks, self.seed + seen[name])
+            text, until = text_request(
+                prompt, options, self.max_length, self.max_gen_toks, self.seed + seen[name]
+            )
             seen[name] += 1
             asked.append(text if text is None else self._with_stops(text, until))
             stops.append([*until, *of_eos])
         drawn = iter(self.session.completions([text for text in asked if text is not None]))
-        completions = [Generated("", (), "length") if text is None else next(drawn) for text in asked]
+        completions = [
+            Generated("", (), "length") if text is None else next(drawn) for text in asked
+        ]
         if broken := sum(each.ended == "nan" for each in completions):
-            log.warning("%d of %d completions mean nothing: the model answers NaN", broken, len(completions))
+            log.warning(
+                "%d of %d completions mean nothing: the model answers NaN", broken, len(completions)
+            )
         texts = [
-            postprocess_generated_text(self.tok_decode(list(each.token_ids)), until, think_end_token=None)
+            postprocess_generated_text(
+                self.tok_decode(list(each.token_ids)), until, think_end_token=None
+            )
             for each, until in zip(completions, stops, strict=True)
         ]
         for request, each, text in zip(requests, completions, texts, strict=True):
@@ -201,51 +249,71 @@ class MironLM(TemplateLM):
     def _with_stops(self, request: TextRequest, until: Sequence[str]) -> TextRequest:
         """The request with the stop strings that the engine may look for.
 
-        HFLM decodes a completion without its prompt.  Where that loses a first space, a stop string that begins with one may
-        stand in the engine's text alone: it is looked for afterwards.
+        HFLM decodes a completion without its prompt.  Where that loses a first space, a stop string
+        that begins with one may stand in the engine's text alone: it is looked for afterwards.
         """
         known = (stop for stop in until if stop and (self._keeps_space or not stop.startswith(" ")))
-        return TextRequest(request.token_ids, request.max_new_tokens, tuple(known), request.sampling)
+        return TextRequest(
+            request.token_ids, request.max_new_tokens, tuple(known), request.sampling
+        )
 
     def _pairs(self, texts: Sequence[tuple[str, str]]) -> list[Pair]:
         """Token ids of each context and each continuation.
 
-        Where none is left for the continuation, HFLM fails; here it begins at the first token that differs.
+        Where none is left for the continuation, HFLM fails; here it begins at the first token that
+        differs.
         """
         pairs = self._texts.pairs(texts)
-        whole, before = end_to_end([context_kept(pair) for pair in pairs]), end_to_end([pair.context for pair in pairs])
+        whole = end_to_end([context_kept(pair) for pair in pairs])
+        before = end_to_end([pair.context for pair in pairs])
         starts = AFTER_CONTEXT_OR_DIFFERENCE.call(whole, before, np.ones(len(pairs), np.int64))
         each = np.split(whole.values, whole.offsets[1:-1]) if pairs else []
         return [(ids[:start], ids[start:]) for ids, start in zip(each, starts, strict=True)]
 
     def _windows(self, ids: np.ndarray) -> list[Pair]:
-        """Disjoint windows of a document, each with one token of context and at most `max_length` predicted."""
-        windows = get_rolling_token_windows(ids.tolist(), self.prefix_token_id, self.max_length, context_len=1)
+        """Disjoint windows of a document, each with one token of context and at most `max_length`
+        predicted."""
+        windows = get_rolling_token_windows(
+            ids.tolist(), self.prefix_token_id, self.max_length, context_len=1
+        )
         pairs = map(make_disjoint_window, windows)
-        return [(np.asarray(before, np.int32), np.asarray(after, np.int32)) for before, after in pairs]
+        return [
+            (np.asarray(before, np.int32), np.asarray(after, np.int32)) for before, after in pairs
+        ]
 
     def _loglikelihood_tokens(
         self, requests: Sequence[tuple[tuple[str, str] | None, Any, Any]], **kwargs: Any
     ) -> list[tuple[float, bool]]:
-        """Sum of log-probabilities in nats, and whether greedy decoding writes the continuation; (0, True) of an empty one.
+        """Sum of log-probabilities in nats, and whether greedy decoding writes the continuation;
+        (0, True) of an empty one.
 
-        Requests that are too long lose their first tokens.  Raises InputError for a longer continuation than that.
+        Requests that are too long lose their first tokens.  Raises InputError for a longer
+        continuation than that.
         """
         longest = max((len(after) for _, _, after in requests), default=0)
         if longest > self.max_length:
             raise InputError(
-                f"a continuation has {longest} tokens, but the model takes {self.max_length} (max_length): shorten it"
+                f"a continuation has {longest} tokens, but the model takes {self.max_length} "
+                "(max_length): shorten it"
             )
         scored = [r for r, (_, _, after) in enumerate(requests) if len(after)]
         answers = [(0.0, True)] * len(requests)
         if scored:
-            ids = [np.concatenate(requests[r][1:])[-(self.max_length + 1) :].astype(np.int32) for r in scored]
+            ids = [
+                np.concatenate(requests[r][1:])[-(self.max_length + 1) :].astype(np.int32)
+                for r in scored
+            ]
             start = [len(each) - len(requests[r][2]) for each, r in zip(ids, scored, strict=True)]
             no_flags = np.zeros(len(ids), bool)
-            scores = self.session.scores(Requests(*end_to_end(ids), np.asarray(start, np.int32), no_flags, no_flags))
+            scores = self.session.scores(
+                Requests(*end_to_end(ids), np.asarray(start, np.int32), no_flags, no_flags)
+            )
             for r, score in zip(scored, scores, strict=True):
                 is_nan = bool(np.isnan(score.logprob).any())
-                answers[r] = float(score.logprob.sum(dtype=np.float64)), not is_nan and not score.rank.any()
+                answers[r] = (
+                    float(score.logprob.sum(dtype=np.float64)),
+                    not is_nan and not score.rank.any(),
+                )
         for (texts, _, _), answer in zip(requests, answers, strict=True):
             if texts is not None:
                 self.cache_hook.add_partial("loglikelihood", texts, answer)
@@ -257,10 +325,15 @@ class MironLM(TemplateLM):
     def tokenizer_name(self) -> str:
         return str(getattr(self.tokenizer, "name_or_path", "tokenizer")).replace("/", "__")
 
-    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+    def apply_chat_template(
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> str:
         """Raises InputError for a tokenizer without a chat template."""
         if not getattr(self.tokenizer, "chat_template", None):
-            raise InputError("the tokenizer has no chat template: leave --apply_chat_template out, or name another")
+            raise InputError(
+                "the tokenizer has no chat template: leave --apply_chat_template out, or name "
+                "another"
+            )
 
         def applied(history: list[dict[str, str]]) -> str:
             return self.tokenizer.apply_chat_template(
@@ -273,17 +346,21 @@ class MironLM(TemplateLM):
         try:
             return applied(chat_history)
         except jinja2.exceptions.TemplateError:
-            log.warning("the chat template refuses these messages: tried again without those of the system")
+            log.warning(
+                "the chat template refuses these messages: tried again without those of the system"
+            )
             return applied([message for message in chat_history if message["role"] != "system"])
 
     def set_cache_hook(self, cache_hook: Any) -> None:
-        """Raises InputError for --use_cache with a file that does not bear the model's fingerprint in its name."""
+        """Raises InputError for --use_cache with a file that does not bear the model's fingerprint
+        in its name."""
         database = getattr(cache_hook, "dbdict", None)
         name = str(getattr(database, "filename", ""))
         if database is not None and self.fingerprint not in name:
             raise InputError(
-                f"--use_cache={name}: it keeps answers by their texts alone, and would give those of another checkpoint: "
-                f"name a file with this model's fingerprint in its name, {self.fingerprint}"
+                f"--use_cache={name}: it keeps answers by their texts alone, and would give those "
+                "of another checkpoint: name a file with this model's fingerprint in its name, "
+                f"{self.fingerprint}"
             )
         super().set_cache_hook(cache_hook)
 
@@ -292,7 +369,8 @@ class MironLM(TemplateLM):
         """Of weights, tokenizer and all that an answer depends on, 16 hex digits."""
         content = [
             self.session.weights, tokenizer_fingerprint(self.tokenizer),
-            self.config.dtype, self.max_length, self.max_gen_toks, self.add_bos_token, self.prefix_token_id, self.seed,
+            self.config.dtype, self.max_length, self.max_gen_toks, self.add_bos_token,
+            self.prefix_token_id, self.seed,
         ]  # fmt: skip
         return blake2b(json.dumps(content).encode(), digest_size=8).hexdigest()
 

@@ -1,7 +1,7 @@
 """A completion and the accepted answers -> named numbers.
 
-Arrives: the completion, the accepted answers.  Leaves: `ExampleScore`; rules of normalizing and matching that suites choose
-from.  It deliberately does not know tasks or tokens.
+Arrives: the completion, the accepted answers.  Leaves: `ExampleScore`; rules of normalizing and
+matching that suites choose from.  It deliberately does not know tasks or tokens.
 """
 
 import re
@@ -20,7 +20,9 @@ _ARTICLE = re.compile(r"\b(a|an|the)\b")
 
 def score_answer(text: str, accepted: Sequence[str], profile: AnswerProfile) -> ExampleScore:
     """Score a completion against the accepted answers, by the profile's rules."""
-    return profile.match.call(answer_of(text, profile.answer_after), accepted, profile.answer_normalizer.call)
+    return profile.match.call(
+        answer_of(text, profile.answer_after), accepted, profile.answer_normalizer.call
+    )
 
 
 def answer_of(text: str, answer_after: str) -> str:
@@ -34,12 +36,14 @@ def compared(text: str, profile: AnswerProfile) -> str:
 
 
 def normalize_gauntlet(text: str) -> str:
-    """Lower case; punctuation, underscores and the articles a, an, the become space; white space is squeezed."""
+    """Lower case; punctuation, underscores and the articles a, an, the become space; white space is
+    squeezed."""
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_MORE_PUNCTUATION)).split())
 
 
 def normalize_squad(text: str) -> str:
-    """SQuAD's: lower case, no ASCII punctuation, no English articles, white space squeezed.  Russian quotes stay."""
+    """SQuAD's: lower case, no ASCII punctuation, no English articles, white space squeezed.
+    Russian quotes stay."""
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
@@ -49,13 +53,16 @@ SQUAD: Rule[Normalize] = Rule("squad", normalize_squad)
 STRIP: Rule[Normalize] = Rule("strip", str.strip)
 
 
-def exact_match(answer: str, accepted: Sequence[str], normalize: Normalize = normalize_squad) -> float:
+def exact_match(
+    answer: str, accepted: Sequence[str], normalize: Normalize = normalize_squad
+) -> float:
     """em: 1 if the normalized answer equals a normalized accepted one."""
     return float(any(normalize(answer) == normalize(right) for right in accepted))
 
 
 def token_f1(answer: str, accepted: Sequence[str], normalize: Normalize = normalize_squad) -> float:
-    """f1: the best, over accepted answers, of 2 P R / (P + R) over words that both have, with their multiplicity.
+    """f1: the best, over accepted answers, of 2 P R / (P + R) over words that both have, with their
+    multiplicity.
 
     If either side has no word it is 1 if both have none, else 0.
     """
@@ -74,21 +81,28 @@ def _right(is_right: bool) -> ExampleScore:
 
 
 def _match_words(answer: str, accepted: Sequence[str], normalize: Normalize) -> ExampleScore:
-    em, f1 = exact_match(answer, accepted, normalize), token_f1(answer, accepted, normalize)
+    em = exact_match(answer, accepted, normalize)
+    f1 = token_f1(answer, accepted, normalize)
     return ExampleScore(None, bool(em), False, False, {"em": em, "f1": f1, "score": (em + f1) / 2})
 
 
 # Matches: an answer, the accepted ones, a normalizer -> the example's score.
 Match = Callable[[str, Sequence[str], Normalize], ExampleScore]
-EQUAL: Rule[Match] = Rule("equal", lambda answer, accepted, normalize: _right(answer.strip() in accepted))
+EQUAL: Rule[Match] = Rule(
+    "equal", lambda answer, accepted, normalize: _right(answer.strip() in accepted)
+)
 NORMALIZED: Rule[Match] = Rule(
-    "normalized", lambda answer, accepted, normalize: _right(normalize(answer) in map(normalize, accepted))
+    "normalized",
+    lambda answer, accepted, normalize: _right(normalize(answer) in map(normalize, accepted)),
 )
 WORDS: Rule[Match] = Rule("squad", _match_words)
-# composer's InContextLearningQAAccuracy: right if the normalized answer begins with a normalized accepted one.  A longer
-# number that begins with the right one passes ("12" for "1"), a missing sign passes ("5" for "-5"), and everything passes
-# if an accepted answer normalizes to the empty string.
+# composer's InContextLearningQAAccuracy: right if the normalized answer begins with a normalized
+# accepted one.  A longer number that begins with the right one passes ("12" for "1"), a missing
+# sign passes ("5" for "-5"), and everything passes if an accepted answer normalizes to the empty
+# string.
 PREFIX: Rule[Match] = Rule(
     "prefix",
-    lambda answer, accepted, normalize: _right(normalize(answer).startswith(tuple(map(normalize, accepted)))),
+    lambda answer, accepted, normalize: _right(
+        normalize(answer).startswith(tuple(map(normalize, accepted)))
+    ),
 )

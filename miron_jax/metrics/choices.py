@@ -1,11 +1,11 @@
 """One example's token log-probabilities -> named numbers: multiple choice and language modelling.
 
-Arrives: for each choice the float32 log-probabilities (nats) of its scored tokens, and its text.  Leaves: `ExampleScore`.
-It deliberately does not know tasks, tokens or files.
+Arrives: for each choice the float32 log-probabilities (nats) of its scored tokens, and its text.
+Leaves: `ExampleScore`.  It deliberately does not know tasks, tokens or files.
 
-The scored span is the task profile's.  In CORE's multiple choice it leaves out the common prefix of all choices, so a
-choice that is a prefix of another has an empty span.  A NaN log-probability comes from a broken model: it makes every
-number of its example NaN, never 0, and nothing is chosen.
+The scored span is the task profile's.  In CORE's multiple choice it leaves out the common prefix of
+all choices, so a choice that is a prefix of another has an empty span.  A NaN log-probability comes
+from a broken model: it makes every number of its example NaN, never 0, and nothing is chosen.
 """
 
 import math
@@ -22,22 +22,31 @@ from miron_jax.definitions.rules import Rule
 class ExampleScore:
     """The score of one example.  A metric that is not defined for it is NaN."""
 
-    prediction: int | None  # the chosen choice; None: the task chooses nothing, or a log-probability is NaN
+    # the chosen choice; None: the task chooses nothing, or a log-probability is NaN
+    prediction: int | None
     correct: bool | None  # the protocol's own accuracy; None: it is NaN
     tied: bool  # another choice equals the chosen one, and the tie rule decided
     empty_span: bool  # some choice has no scored token
     metrics: Mapping[str, float]
-    rounded: bool = False  # mean losses and the same tie rule would choose otherwise: exp rounded them to a tie
-    neutral_logprobs: tuple[float, ...] = ()  # nats, of every choice after a context without content
+    # mean losses and the same tie rule would choose otherwise: exp rounded them to a tie
+    rounded: bool = False
+    # nats, of every choice after a context without content
+    neutral_logprobs: tuple[float, ...] = ()
 
 
-# Normalizers: log-probabilities (float32 nats) of each choice's scored tokens, their texts -> a loss of each choice.
+# Normalizers: log-probabilities (float32 nats) of each choice's scored tokens, their texts -> a
+# loss of each choice.
 Normalizer = Callable[[Sequence[np.ndarray], Sequence[str]], Sequence[np.floating]]
 MEAN: Rule[Normalizer] = Rule("mean", lambda logprobs, texts: mean_losses(logprobs))
-EXP_MEAN: Rule[Normalizer] = Rule("exp_mean", lambda logprobs, texts: perplexities(mean_losses(logprobs)))
+EXP_MEAN: Rule[Normalizer] = Rule(
+    "exp_mean", lambda logprobs, texts: perplexities(mean_losses(logprobs))
+)
 SUM: Rule[Normalizer] = Rule("sum", lambda logprobs, texts: list(-_sums(logprobs)))
 CHAR: Rule[Normalizer] = Rule(  # the sum divided by the characters of the choice
-    "char", lambda logprobs, texts: list(-_sums(logprobs) / np.array([max(1, len(text.strip())) for text in texts]))
+    "char",
+    lambda logprobs, texts: list(
+        -_sums(logprobs) / np.array([max(1, len(text.strip())) for text in texts])
+    ),
 )
 
 # Ties: losses -> the choice with the smallest loss; among equal ones the first or the last.
@@ -55,7 +64,8 @@ def score_choices(
 ) -> ExampleScore:
     """Score an example of multiple choice or schema; both sequences have one entry per choice.
 
-    If the right answer is not published (`gold` is None), a choice is made, and every metric is NaN, never 0.
+    If the right answer is not published (`gold` is None), a choice is made, and every metric is
+    NaN, never 0.
     """
     empty = any(len(logprobs) == 0 for logprobs in token_logprobs)
     if any(np.isnan(logprobs).any() for logprobs in token_logprobs):
@@ -73,7 +83,9 @@ def score_choices(
         rounded=normalizer is EXP_MEAN and prediction != tie.call(mean_losses(token_logprobs)),
         metrics={
             "accuracy": float(prediction == gold),
-            **{metric.name: metric.of(token_logprobs, continuations, gold) for metric in OF_OPTIONS},
+            **{
+                metric.name: metric.of(token_logprobs, continuations, gold) for metric in OF_OPTIONS
+            },
         },
     )
 
@@ -88,14 +100,15 @@ def with_extra_metrics(
 ) -> ExampleScore:
     """Add the metrics that need requests beside the choices; NaN stays NaN, never 0.
 
-    `endings`: log-probabilities and ranks of the tokens of gold and each ending.  `neutral_logprobs`: every choice after a
-    context without content.
+    `endings`: log-probabilities and ranks of the tokens of gold and each ending.
+    `neutral_logprobs`: every choice after a context without content.
 
     accuracy_char: 1 if gold has the largest (sum of log p) / (characters), lm-eval's `acc_norm`.
-    accuracy_pmi: 1 if gold has the largest (sum of log p after the question) - (sum after the context without content),
-    Holtzman et al. 2021 (arXiv:2104.08315), within the same shots: what is probable anyway does not count.
-    greedy_exact: 1 if every token of gold and one of its endings is the most probable: greedy decoding writes just gold.  A
-    lower bound of exact match over completions, as other tokens may spell the same text.
+    accuracy_pmi: 1 if gold has the largest (sum of log p after the question) - (sum after the
+    context without content), Holtzman et al.  2021 (arXiv:2104.08315), within the same shots: what
+    is probable anyway does not count. greedy_exact: 1 if every token of gold and one of its endings
+    is the most probable: greedy decoding writes just gold.  A lower bound of exact match over
+    completions, as other tokens may spell the same text.
     """
     metrics = dict(example.metrics)
     is_nan = any(np.isnan(logprobs).any() for logprobs in token_logprobs)
@@ -104,18 +117,27 @@ def with_extra_metrics(
     if neutral_logprobs:
         with np.errstate(invalid="ignore"):  # -inf less -inf
             gain = _sums(token_logprobs).astype(np.float64) - _sums(neutral_logprobs)
-        metrics["accuracy_pmi"] = math.nan if np.isnan(gain).any() else float(int(np.argmax(gain)) == gold)
+        metrics["accuracy_pmi"] = (
+            math.nan if np.isnan(gain).any() else float(int(np.argmax(gain)) == gold)
+        )
     if endings:
         is_nan = any(np.isnan(logprobs).any() for logprobs, _ in endings)
-        metrics["greedy_exact"] = math.nan if is_nan else float(any(bool(np.all(ranks == 0)) for _, ranks in endings))
-    return replace(example, metrics=metrics, neutral_logprobs=tuple(map(float, _sums(neutral_logprobs))))
+        metrics["greedy_exact"] = (
+            math.nan if is_nan else float(any(bool(np.all(ranks == 0)) for _, ranks in endings))
+        )
+    return replace(
+        example, metrics=metrics, neutral_logprobs=tuple(map(float, _sums(neutral_logprobs)))
+    )
 
 
-def score_continuation(token_logprobs: np.ndarray, ranks: np.ndarray, continuation: str) -> ExampleScore:
+def score_continuation(
+    token_logprobs: np.ndarray, ranks: np.ndarray, continuation: str
+) -> ExampleScore:
     """Language modelling: right if every scored token is the model's most probable one.
 
-    accuracy = 1 if all ranks are 0 else 0, where a rank counts the tokens ahead, ties by lowest id.  nanochat takes the
-    argmax of the same logits (equal on ties); lm-eval calls it is_greedy.  No metric asks that the model stop there.
+    accuracy = 1 if all ranks are 0 else 0, where a rank counts the tokens ahead, ties by lowest id.
+    nanochat takes the argmax of the same logits (equal on ties); lm-eval calls it is_greedy.  No
+    metric asks that the model stop there.
     """
     right = float(bool(np.all(ranks == 0)))
     if len(token_logprobs) == 0 or np.isnan(token_logprobs).any():
@@ -130,26 +152,32 @@ def score_continuation(token_logprobs: np.ndarray, ranks: np.ndarray, continuati
 
 
 def mean_losses(token_logprobs: Sequence[np.ndarray]) -> list[np.float32]:
-    """loss = -(1/n) sum of log p, float32 nats a token; NaN for an empty span, as nanochat's mean over no tokens is.
+    """loss = -(1/n) sum of log p, float32 nats a token; NaN for an empty span, as nanochat's mean
+    over no tokens is.
 
-    lm-eval has no metric by tokens: its `acc` takes the sum, its `acc_norm` divides by the choice's characters.
+    lm-eval has no metric by tokens: its `acc` takes the sum, its `acc_norm` divides by the choice's
+    characters.
     """
     return [
-        -np.mean(logprobs, dtype=np.float32) if len(logprobs) else np.float32(np.nan) for logprobs in token_logprobs
+        -np.mean(logprobs, dtype=np.float32) if len(logprobs) else np.float32(np.nan)
+        for logprobs in token_logprobs
     ]
 
 
 def perplexities(losses: Sequence[np.float32]) -> list[np.float32]:
-    """exp(loss), float32, which the Gauntlet compares: above 88.7 nats all are infinite, tiny losses all become 1.
+    """exp(loss), float32, which the Gauntlet compares: above 88.7 nats all are infinite, tiny
+    losses all become 1.
 
-    Otherwise it orders choices as the losses do; if rounding makes two of them equal, the task's tie rule decides.
+    Otherwise it orders choices as the losses do; if rounding makes two of them equal, the task's
+    tie rule decides.
     """
     with np.errstate(over="ignore"):
         return [np.exp(loss) for loss in losses]
 
 
 def first_smallest(losses: Sequence[np.floating]) -> int:
-    """The first smallest loss, as Python's `min` finds it: NaN compares false, so it wins only if it comes first.
+    """The first smallest loss, as Python's `min` finds it: NaN compares false, so it wins only if
+    it comes first.
 
     nanochat chooses this way; np.argmin would return any NaN.
     """
@@ -157,50 +185,63 @@ def first_smallest(losses: Sequence[np.floating]) -> int:
 
 
 def accuracy_sum(token_logprobs: Sequence[np.ndarray], gold: int) -> float:
-    """1 if gold has the largest sum of log p over its scored span, float32; the first of equal ones wins.
+    """1 if gold has the largest sum of log p over its scored span, float32; the first of equal ones
+    wins.
 
-    Like lm-eval's `acc`: a prefix that all choices share adds the same to each sum, so leaving it out changes no choice.
-    An empty span sums to 0 and wins: a choice that is a prefix of another is never less probable.
+    Like lm-eval's `acc`: a prefix that all choices share adds the same to each sum, so leaving it
+    out changes no choice. An empty span sums to 0 and wins: a choice that is a prefix of another is
+    never less probable.
     """
     return float(int(np.argmax(_sums(token_logprobs))) == gold)
 
 
-def accuracy_bytes(token_logprobs: Sequence[np.ndarray], continuations: Sequence[str], gold: int) -> float:
-    """1 if gold has the largest (sum of log p over its scored span) / (UTF-8 bytes of its continuation).
+def accuracy_bytes(
+    token_logprobs: Sequence[np.ndarray], continuations: Sequence[str], gold: int
+) -> float:
+    """1 if gold has the largest (sum of log p over its scored span) / (UTF-8 bytes of its
+    continuation).
 
-    Like lm-eval's `acc_bytes`, without the delimiter in the bytes.  It differs where the span is not the whole
-    choice: the bytes of a shared prefix count here, its log p does not.  In a schema all choices share the continuation,
-    and this equals accuracy_sum.
+    Like lm-eval's `acc_bytes`, without the delimiter in the bytes.  It differs where the span is
+    not the whole choice: the bytes of a shared prefix count here, its log p does not.  In a schema
+    all choices share the continuation, and this equals accuracy_sum.
     """
     num_bytes = np.array([max(1, len(text.encode())) for text in continuations], np.float32)
     return float(int(np.argmax(_sums(token_logprobs) / num_bytes)) == gold)
 
 
 def bits_per_byte(token_logprobs: np.ndarray, continuation: str) -> float:
-    """-(sum of log p over the scored span) / ln 2 / (UTF-8 bytes of the continuation); NaN for an empty span.
+    """-(sum of log p over the scored span) / ln 2 / (UTF-8 bytes of the continuation); NaN for an
+    empty span.
 
-    The bytes are those of the continuation in the data file, without delimiter: they do not depend on the tokenizer, but
-    the scored span does.  In multiple choice the span may leave out a shared prefix, and the value is then a lower bound of
-    the whole answer's; in a schema the span may reach back into the context.  lm-eval's bits_per_byte covers whole
-    documents with all their tokens.
+    The bytes are those of the continuation in the data file, without delimiter: they do not depend
+    on the tokenizer, but the scored span does.  In multiple choice the span may leave out a shared
+    prefix, and the value is then a lower bound of the whole answer's; in a schema the span may
+    reach back into the context.  lm-eval's bits_per_byte covers whole documents with all their
+    tokens.
     """
     if len(token_logprobs) == 0:
         return math.nan
-    return float(-np.sum(token_logprobs, dtype=np.float64) / math.log(2) / len(continuation.encode()))
+    return float(
+        -np.sum(token_logprobs, dtype=np.float64) / math.log(2) / len(continuation.encode())
+    )
 
 
-# Soft metrics: how probable gold is among the choices.  They move where accuracy does not yet (Levanter's "smooth
-# multiple-choice metrics"; marin#5247).  Sums are float64 nats over scored spans; an empty span is 0.
+# Soft metrics: how probable gold is among the choices.  They move where accuracy does not yet
+# (Levanter's "smooth multiple-choice metrics"; marin#5247).  Sums are float64 nats over scored
+# spans; an empty span is 0.
 
 
 def choice_logprob(token_logprobs: Sequence[np.ndarray], gold: int) -> float:
-    """ln of gold's share of all choices' probabilities: sum of log p of gold - logsumexp over choices, nats."""
+    """ln of gold's share of all choices' probabilities: sum of log p of gold - logsumexp over
+    choices, nats."""
     sums = _sums64(token_logprobs)
     with np.errstate(invalid="ignore"):  # all are -inf
         return float(sums[gold] - np.logaddexp.reduce(sums))
 
 
-def choice_prob_norm(token_logprobs: Sequence[np.ndarray], continuations: Sequence[str], gold: int) -> float:
+def choice_prob_norm(
+    token_logprobs: Sequence[np.ndarray], continuations: Sequence[str], gold: int
+) -> float:
     """exp(-b of gold) / sum of exp(-b) over choices, b their bits per byte.
 
     Base e on bits, as Levanter publishes it under this name.  A choice has at least one byte.
@@ -212,7 +253,9 @@ def choice_prob_norm(token_logprobs: Sequence[np.ndarray], continuations: Sequen
     return float(weights[gold] / weights.sum())
 
 
-def choice_logprob_norm(token_logprobs: Sequence[np.ndarray], continuations: Sequence[str], gold: int) -> float:
+def choice_logprob_norm(
+    token_logprobs: Sequence[np.ndarray], continuations: Sequence[str], gold: int
+) -> float:
     """ln(choice_prob_norm + 1e-30), as Levanter has it."""
     return math.log(choice_prob_norm(token_logprobs, continuations, gold) + 1e-30)
 
@@ -242,7 +285,8 @@ class Metric(NamedTuple):
     """A number of one multiple-choice example."""
 
     name: str
-    of: Callable[[Sequence[np.ndarray], Sequence[str], int], float]  # logprobs (nats) and text of each choice, gold
+    # logprobs (nats) and text of each choice, gold
+    of: Callable[[Sequence[np.ndarray], Sequence[str], int], float]
     is_proportion: bool  # 0 or 1 for each example: its mean has Wilson's interval
 
 
@@ -257,7 +301,11 @@ SOFT: tuple[Metric, ...] = (
 OF_OPTIONS: tuple[Metric, ...] = (
     Metric("accuracy_sum", lambda logprobs, texts, gold: accuracy_sum(logprobs, gold), True),
     Metric("accuracy_bytes", accuracy_bytes, True),
-    Metric("bits_per_byte", lambda logprobs, texts, gold: bits_per_byte(logprobs[gold], texts[gold]), False),
+    Metric(
+        "bits_per_byte",
+        lambda logprobs, texts, gold: bits_per_byte(logprobs[gold], texts[gold]),
+        False,
+    ),
     *SOFT,
 )
 CHOICE_METRICS: tuple[str, ...] = ("accuracy", *(metric.name for metric in OF_OPTIONS))
@@ -267,6 +315,7 @@ PROPORTIONS = frozenset(
 )  # 0 or 1 for each example; other metrics are means
 # By which fewer is better, of all task kinds.
 LOWER_IS_BETTER = frozenset({
-    "bits_per_byte", "bits_per_char", "bits_per_token", "choice_rank", "first_token_rank", "drift_bits", "drift_percent",
+    "bits_per_byte", "bits_per_char", "bits_per_token", "choice_rank", "first_token_rank",
+    "drift_bits", "drift_percent",
     "flip_to_wrong", "token_inflation",
 })  # fmt: skip

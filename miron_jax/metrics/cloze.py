@@ -1,7 +1,9 @@
-"""One cloze item's log-probabilities and completion -> named numbers: the card's two metrics, and tokenizer-free ones.
+"""One cloze item's log-probabilities and completion -> named numbers: the card's two metrics, and
+tokenizer-free ones.
 
-Arrives: an item's texts, `ClozeAnswers`.  Leaves: an `ExampleScore`; a number that is not defined is NaN.  It deliberately
-does not know tokenizers or files.  Card: the README of the hub data set apsua/MIRON_Benchmark, `compute_metrics`.
+Arrives: an item's texts, `ClozeAnswers`.  Leaves: an `ExampleScore`; a number that is not defined
+is NaN.  It deliberately does not know tokenizers or files.  Card: the README of the hub data set
+apsua/MIRON_Benchmark, `compute_metrics`.
 """
 
 import math
@@ -23,7 +25,8 @@ CLOZE_PROPORTIONS = frozenset(
 )  # fmt: skip
 
 
-NOT_AVERAGED = frozenset({"drift_percent"})  # heavy tails: its median is reported, its mean means nothing
+# heavy tails: its median is reported, its mean means nothing
+NOT_AVERAGED = frozenset({"drift_percent"})
 
 
 class Span(NamedTuple):
@@ -35,7 +38,8 @@ class Span(NamedTuple):
 
     @property
     def total(self) -> float:
-        """log P(text | prefix) in nats: sum over the tokens, less the part of the prefix that they hold."""
+        """log P(text | prefix) in nats: sum over the tokens, less the part of the prefix that they
+        hold."""
         return float(self.logprob.sum(dtype=np.float64)) - self.held
 
 
@@ -62,11 +66,18 @@ class Fragments(NamedTuple):
 
 
 def score_cloze(
-    prefix: str, target: str, distractors: Sequence[str], answers: ClozeAnswers, fragments: Fragments
+    prefix: str,
+    target: str,
+    distractors: Sequence[str],
+    answers: ClozeAnswers,
+    fragments: Fragments,
 ) -> ExampleScore:
     """Every number of one item."""
-    span, generated = answers.target, answers.generated or ""
-    is_nan = any(np.isnan(scored.logprob).any() or math.isnan(scored.held) for scored in _spans(answers))
+    span = answers.target
+    generated = answers.generated or ""
+    is_nan = any(
+        np.isnan(scored.logprob).any() or math.isnan(scored.held) for scored in _spans(answers)
+    )
     metrics = {
         "lev_score": lev_score(generated, target),
         "target_confidence": target_confidence(answers.card),
@@ -76,17 +87,23 @@ def score_cloze(
         "greedy_exact": _greedy(span, fragments.seam),
         "first_token_rank": math.nan if fragments.seam else float(span.rank[0]),
         "pmi": span.total - answers.unprefixed.total if answers.unprefixed else math.nan,
-        "marginal_gap": math.nan if answers.segmentations is None else marginal_gap(span, answers.segmentations),
+        "marginal_gap": math.nan
+        if answers.segmentations is None
+        else marginal_gap(span, answers.segmentations),
         **text_scores(generated, target),
         "card_zero": float(answers.card is None),
         "seam": float(fragments.seam),
         "regress": float(fragments.regress),
         "target_tokens": float(fragments.target_tokens),
         "single_token": float(fragments.target_tokens == 1),
-        "prefix_fertility": fragments.prefix_tokens / len(prefix.split()) if prefix.split() else math.nan,
+        "prefix_fertility": fragments.prefix_tokens / len(prefix.split())
+        if prefix.split()
+        else math.nan,
     }
     if distractors:
-        metrics["contrast_accuracy"] = contrast_accuracy(span, target, answers.distractors, distractors)
+        metrics["contrast_accuracy"] = contrast_accuracy(
+            span, target, answers.distractors, distractors
+        )
     if answers.clean is not None:
         metrics |= drift(span, answers.clean, fragments.seam)
         metrics["token_inflation"] = fragments.prefix_tokens / fragments.clean_tokens
@@ -97,7 +114,8 @@ def score_cloze(
 
 
 def lev_score(generated: str, target: str) -> float:
-    """100 (1 - Levenshtein(generated, target) / longer length), code points, case kept, nothing stripped; both empty: 100.
+    """100 (1 - Levenshtein(generated, target) / longer length), code points, case kept, nothing
+    stripped; both empty: 100.
 
     The card's formula, literally.  Text that runs on costs as much as text that is wrong.
     """
@@ -106,16 +124,18 @@ def lev_score(generated: str, target: str) -> float:
 
 
 def target_confidence(logprobs: np.ndarray | None) -> float:
-    """100 exp(mean of log p over the card's tokens), 0 without tokens; the card rounds to two decimals, this does not.
+    """100 exp(mean of log p over the card's tokens), 0 without tokens; the card rounds to two
+    decimals, this does not.
 
-    A geometric mean per token: it grows if a tokenizer cuts the same target into more tokens, so it must not be compared
-    between tokenizers.  Bits per character may.
+    A geometric mean per token: it grows if a tokenizer cuts the same target into more tokens, so it
+    must not be compared between tokenizers.  Bits per character may.
     """
     return 0.0 if logprobs is None else 100 * math.exp(float(np.mean(logprobs, dtype=np.float64)))
 
 
 def text_scores(generated: str, target: str) -> dict[str, float]:
-    """lev_score after NFC and stripping of both texts: of all, of the target's length, and of the first word."""
+    """lev_score after NFC and stripping of both texts: of all, of the target's length, and of the
+    first word."""
     generated, target = (unicodedata.normalize("NFC", text).strip() for text in (generated, target))
     words = re.findall(r"\w+(?:[-'\u2019]\w+)*", generated)
     return {
@@ -126,22 +146,34 @@ def text_scores(generated: str, target: str) -> dict[str, float]:
 
 
 def marginal_gap(span: Span, others: Sequence[Span]) -> float:
-    """log of the sum of P over all scored tokenizations, less log P of the tokenizer's own: nats, at least 0."""
+    """log of the sum of P over all scored tokenizations, less log P of the tokenizer's own: nats,
+    at least 0."""
     totals = [span.total, *(other.total for other in others)]
-    return float(np.logaddexp.reduce(totals)) - span.total if math.isfinite(span.total) else math.nan
+    return (
+        float(np.logaddexp.reduce(totals)) - span.total if math.isfinite(span.total) else math.nan
+    )
 
 
-def contrast_accuracy(span: Span, target: str, others: Sequence[Span | None], distractors: Sequence[str]) -> float:
-    """1 if the target has a larger log P per character than every distractor, else 0; no tokenizer is favoured."""
-    pairs = [(other.total, text) for other, text in zip(others, distractors, strict=True) if other is not None]
+def contrast_accuracy(
+    span: Span, target: str, others: Sequence[Span | None], distractors: Sequence[str]
+) -> float:
+    """1 if the target has a larger log P per character than every distractor, else 0; no tokenizer
+    is favoured."""
+    pairs = [
+        (other.total, text)
+        for other, text in zip(others, distractors, strict=True)
+        if other is not None
+    ]
     if not pairs:
         return math.nan
     return float(all(span.total / len(target) > total / len(text) for total, text in pairs))
 
 
 def drift(noisy: Span, clean: Span, seam: bool = False) -> dict[str, float]:
-    """The effect of noise in the prefix on one target: added bits, lost share of P, flipped answers."""
-    right_before, right_after = _greedy(clean, seam), _greedy(noisy, seam)
+    """The effect of noise in the prefix on one target: added bits, lost share of P, flipped
+    answers."""
+    right_before = _greedy(clean, seam)
+    right_after = _greedy(noisy, seam)
     return {
         "clean_greedy_exact": right_before,
         "drift_bits": _bits(noisy.total) - _bits(clean.total),
@@ -154,11 +186,17 @@ def drift(noisy: Span, clean: Span, seam: bool = False) -> dict[str, float]:
 def _spans(answers: ClozeAnswers) -> list[Span]:
     card = [] if answers.card is None else [Span(answers.card, np.zeros(0, np.int32))]
     maybe = [answers.unprefixed, answers.clean, *answers.distractors]
-    return [answers.target, *card, *(answers.segmentations or ()), *(span for span in maybe if span is not None)]
+    return [
+        answers.target,
+        *card,
+        *(answers.segmentations or ()),
+        *(span for span in maybe if span is not None),
+    ]
 
 
 def _greedy(span: Span, seam: bool) -> float:
-    """1 if every token is the most probable one.  NaN on a seam: the first token holds the end of the prefix too."""
+    """1 if every token is the most probable one.  NaN on a seam: the first token holds the end of
+    the prefix too."""
     return math.nan if seam else float(bool(np.all(span.rank == 0)))
 
 

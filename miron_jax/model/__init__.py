@@ -1,4 +1,5 @@
-"""A model's description, its network and its weights.  Import the modules; nothing is imported here.
+"""A model's description, its network and its weights.  Import the modules; nothing is imported
+here.
 
 config, costs, visibility    `ModelConfig`; FLOPs and costs of rows; which tokens of a batch see which
 network                      models that the decoder does not compute, as functions
@@ -8,4 +9,4 @@ families/                    config.json -> `ModelConfig`, or the network of a f
 stateful/                    networks that carry a state from token to token
 checkpoints/                 finds a model's files, reads its weights
 demo/                        the model that comes with the package
-"""
+"""  # noqa: E501

@@ -1,6 +1,7 @@
 """Costs of a model's rows for the planner, and the FLOPs that a plan needs.
 
-Arrives: a ModelConfig or a Network.  Leaves: a `CostModel`, FLOPs.  It deliberately does not know devices or weights.
+Arrives: a ModelConfig or a Network.  Leaves: a `CostModel`, FLOPs.  It deliberately does not know
+devices or weights.
 """
 
 from dataclasses import replace
@@ -9,20 +10,27 @@ from miron_jax.model.config import ModelConfig, attention_flops_per_pair, matmul
 from miron_jax.model.network import Network
 from miron_jax.planning.records import CostModel, Plan
 
-# Duration of an attention FLOP, in FLOPs of a weight matmul (measured on a 2-core CPU, rows of 512, heads of 64)
+# Duration of an attention FLOP, in FLOPs of a weight matmul (measured on a 2-core CPU, rows of 512,
+# heads of 64)
 SLOW_ATTENTION = 3.0
-# FLOPs that a 2-core CPU computes while it compiles one program; an accelerator computes more, so it uses every program
+# FLOPs that a 2-core CPU computes while it compiles one program; an accelerator computes more, so
+# it uses every program
 COMPILE_FLOPS = 3e11
 
 
 def cost_model(config: ModelConfig | Network, max_lengths: int = 8) -> CostModel:
     """Costs of this model's rows in FLOPs.
 
-    Of a `Network` only the weights are known: the cost assumes a matmul of each with every token, and no attention.
+    Of a `Network` only the weights are known: the cost assumes a matmul of each with every token,
+    and no attention.
     """
     if isinstance(config, Network):
         cost = CostModel(network_flops(config), 0.0, COMPILE_FLOPS, max_lengths=max_lengths)
-        return cost if config.is_forest else replace(cost, sharing="path", max_slots=config.num_positions)
+        return (
+            cost
+            if config.is_forest
+            else replace(cost, sharing="path", max_slots=config.num_positions)
+        )
     return CostModel(
         flops_per_token=2.0 * matmul_params(config),
         flops_per_pair=SLOW_ATTENTION * attention_flops_per_pair(config),
@@ -38,9 +46,12 @@ def network_flops(network: Network) -> float:
 
 
 def useful_flops(config: ModelConfig | Network, plan: Plan) -> float:
-    """FLOPs that a plan needs: weights at unique tokens, attention over visible pairs, the head at the parent nodes."""
+    """FLOPs that a plan needs: weights at unique tokens, attention over visible pairs, the head at
+    the parent nodes."""
     if isinstance(config, Network):
-        return network_flops(config) * plan.unique_tokens + 2.0 * config.head_params * plan.num_parents
+        return (
+            network_flops(config) * plan.unique_tokens + 2.0 * config.head_params * plan.num_parents
+        )
     head = 2.0 * config.d_model * config.vocab_size * plan.num_parents
     linear = 2.0 * matmul_params(config) * plan.unique_tokens
     return linear + float(attention_flops_per_pair(config)) * plan.visible_pairs + head

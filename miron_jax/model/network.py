@@ -1,16 +1,20 @@
-"""Models that the decoder does not compute: pure functions over a pytree of weights, and how the engine runs them.
+"""Models that the decoder does not compute: pure functions over a pytree of weights, and how the
+engine runs them.
 
-Arrives: a known family's functions (families/family_model.py) or a user's (own.py), weights.  Leaves: states, logits.
-It deliberately does not know files, families or where the functions come from.
+Arrives: a known family's functions (families/family_model.py) or a user's (own.py), weights.
+Leaves: states, logits.  It deliberately does not know files, families or where the functions come
+from.
 
-    logits(params, token_ids)                            any causal model.  A row is one request, or several of which
-                                                         each is a prefix of the next; shared prefixes are recomputed
+    logits(params, token_ids)                            any causal model.  A row is one request, or
+                                                         several of which
+                                                         each is a prefix of the next; shared
+                                                         prefixes are recomputed
     hidden(params, token_ids, positions, visibility)     a transformer whose attention respects `visibility`.  Rows are
     head(params)                                         forests; every unique token is computed once
     state(params, num_tokens)                            what one text has left behind so far: the state of a recurrent
     step(params, state, token_ids)                       model, whose branches start from it (stateful/walk.py), or a cache,
                                                          with which texts are generated
-"""
+"""  # noqa: E501
 
 import math
 from collections.abc import Callable
@@ -29,7 +33,8 @@ from miron_jax.model.visibility import Visibility
 PROBE_LENGTH = 16  # tokens of the rows that test whether a model satisfies the contract
 
 
-@dataclass(frozen=True, eq=False)  # compared by identity: it is a static argument of compiled programs
+# compared by identity: it is a static argument of compiled programs
+@dataclass(frozen=True, eq=False)
 class Network:
     """A causal language model as functions, which jax can trace; `OwnModel` has their shapes."""
 
@@ -37,10 +42,13 @@ class Network:
     logits: Callable[..., Any] | None = None  #: (params, token_ids) -> logits
     #: (params, token_ids, positions, visibility) -> hidden states
     hidden: Callable[..., Any] | None = None
-    head: Callable[[Any], "jax.Array | Head"] | None = None  #: weight [V, D], or a Head with bias, soft cap and scale
-    #: (params, num_tokens) -> pytree of arrays: the state of a text before any token, with room for so many tokens
+    #: weight [V, D], or a Head with bias, soft cap and scale
+    head: Callable[[Any], "jax.Array | Head"] | None = None
+    #: (params, num_tokens) -> pytree of arrays: the state of a text before any token, with room for
+    #: so many tokens
     state: Callable[..., Any] | None = None
-    #: (params, state, token_ids [T]) -> (hidden states or logits of T more tokens of the text, the state after them)
+    #: (params, state, token_ids [T]) -> (hidden states or logits of T more tokens of the text, the
+    #: state after them)
     step: Callable[..., Any] | None = None
     params: Any = None  #: pytree of arrays; None: they are passed later (Evaluator.run)
     eos_token_ids: tuple[int, ...] = ()  #: tokens that end a text
@@ -79,12 +87,16 @@ class Network:
 
 
 class BoundNetwork:
-    """A `Network` with its weights, and the interface of the engine's own decoder: hidden states, then a head."""
+    """A `Network` with its weights, and the interface of the engine's own decoder: hidden states,
+    then a head."""
 
     def __init__(self, config: Network, params: Any) -> None:
-        self.config, self.params = config, params
+        self.config = config
+        self.params = params
 
-    def __call__(self, token_ids_BT: jax.Array, position_BT: jax.Array, visibility: Visibility) -> jax.Array:
+    def __call__(
+        self, token_ids_BT: jax.Array, position_BT: jax.Array, visibility: Visibility
+    ) -> jax.Array:
         """Hidden states [B, T, D], or logits [B, T, V] of a model with `logits`; float32."""
         if self.config.hidden is not None:
             hidden = self.config.hidden(self.params, token_ids_BT, position_BT, visibility)
@@ -100,62 +112,93 @@ class BoundNetwork:
         return self.advance(self.empty_states(b, t), token_ids_BT)[0]
 
     def empty_states(self, count: int, num_tokens: int) -> Any:
-        """States of texts before any token: `state`'s tree, with a leading axis.  Raises InputError for a state without
-        arrays."""
+        """States of texts before any token: `state`'s tree, with a leading axis.  Raises InputError
+        for a state without arrays."""
         assert self.config.state is not None
         state = self.config.state(self.params, num_tokens)
         try:
             state = jax.tree.map(jnp.asarray, state)
         except TypeError as error:
-            raise InputError(f"--model: state gives something else than arrays ({error}): give arrays alone") from None
+            raise InputError(
+                f"--model: state gives something else than arrays ({error}): give arrays alone"
+            ) from None
         if not jax.tree.leaves(state):
             raise InputError(
-                "--model: state gives no array, expected what a text leaves behind: give it, or logits alone"
+                "--model: state gives no array, expected what a text leaves behind: give it, or "
+                "logits alone"
             )
-        return jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype) + leaf[None], state)
+        return jax.tree.map(
+            lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype) + leaf[None], state
+        )
 
     def advance(self, states: Any, token_ids_BT: jax.Array) -> tuple[jax.Array, Any]:
-        """(hidden states [B, T, D] or logits [B, T, V], float32; states) after T more tokens of B texts.
+        """(hidden states [B, T, D] or logits [B, T, V], float32; states) after T more tokens of B
+        texts.
 
         Raises InputError unless the new states have the shapes and dtypes of the old ones.
         """
         assert self.config.step is not None
-        outputs = jax.vmap(self.config.step, in_axes=(None, 0, 0))(self.params, states, token_ids_BT)
+        outputs = jax.vmap(self.config.step, in_axes=(None, 0, 0))(
+            self.params, states, token_ids_BT
+        )
         if not isinstance(outputs, tuple | list) or len(outputs) != 2:
-            given = f"{len(outputs)} values" if isinstance(outputs, tuple | list) else f"a {type(outputs).__name__}"
-            raise InputError(f"--model: step gives {given}, expected two: its outputs, then the state after the tokens")
+            given = (
+                f"{len(outputs)} values"
+                if isinstance(outputs, tuple | list)
+                else f"a {type(outputs).__name__}"
+            )
+            raise InputError(
+                f"--model: step gives {given}, expected two: its outputs, then the state after the "
+                "tokens"
+            )
         hidden, after = outputs
         before, new = (_kinds_of(tree) for tree in (states, after))
         if before != new:
             name = next(name for name in [*before, *new] if before.get(name) != new.get(name))
             raise InputError(
-                f"--model: step gives a state whose {name or 'array'} is {new.get(name, 'absent')}, expected "
-                f"{before.get(name, 'absent')}, as state gives it; mend one of the two (outputs come first, then the state)"
+                f"--model: step gives a state whose {name or 'array'} is "
+                f"{new.get(name, 'absent')}, expected {before.get(name, 'absent')}, as state gives "
+                "it; mend one of the two (outputs come first, then the state)"
             )
         width = self.config.vocab_size if self.config.head is None else None
         return self._checked("step", hidden, token_ids_BT.shape, width), after
 
     def head(self) -> Head:
-        """The head; without a weight for a model with `logits`.  Raises InputError for a weight of another shape."""
+        """The head; without a weight for a model with `logits`.  Raises InputError for a weight of
+        another shape."""
         if self.config.head is None:
             return Head(None)
         head = self.config.head(self.params)
         head = head if isinstance(head, Head) else Head(jnp.asarray(head))
-        if head.weight_VD is None or head.weight_VD.ndim != 2 or head.weight_VD.shape[0] != self.config.vocab_size:
+        if (
+            head.weight_VD is None
+            or head.weight_VD.ndim != 2
+            or head.weight_VD.shape[0] != self.config.vocab_size
+        ):
             shape = None if head.weight_VD is None else list(head.weight_VD.shape)
             raise InputError(
-                f"--model: head gives a weight of shape {shape}, expected [{self.config.vocab_size}, D], a row a token of "
-                "vocab_size: transpose a Dense or Linear kernel, and cut rows that only pad the vocabulary"
+                f"--model: head gives a weight of shape {shape}, expected "
+                f"[{self.config.vocab_size}, D], a row a token of vocab_size: transpose a Dense or "
+                "Linear kernel, and cut rows that only pad the vocabulary"
             )
         return head
 
-    def _checked(self, name: str, output: jax.Array, rows: tuple[int, ...], width: int | None) -> jax.Array:
-        """The function's output in float32.  Raises InputError unless its shape is (*rows, width); None is any width."""
+    def _checked(
+        self, name: str, output: jax.Array, rows: tuple[int, ...], width: int | None
+    ) -> jax.Array:
+        """The function's output in float32.  Raises InputError unless its shape is (*rows, width);
+        None is any width."""
         shape = getattr(output, "shape", None)
-        if shape is None or len(shape) != 3 or shape[:2] != rows or (width is not None and shape[2] != width):
+        if (
+            shape is None
+            or len(shape) != 3
+            or shape[:2] != rows
+            or (width is not None and shape[2] != width)
+        ):
             raise InputError(
-                f"--model: {name} gives {type(output).__name__ if shape is None else list(shape)} for token ids of shape "
-                f"{list(rows)}, expected {[*rows, 'D' if width is None else width]}; mend the function"
+                f"--model: {name} gives {type(output).__name__ if shape is None else list(shape)} "
+                f"for token ids of shape {list(rows)}, expected "
+                f"{[*rows, 'D' if width is None else width]}; mend the function"
             )
         return output.astype(jnp.float32)
 
@@ -163,11 +206,14 @@ class BoundNetwork:
 def _kinds_of(states: Any) -> dict[str, str]:
     """Dtype and shape of each leaf, without its leading axis, by its name."""
     leaves = jax.tree_util.tree_leaves_with_path(states)
-    return {jax.tree_util.keystr(path): f"{leaf.dtype} {list(leaf.shape[1:])}" for path, leaf in leaves}
+    return {
+        jax.tree_util.keystr(path): f"{leaf.dtype} {list(leaf.shape[1:])}" for path, leaf in leaves
+    }
 
 
 def bind(network: Any, params: Any) -> "Decoder | BoundNetwork":
-    """A network (nnx.GraphDef of a Decoder, or an Network) with its weights; for use in a traced function."""
+    """A network (nnx.GraphDef of a Decoder, or an Network) with its weights; for use in a traced
+    function."""
     if isinstance(network, Network):
         return BoundNetwork(network, params)
     return nnx.merge(network, params)
@@ -187,27 +233,42 @@ class _NotedVisibility(Visibility):
 
     calls: _Calls = field(default_factory=_Calls, metadata={"static": True})
 
-    def attend(self, q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, **rules: Any) -> jax.Array:
+    def attend(
+        self, q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, **rules: Any
+    ) -> jax.Array:
         dtypes = {str(x.dtype) for x in (q_BTNH, k_BTKH, v_BTKH)}
         dtype = dtypes.pop() if len(dtypes) == 1 else "operands of several dtypes"
         softcap = rules.get("softcap")
         if isinstance(softcap, jax.Array):  # a kernel wants a number
             softcap, dtype = None, "a soft cap that is an array"
-        heads, kv_heads, head_dim = q_BTNH.shape[2], k_BTKH.shape[2], q_BTNH.shape[3]
+        heads = q_BTNH.shape[2]
+        kv_heads = k_BTKH.shape[2]
+        head_dim = q_BTNH.shape[3]
         has_sinks = rules.get("sinks_N") is not None
         self.calls.heads.add(Heads(heads, kv_heads, head_dim, softcap, dtype, has_sinks))
         return super().attend(q_BTNH, k_BTKH, v_BTKH, **rules)
 
 
 def heads_of(model: Network, params: Any) -> list[Heads]:
-    """The kinds of heads that `hidden` gives to `visibility.attend`; none if it attends by itself, under `mask()`."""
+    """The kinds of heads that `hidden` gives to `visibility.attend`; none if it attends by itself,
+    under `mask()`."""
     if model.hidden is None:
         return []
-    hidden, calls = model.hidden, _Calls()
-    row = jax.ShapeDtypeStruct((1, min(PROBE_LENGTH, model.num_positions or PROBE_LENGTH)), jnp.int32)
+    hidden = model.hidden
+    calls = _Calls()
+    row = jax.ShapeDtypeStruct(
+        (1, min(PROBE_LENGTH, model.num_positions or PROBE_LENGTH)), jnp.int32
+    )
 
-    def noted(params: Any, token_ids_BT: jax.Array, position_BT: jax.Array, subtree_end_BT: jax.Array) -> jax.Array:
-        return hidden(params, token_ids_BT, position_BT, _NotedVisibility(subtree_end_BT, position_BT, calls=calls))
+    def noted(
+        params: Any, token_ids_BT: jax.Array, position_BT: jax.Array, subtree_end_BT: jax.Array
+    ) -> jax.Array:
+        return hidden(
+            params,
+            token_ids_BT,
+            position_BT,
+            _NotedVisibility(subtree_end_BT, position_BT, calls=calls),
+        )
 
     jax.eval_shape(noted, params, row, row, row)
     return sorted(calls.heads, key=repr)

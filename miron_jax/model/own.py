@@ -1,7 +1,8 @@
 """A user's own Flax model: a record of functions, and the checks that it satisfies the contract.
 
-Arrives: `OwnModel`, from a factory that `--model=package.module:factory` names or from Python.  Leaves: the same record, or
-an InputError.  It deliberately does not know Linen or NNX: parameters are a pytree, functions are called under jit.
+Arrives: `OwnModel`, from a factory that `--model=package.module:factory` names or from Python.
+Leaves: the same record, or an InputError.  It deliberately does not know Linen or NNX: parameters
+are a pytree, functions are called under jit.
 """
 
 import importlib
@@ -19,38 +20,45 @@ from typing import Any
 from miron_jax.errors import InputError
 from miron_jax.model.network import Network
 
-ARGUMENTS = {"logits": 2, "hidden": 4, "head": 1, "state": 2, "step": 3}  # of the functions of an OwnModel
+# of the functions of an OwnModel
+ARGUMENTS = {"logits": 2, "hidden": 4, "head": 1, "state": 2, "step": 3}
 
 
 @dataclass(frozen=True, eq=False)
 class OwnModel(Network):
     """A user's own causal language model.
 
-    Pass `logits`, or `hidden` and `head`, or `state` and `step`; all are pure functions that jax can trace.  Shapes:
-    token_ids and positions int32 [B, T]; logits [B, T, V] and hidden states [B, T, D] of any float dtype; row v of the
-    head's weight [V, D] belongs to token v.  Rows are padded on the right with token 0.
+    Pass `logits`, or `hidden` and `head`, or `state` and `step`; all are pure functions that jax
+    can trace.  Shapes: token_ids and positions int32 [B, T]; logits [B, T, V] and hidden states [B,
+    T, D] of any float dtype; row v of the head's weight [V, D] belongs to token v.  Rows are padded
+    on the right with token 0.
 
-    `state` and `step` are of one text, without an axis B and without padding.  Beside `hidden` they serve generation;
-    otherwise requests are scored by them too, and `logits`, if given, tests them.  `step` gives hidden states [T, D] if
-    there is a head, else logits [T, V].
+    `state` and `step` are of one text, without an axis B and without padding.  Beside `hidden` they
+    serve generation; otherwise requests are scored by them too, and `logits`, if given, tests them.
+    `step` gives hidden states [T, D] if there is a head, else logits [T, V].
 
     If --checkpoint names the weights, `params` may hold only shapes (jax.eval_shape).
     """
 
-    tokenizer: Any = None  #: folder, hub id, or a transformers tokenizer; --tokenizer takes precedence
+    #: folder, hub id, or a transformers tokenizer; --tokenizer takes precedence
+    tokenizer: Any = None
 
     def __post_init__(self) -> None:
         if self.vocab_size < 1:
-            raise InputError(f"OwnModel: vocab_size is {self.vocab_size}, expected the number of tokens")
+            raise InputError(
+                f"OwnModel: vocab_size is {self.vocab_size}, expected the number of tokens"
+            )
         functions = [name for name in ARGUMENTS if getattr(self, name) is not None]
         rest = [name for name in functions if name not in ("state", "step")]
         has_both = len(functions) - len(rest) == 2
-        if rest not in (["logits"], ["hidden", "head"], *([[], ["head"]] if has_both else [])) or not (
-            has_both or rest == functions
-        ):
+        if rest not in (
+            ["logits"],
+            ["hidden", "head"],
+            *([[], ["head"]] if has_both else []),
+        ) or not (has_both or rest == functions):
             raise InputError(
-                f"OwnModel: has {', '.join(functions) or 'no function'}, expected logits, or hidden and head, or state and "
-                "step (which may come with any of them)"
+                f"OwnModel: has {', '.join(functions) or 'no function'}, expected logits, or "
+                "hidden and head, or state and step (which may come with any of them)"
             )
         for name in functions:
             _check_arguments(getattr(self, name), f"OwnModel: {name}", ARGUMENTS[name])
@@ -59,7 +67,11 @@ class OwnModel(Network):
 def is_factory(name: str) -> bool:
     """Whether the name has the form `package.module:factory`."""
     module, colon, factory = name.partition(":")
-    return bool(colon) and factory.isidentifier() and all(part.isidentifier() for part in module.split("."))
+    return (
+        bool(colon)
+        and factory.isidentifier()
+        and all(part.isidentifier() for part in module.split("."))
+    )
 
 
 def make_own_model(name: str) -> OwnModel:
@@ -67,7 +79,8 @@ def make_own_model(name: str) -> OwnModel:
     module = name.partition(":")[0]
     if module.endswith(".py"):
         raise InputError(
-            f"--model={name} names a file, expected its module: --model={module.removesuffix('.py')}:function"
+            f"--model={name} names a file, expected its module: "
+            f"--model={module.removesuffix('.py')}:function"
         )
     factory = import_from(name, "--model", 0)
     try:
@@ -76,23 +89,28 @@ def make_own_model(name: str) -> OwnModel:
         raise
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        frame = [frame for frame in frames if frame.filename == str(source_file(name))][-1:] or frames[-1:]
+        frame = [frame for frame in frames if frame.filename == str(source_file(name))][
+            -1:
+        ] or frames[-1:]
         at = f"{Path(frame[0].filename).name}, line {frame[0].lineno}"
         raise InputError(
-            f"--model={name} fails in {at} ({type(error).__name__}: {error}): run the function by itself to see more"
+            f"--model={name} fails in {at} ({type(error).__name__}: {error}): run the function by "
+            "itself to see more"
         ) from error
     if not isinstance(model, OwnModel):
         raise InputError(
-            f"--model={name}: {name.partition(':')[2]} returns a {type(model).__name__}, expected a miron_jax.OwnModel; see "
-            "docs/own_model.md"
+            f"--model={name}: {name.partition(':')[2]} returns a {type(model).__name__}, expected "
+            "a miron_jax.OwnModel; see docs/own_model.md"
         )
     return model
 
 
 def import_from(name: str, flag: str, num_arguments: int) -> Callable[..., Any]:
-    """Import the function `package.module:function`, from the working directory if its module is there.
+    """Import the function `package.module:function`, from the working directory if its module is
+    there.
 
-    Raises InputError, which names `flag`, if there is no such function or it cannot be called with so many arguments.
+    Raises InputError, which names `flag`, if there is no such function or it cannot be called with
+    so many arguments.
     """
     module, _, function = name.partition(":")
     _search_working_directory()
@@ -100,13 +118,17 @@ def import_from(name: str, flag: str, num_arguments: int) -> Callable[..., Any]:
         imported = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise InputError(f"{flag}={name}: {module} imports {error.name}, which is not installed") from error
+            raise InputError(
+                f"{flag}={name}: {module} imports {error.name}, which is not installed"
+            ) from error
         raise InputError(
-            f"{flag}={name}: no module {error.name}, neither in {os.getcwd()} nor installed; run where it lies, or set "
-            "PYTHONPATH"
+            f"{flag}={name}: no module {error.name}, neither in {os.getcwd()} nor installed; run "
+            "where it lies, or set PYTHONPATH"
         ) from None
     if not callable(getattr(imported, function, None)):
-        raise InputError(f"{flag}={name}: {imported.__file__} has no function {function}; name one that it has")
+        raise InputError(
+            f"{flag}={name}: {imported.__file__} has no function {function}; name one that it has"
+        )
     _check_arguments(getattr(imported, function), f"{flag}={name}", num_arguments)
     return getattr(imported, function)
 
@@ -117,8 +139,8 @@ def _search_working_directory() -> None:
 
 
 def _check_arguments(function: Callable[..., Any], description: str, count: int) -> None:
-    """Raises InputError if the function cannot be called with `count` arguments; a TypeError of the call itself could also
-    be raised by the function's body."""
+    """Raises InputError if the function cannot be called with `count` arguments; a TypeError of the
+    call itself could also be raised by the function's body."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # a builtin function without a signature
@@ -126,14 +148,18 @@ def _check_arguments(function: Callable[..., Any], description: str, count: int)
     try:
         signature.bind(*range(count))
     except TypeError as error:
-        called = "without arguments" if not count else f"with {count} argument{'s' if count > 1 else ''}"
+        called = (
+            "without arguments" if not count else f"with {count} argument{'s' if count > 1 else ''}"
+        )
         raise InputError(
-            f"{description} takes {signature}, but it is called {called} ({error}): give the others default values"
+            f"{description} takes {signature}, but it is called {called} ({error}): give the "
+            "others default values"
         ) from None
 
 
 def source_file(name: str) -> Path:
-    """The file that defines `package.module:function`; a path that does not exist if the module is not found."""
+    """The file that defines `package.module:function`; a path that does not exist if the module is
+    not found."""
     _search_working_directory()
     try:
         spec = importlib.util.find_spec(name.partition(":")[0])
@@ -143,14 +169,27 @@ def source_file(name: str) -> Path:
 
 
 def code_fingerprint(name: str, model: OwnModel) -> str:
-    """Fingerprint of the code of a factory's model: its record, and every module imported from the factory's folder or the
-    working directory, except installed packages.  Call it after the factory."""
-    folders = {source_file(name).resolve().parent, source_file(name.partition(".")[0]).resolve().parent, Path.cwd()}
+    """Fingerprint of the code of a factory's model: its record, and every module imported from the
+    factory's folder or the working directory, except installed packages.  Call it after the
+    factory."""
+    folders = {
+        source_file(name).resolve().parent,
+        source_file(name.partition(".")[0]).resolve().parent,
+        Path.cwd(),
+    }
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     paths = {Path(file).resolve() for file in files if file and "site-packages" not in file}
     sources = sorted(
-        path for path in paths if path.is_file() and any(path.is_relative_to(folder) for folder in folders)
+        path
+        for path in paths
+        if path.is_file() and any(path.is_relative_to(folder) for folder in folders)
     )
-    values = [getattr(model, each.name) for each in fields(model) if each.name not in ("params", "tokenizer")]
+    values = [
+        getattr(model, each.name)
+        for each in fields(model)
+        if each.name not in ("params", "tokenizer")
+    ]
     record = [value for value in values if not callable(value)]
-    return blake2b(repr([record, [path.read_bytes() for path in sources]]).encode(), digest_size=16).hexdigest()
+    return blake2b(
+        repr([record, [path.read_bytes() for path in sources]]).encode(), digest_size=16
+    ).hexdigest()

@@ -1,7 +1,7 @@
 """Rows of random tokens show whether a user's own model satisfies the contract of `OwnModel`.
 
-Arrives: an OwnModel and its weights.  Leaves: its answers, or an InputError with the reason.  It deliberately does not know
-tasks or checkpoints.
+Arrives: an OwnModel and its weights.  Leaves: its answers, or an InputError with the reason.  It
+deliberately does not know tasks or checkpoints.
 """
 
 import math
@@ -30,28 +30,43 @@ PROBE_SIZES = (GroupSize(1, 2), GroupSize(4, 2))
 
 
 def check_own_model(model: OwnModel, params: Any, tolerance: float) -> Answers:
-    """Test with rows of random tokens whether the model satisfies the contract, and return its answers to them.
+    """Test with rows of random tokens whether the model satisfies the contract, and return its
+    answers to them.
 
-    `tolerance`: largest difference of log-probabilities, in nats, that rounding may cause.  Raises InputError with the
-    reason if the model does not satisfy the contract.
+    `tolerance`: largest difference of log-probabilities, in nats, that rounding may cause.  Raises
+    InputError with the reason if the model does not satisfy the contract.
     """
     logprobs = np.zeros((0, 0, 0), np.float32)
-    for seed in range(PROBE_ATTEMPTS):  # a model may answer a few tokens with NaN, which the run itself counts
+    # a model may answer a few tokens with NaN, which the run itself counts
+    for seed in range(PROBE_ATTEMPTS):
         logprobs = _probe(model, params, tolerance, np.random.default_rng(seed))
         if not np.isnan(logprobs).any():
             break
     best = logprobs.max(axis=-1).reshape(-1).tolist()
     digest = blake2b(logprobs.tobytes(), digest_size=16).hexdigest()
-    return Answers(_layout(params), digest, tuple(value if math.isfinite(value) else None for value in best), tolerance)
+    return Answers(
+        _layout(params),
+        digest,
+        tuple(value if math.isfinite(value) else None for value in best),
+        tolerance,
+    )
 
 
 def _layout(params: Any) -> str | None:
-    """Fingerprint of the devices, shardings and compiler; None if equal ones may still give different results."""
-    leaves, device = _arrays_of(params), _device_of(params)
+    """Fingerprint of the devices, shardings and compiler; None if equal ones may still give
+    different results."""
+    leaves = _arrays_of(params)
+    device = _device_of(params)
     if device.platform == "gpu":  # its compiler chooses algorithms by measured times
         return None
     shardings = sorted({str(leaf.sharding) for leaf in leaves})
-    versions = [device.platform, device.device_kind, jax.device_count(), jax.__version__, os.environ.get("XLA_FLAGS")]
+    versions = [
+        device.platform,
+        device.device_kind,
+        jax.device_count(),
+        jax.__version__,
+        os.environ.get("XLA_FLAGS"),
+    ]
     return blake2b(repr([*versions, shardings]).encode(), digest_size=16).hexdigest()
 
 
@@ -65,17 +80,21 @@ def _device_of(params: Any) -> Device:
 
 
 def _probe(model: OwnModel, params: Any, tolerance: float, rng: np.random.Generator) -> np.ndarray:
-    """Log-probabilities [4, T, V] of rows of random tokens.  Raises InputError unless they satisfy the contract.
+    """Log-probabilities [4, T, V] of rows of random tokens.  Raises InputError unless they satisfy
+    the contract.
 
     If one of them is NaN, nothing is tested.
     """
-    program = jax.jit(_logprobs, static_argnums=0, compiler_options=library_matmuls(_device_of(params)))
+    program = jax.jit(
+        _logprobs, static_argnums=0, compiler_options=library_matmuls(_device_of(params))
+    )
     length = min(PROBE_LENGTH, model.num_positions or PROBE_LENGTH)
     half = length // 2
     rows = rng.integers(0, model.vocab_size, (4, length), np.int32)
     position = np.tile(np.arange(length, dtype=np.int32), (4, 1))
     subtree_end = np.full((4, length), length, np.int32)
-    # Rows 0 and 3 are equal, and row 1 has the same first half.  In `crowd`, rows 1 and 2 repeat one token.
+    # Rows 0 and 3 are equal, and row 1 has the same first half.  In `crowd`, rows 1 and 2 repeat
+    # one token.
     rows[1, :half], rows[3] = rows[0, :half], rows[0]
     crowd = rows.copy()
     crowd[1:3] = rows[0, 0]
@@ -86,20 +105,28 @@ def _probe(model: OwnModel, params: Any, tolerance: float, rng: np.random.Genera
     def differ(a: np.ndarray, b: np.ndarray) -> bool:
         return bool((np.abs(a - b) > tolerance).any())
 
-    alone, crowded = run(rows), run(crowd)
+    alone = run(rows)
+    crowded = run(crowd)
     if np.isnan(alone).any():
         return alone
     if differ(alone, run(rows)):
-        raise _refused("the same row gives other logits each time", "turn dropout off (evaluation mode)")
+        raise _refused(
+            "the same row gives other logits each time", "turn dropout off (evaluation mode)"
+        )
     if differ(alone[0], alone[3]) or differ(alone[[0, 3]], crowded[[0, 3]]):
         raise _refused(
-            "equal rows of a batch get different logits, or a row's logits change with the other rows",
-            "turn dropout off, freeze batch statistics (evaluation mode), let a mixture of experts with a capacity limit "
-            "take every token",
+            "equal rows of a batch get different logits, or a row's logits change with the other "
+            "rows",
+            "turn dropout off, freeze batch statistics (evaluation mode), let a mixture of experts "
+            "with a capacity limit take every token",
         )
     if differ(alone[0, :half], alone[1, :half]):
-        remedy = ": attend under visibility.mask() or with visibility.attend" if model.hidden else ""
-        raise _refused("a token's logits change with the tokens behind it", f"it is no causal model{remedy}")
+        remedy = (
+            ": attend under visibility.mask() or with visibility.attend" if model.hidden else ""
+        )
+        raise _refused(
+            "a token's logits change with the tokens behind it", f"it is no causal model{remedy}"
+        )
     if model.hidden is not None:
         _check_forest(partial(program, model, params), rows, alone, differ)
     if model.step is not None:
@@ -114,9 +141,13 @@ def compile_probe(model: OwnModel, params: Any) -> jax.stages.Compiled:
 
 
 def _check_forest(
-    program: Callable[..., jax.Array], rows: np.ndarray, alone: np.ndarray, differ: Callable[..., bool]
+    program: Callable[..., jax.Array],
+    rows: np.ndarray,
+    alone: np.ndarray,
+    differ: Callable[..., bool],
 ) -> None:
-    """Test that two branches of one row give the same log-probabilities as the rows 0 and 1, whose first half is common.
+    """Test that two branches of one row give the same log-probabilities as the rows 0 and 1, whose
+    first half is common.
 
     index        0 .. h-1   h .. n-1   n .. n+h-1        of n = 2h
     token        common     branch 1   branch 2, to which branch 1 is hidden
@@ -129,7 +160,9 @@ def _check_forest(
 
     def forest(first_branch: np.ndarray) -> np.ndarray:
         tokens = np.concatenate([rows[0, :half], first_branch, rows[1, half:length]])[None]
-        position = np.concatenate([np.arange(length), np.arange(half, length)]).astype(np.int32)[None]
+        position = np.concatenate([np.arange(length), np.arange(half, length)]).astype(np.int32)[
+            None
+        ]
         subtree_end = np.full((1, total), total, np.int32)
         subtree_end[0, half:length] = length
         return np.asarray(program(tokens.astype(np.int32), position, subtree_end))[0, length:]
@@ -143,40 +176,52 @@ def _check_forest(
     if differ(second_branch, alone[1, half:length]):
         raise _refused(
             "a token's hidden state depends on its place in the row",
-            "take positions from `positions`, not from arange: in a row with branches they are not the same",
+            "take positions from `positions`, not from arange: in a row with branches they are not "
+            "the same",
         )
 
 
 def _check_steps(
     model: OwnModel, params: Any, rows: np.ndarray, alone: np.ndarray, differ: Callable[..., bool]
 ) -> None:
-    """Test that `step` gives these log-probabilities of the rows, taken whole and in chunks, from shared states too."""
+    """Test that `step` gives these log-probabilities of the rows, taken whole and in chunks, from
+    shared states too."""
     options = library_matmuls(_device_of(params))
     program = jax.jit(_logprobs_by_steps, static_argnums=0, compiler_options=options)
     by_steps = np.asarray(program(model, params, rows))
     if differ(by_steps, alone):
         name = "hidden" if model.hidden else "logits"
-        raise _refused(f"step gives other logits than {name}", "let both compute the same model, from the same params")
-    # Rows 0 and 1 as branches of their first half, and row 2 beside them; a state has room for more.
+        raise _refused(
+            f"step gives other logits than {name}",
+            "let both compute the same model, from the same params",
+        )
+    # Rows 0 and 1 as branches of their first half, and row 2 beside them; a state has room for
+    # more.
     length = rows.shape[1]
-    half, room = length // 2, min(4 * length, model.num_positions or 4 * length)
+    half = length // 2
+    room = min(4 * length, model.num_positions or 4 * length)
     sizes = tuple(size for size in PROBE_SIZES if size.tokens <= room)
     both = np.concatenate([rows[0], rows[1, half:]])
     position = np.concatenate([np.arange(length), np.arange(half, length)])
     subtree_end = np.full(len(both), len(both))
     subtree_end[half:length] = length
-    segments = segments_of([(0, position, subtree_end), (len(both), position[:length], np.full(length, length))])
+    segments = segments_of(
+        [(0, position, subtree_end), (len(both), position[:length], np.full(length, length))]
+    )
     token_ids = np.concatenate([both, rows[2]]).astype(np.int32)
     shape = WalkShape(sizes, len(token_ids), states_for(segments.depth, sizes), 0, room)
     arrays = [np.zeros(size, np.int32) for size in shape.array_shapes]
     write_walk(schedule(segments, sizes, shape.num_states), arrays)
     program = jax.jit(_logprobs_of_walk, static_argnums=(0, 4), compiler_options=options)
-    in_parts = np.asarray(program(model, params, token_ids, WalkArrays(*map(jnp.asarray, arrays)), shape))
+    in_parts = np.asarray(
+        program(model, params, token_ids, WalkArrays(*map(jnp.asarray, arrays)), shape)
+    )
     expected = np.concatenate([by_steps[0], by_steps[1, half:], by_steps[2]])
     if differ(in_parts, expected):
         raise _refused(
             "step gives other logits if it takes a text in several parts",
-            "let the state hold all that a text leaves behind, its length too, and take nothing else from the tokens before",
+            "let the state hold all that a text leaves behind, its length too, and take nothing "
+            "else from the tokens before",
         )
 
 
@@ -185,7 +230,11 @@ def _refused(reason: str, remedy: str) -> InputError:
 
 
 def _logprobs(
-    model: OwnModel, params: Any, token_ids_BT: jax.Array, position_BT: jax.Array, subtree_end_BT: jax.Array
+    model: OwnModel,
+    params: Any,
+    token_ids_BT: jax.Array,
+    position_BT: jax.Array,
+    subtree_end_BT: jax.Array,
 ) -> jax.Array:
     """Log-probabilities of all tokens at every position, float32 [B, T, V]."""
     bound = BoundNetwork(model, params)
@@ -212,8 +261,8 @@ def _log_softmax(bound: BoundNetwork, hidden_BTD: jax.Array) -> jax.Array:
     head = bound.head()
     if head.weight_VD is not None and head.weight_VD.shape[1] != d:
         raise InputError(
-            f"--model: hidden states have {d} numbers and the head's weight {head.weight_VD.shape[1]} a token, expected as "
-            "many; mend one of the two"
+            f"--model: hidden states have {d} numbers and the head's weight "
+            f"{head.weight_VD.shape[1]} a token, expected as many; mend one of the two"
         )
     logits = head.logits(hidden_BTD.reshape(b * t, d))
     return jax.nn.log_softmax(logits).reshape(b, t, -1)

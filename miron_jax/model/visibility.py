@@ -1,7 +1,7 @@
 """Which tokens of a batch are visible to which, as a dense mask and as attention.
 
-Arrives: `subtree_end` and `position` of a batch.  Leaves: a dense mask, or the result of attention.  It deliberately does
-not know layers; a user's own model calls one of the two methods.
+Arrives: `subtree_end` and `position` of a batch.  Leaves: a dense mask, or the result of attention.
+It deliberately does not know layers; a user's own model calls one of the two methods.
 """
 
 from collections.abc import Callable
@@ -17,20 +17,24 @@ from miron_jax.kernels.reductions import row_max, row_sum
 from miron_jax.model.decoder.cache import Cache
 from miron_jax.runtime.devices import MODEL, row_axes
 
-AHEAD_UP_TO = 4096  # slots of the longest row whose biases are built once a batch; those of longer rows: block by block
+# slots of the longest row whose biases are built once a batch; those of longer rows: block by block
+AHEAD_UP_TO = 4096
 NO_WINDOW = 2**30  # a window wider than any row
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Visibility:
-    """Key k is visible to query q exactly when k <= q < subtree_end[k], and position[q] - position[k] < window."""
+    """Key k is visible to query q exactly when k <= q < subtree_end[k], and position[q] -
+    position[k] < window."""
 
-    subtree_end_BT: jax.Array  # int32, row index just past the token's subtree; a padding place sees only itself
+    # int32, row index just past the token's subtree; a padding place sees only itself
+    subtree_end_BT: jax.Array
     position_BT: jax.Array  # int32, depth in the token's trie
     bias_WBTT: jax.Array | None = None  # `xla.hidden_bias` for each of `windows`
     windows: tuple[int, ...] = field(default=(), metadata={"static": True})
-    traced: bool = field(default=False, metadata={"static": True})  # windows are traced numbers, each one of `windows`
+    # windows are traced numbers, each one of `windows`
+    traced: bool = field(default=False, metadata={"static": True})
     attention: str = field(default="xla", metadata={"static": True})  # name of the implementation
 
     @classmethod
@@ -42,12 +46,17 @@ class Visibility:
         traced: bool = False,
         attention: str = "xla",
     ) -> "Visibility":
-        """Build the biases of all windows of the layers, if the implementation reads them and rows are short enough."""
+        """Build the biases of all windows of the layers, if the implementation reads them and rows
+        are short enough."""
         dtype = IMPLEMENTATIONS[attention].bias_dtype
         if dtype is None or subtree_end_BT.shape[1] > AHEAD_UP_TO:
             return cls(subtree_end_BT, position_BT, attention=attention)
-        windows = tuple(dict.fromkeys(NO_WINDOW if window is None else window for window in layer_windows))
-        biases = [xla.hidden_bias(subtree_end_BT, position_BT, window).astype(dtype) for window in windows]
+        windows = tuple(
+            dict.fromkeys(NO_WINDOW if window is None else window for window in layer_windows)
+        )
+        biases = [
+            xla.hidden_bias(subtree_end_BT, position_BT, window).astype(dtype) for window in windows
+        ]
         return cls(subtree_end_BT, position_BT, jnp.stack(biases), windows, traced, attention)
 
     @classmethod
@@ -71,7 +80,8 @@ class Visibility:
         softcap: float | None = None,
         sinks_N: jax.Array | None = None,
     ) -> jax.Array:
-        """Attention over the visible keys, [B, T, N, H] float32; kernels/forest_attention gives the definition.
+        """Attention over the visible keys, [B, T, N, H] float32; kernels/forest_attention gives the
+        definition.
 
         `sinks_N`: float32, a logit of each head that has no value.
 
@@ -83,7 +93,9 @@ class Visibility:
             return _on_each_device(implementation(self.attention), rows, window, sinks_N, **rules)
         if sinks_N is not None:
             rules["sinks_N"] = sinks_N
-        return implementation(self.attention)(*rows, **rules, window=window, bias_BTT=self._bias(window))
+        return implementation(self.attention)(
+            *rows, **rules, window=window, bias_BTT=self._bias(window)
+        )
 
     def _bias(self, window: jax.Array | int | None) -> jax.Array | None:
         """The bias of this window if it was built; None: the implementation builds it."""
@@ -108,13 +120,16 @@ def _on_each_device(
     sinks_N: jax.Array | None,
     **rules: float | None,
 ) -> jax.Array:
-    """`attend` of each device's rows, which `fsdp` and `expert` split, and heads, which `model` splits: XLA does not divide
-    a kernel.
+    """`attend` of each device's rows, which `fsdp` and `expert` split, and heads, which `model`
+    splits: XLA does not divide a kernel.
 
-    An axis that its devices do not divide is computed whole by each.  For use inside a program of `Placement.compile`.
+    An axis that its devices do not divide is computed whole by each.  For use inside a program of
+    `Placement.compile`.
     """
 
-    def local(window: jax.Array | int | None, sinks_N: jax.Array | None, *rows: jax.Array) -> jax.Array:
+    def local(
+        window: jax.Array | int | None, sinks_N: jax.Array | None, *rows: jax.Array
+    ) -> jax.Array:
         more = {} if sinks_N is None else {"sinks_N": sinks_N}
         return attend(*rows, window=window, **rules, **more)
 
@@ -126,7 +141,8 @@ def _on_each_device(
         return local(window, sinks_N, *rows)
     by_rows = row_axes(rows[0].shape[0]) or None
     by_heads = MODEL if rows[1].shape[2] % mesh.shape[MODEL] == 0 else None
-    heads, places = PartitionSpec(by_rows, None, by_heads), PartitionSpec(by_rows)
+    heads = PartitionSpec(by_rows, None, by_heads)
+    places = PartitionSpec(by_rows)
     specs = (PartitionSpec(), PartitionSpec(by_heads), heads, heads, heads, places, places)
     split = jax.shard_map(local, in_specs=specs, out_specs=heads, axis_names=axes, check_vma=False)
     return split(None if window is None else jnp.asarray(window, jnp.int32), sinks_N, *rows)
@@ -135,7 +151,8 @@ def _on_each_device(
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Continuation:
-    """T new tokens a row behind places kept before: each sees the first `position` of these and those up to itself."""
+    """T new tokens a row behind places kept before: each sees the first `position` of these and
+    those up to itself."""
 
     position_B: jax.Array  # int32, places kept so far: the position of a row's first new token
 
@@ -154,34 +171,42 @@ class Continuation:
     ) -> jax.Array:
         """[B, T, N, H] float32.
 
-        Block after block of kept places, as far as any row has come, with a running softmax that begins with the new
-        tokens: nothing is copied but the block, which stays in the processor's cache.  A block that a row does not see
-        adds exact zeros to it.
+        Block after block of kept places, as far as any row has come, with a running softmax that
+        begins with the new tokens: nothing is copied but the block, which stays in the processor's
+        cache.  A block that a row does not see adds exact zeros to it.
         """
         b, t, n, h = q_BTNH.shape
-        kv_heads, dtype = k_BTKH.shape[2], q_BTNH.dtype
+        kv_heads = k_BTKH.shape[2]
+        dtype = q_BTNH.dtype
         group = n // kv_heads
         # R: the queries of one key/value head, those of all new tokens
         q_BTKGH = (q_BTNH * jnp.asarray(scale, dtype)).reshape(b, t, kv_heads, group, h)
         q_BKRH = q_BTKGH.transpose(0, 2, 1, 3, 4).reshape(b, kv_heads, t * group, h)
 
         def logits(key_BKHS: jax.Array, visible_BTS: jax.Array) -> jax.Array:
-            logit_BKRS = jnp.einsum("bkrh,bkhs->bkrs", q_BKRH, key_BKHS, preferred_element_type=jnp.float32)
+            logit_BKRS = jnp.einsum(
+                "bkrh,bkhs->bkrs", q_BKRH, key_BKHS, preferred_element_type=jnp.float32
+            )
             logit_BKRS = logit_BKRS if softcap is None else softcap * jnp.tanh(logit_BKRS / softcap)
             return jnp.where(jnp.repeat(visible_BTS, group, axis=1)[:, None], logit_BKRS, -jnp.inf)
 
         def mixed(weights_BKRS: jax.Array, value_BKSH: jax.Array) -> jax.Array:
             weights_BKRS = weights_BKRS.astype(dtype)
-            return jnp.einsum("bkrs,bksh->bkrh", weights_BKRS, value_BKSH, preferred_element_type=jnp.float32)
+            return jnp.einsum(
+                "bkrs,bksh->bkrh", weights_BKRS, value_BKSH, preferred_element_type=jnp.float32
+            )
 
         def add_block(i: jax.Array, running: _Running) -> _Running:
             key_BKHC, value_BKCH = cache.read(layer, i)
             place_C = i * cache.block + jnp.arange(cache.block, dtype=jnp.int32)
             logit_BKRC = logits(key_BKHC, self._visible_kept(place_C, t, window))
             highest = jnp.maximum(running.highest, row_max(logit_BKRC))
-            weights, before = jnp.exp(logit_BKRC - highest[..., None]), jnp.exp(running.highest - highest)
+            weights = jnp.exp(logit_BKRC - highest[..., None])
+            before = jnp.exp(running.highest - highest)
             total = running.total * before + row_sum(weights)
-            return _Running(highest, total, running.mixed * before[..., None] + mixed(weights, value_BKCH))
+            return _Running(
+                highest, total, running.mixed * before[..., None] + mixed(weights, value_BKCH)
+            )
 
         new = logits(k_BTKH.transpose(0, 2, 3, 1), _visible_new(t, window))
         highest = row_max(new)
@@ -191,15 +216,20 @@ class Continuation:
             highest = jnp.maximum(highest, sinks_1KR)
             sunk = jnp.exp(sinks_1KR - highest)
         weights = jnp.exp(new - highest[..., None])
-        start = _Running(highest, row_sum(weights) + sunk, mixed(weights, v_BTKH.transpose(0, 2, 1, 3)))
+        start = _Running(
+            highest, row_sum(weights) + sunk, mixed(weights, v_BTKH.transpose(0, 2, 1, 3))
+        )
         blocks = (self.position_B.max() + (cache.block - 1)) // cache.block
         running = jax.lax.fori_loop(0, blocks, add_block, start)
         o_BKRH = running.mixed / running.total[..., None]
         return o_BKRH.reshape(b, kv_heads, t, group, h).transpose(0, 2, 1, 3, 4).reshape(b, t, n, h)
 
-    def _visible_kept(self, place_C: jax.Array, new: int, window: jax.Array | int | None) -> jax.Array:
+    def _visible_kept(
+        self, place_C: jax.Array, new: int, window: jax.Array | int | None
+    ) -> jax.Array:
         """Bool [B, T, C]."""
-        place, first = place_C[None, None], self.position_B[:, None, None]
+        place = place_C[None, None]
+        first = self.position_B[:, None, None]
         position = first + jnp.arange(new, dtype=jnp.int32)[None, :, None]
         visible = jnp.broadcast_to(place < first, (first.shape[0], new, len(place_C)))
         return visible if window is None else visible & (position - place < window)

@@ -1,18 +1,19 @@
 """Requests -> Plan: tries are cut and packed, then written out as rows.
 
-Arrives: Requests and the cost of a token, of a visible pair and of a compiled program.  Leaves: a `Plan`: rows of a few
-lengths whose nodes say what to compute, and edges that say what to score.  It deliberately does not know models or devices,
-nor how many rows make a batch.
+Arrives: Requests and the cost of a token, of a visible pair and of a compiled program.  Leaves: a
+`Plan`: rows of a few lengths whose nodes say what to compute, and edges that say what to score.  It
+deliberately does not know models or devices, nor how many rows make a batch.
 
-Requests are sorted, so that requests with a shared prefix are neighbours; the first `shared` nodes of each one exist in its
-neighbour already.  A run of neighbours that share enough is a subtrie in depth-first order; subtries are packed into rows.
+Requests are sorted, so that requests with a shared prefix are neighbours; the first `shared` nodes
+of each one exist in its neighbour already.  A run of neighbours that share enough is a subtrie in
+depth-first order; subtries are packed into rows.
 
     requests     B q1 q2 a1 a2    B q1 q2 b1 b2      (spans a1 a2 and b1 b2)
     nodes        B  q1  q2  a1  b1                   the last token of a request is a target only
     position     0   1   2   3   3                   depth in the trie
     subtree_end  5   5   5   4   5                   row index past the subtree: q sees k iff k <= q < subtree_end[k]
     edges        2 -> a1   3 -> a2   2 -> b1   4 -> b2
-"""
+"""  # noqa: E501
 
 from typing import NamedTuple
 
@@ -36,7 +37,8 @@ class _Packing(NamedTuple):
 
 
 def make_plan(requests: Requests, cost: CostModel, lengths: tuple[int, ...] = ()) -> Plan:
-    """Plan the requests.  `lengths` are row lengths compiled already: free to use, and counted in max_lengths."""
+    """Plan the requests.  `lengths` are row lengths compiled already: free to use, and counted in
+    max_lengths."""
     trie = sort_requests(requests, cost)
     first = cut(trie, cost)
     trie = share_within(trie, first)
@@ -53,9 +55,13 @@ def make_plan(requests: Requests, cost: CostModel, lengths: tuple[int, ...] = ()
 def _write(requests: Requests, trie: Trie, packing: _Packing) -> Plan:
     """Write nodes, edges and id-set queries into the plan's flat arrays."""
     num_sequences = len(trie.span_start)
-    num_nodes = np.bincount(packing.row, packing.num_nodes, len(packing.row_length)).astype(np.int64)  # of each row
+    # of each row
+    num_nodes = np.bincount(packing.row, packing.num_nodes, len(packing.row_length)).astype(
+        np.int64
+    )
     node_offset = offsets_of(num_nodes)
-    subtrie = np.searchsorted(packing.first, np.arange(num_sequences), side="right") - 1  # of each sequence
+    # of each sequence
+    subtrie = np.searchsorted(packing.first, np.arange(num_sequences), side="right") - 1
     added = np.maximum(trie.length - 1 - trie.shared, 0)  # nodes of each sequence
     before = offsets_of(added)[:-1]
     local = before - before[packing.first][subtrie] if num_sequences else before
@@ -100,16 +106,21 @@ def _write(requests: Requests, trie: Trie, packing: _Packing) -> Plan:
     )
 
 
-def _edges(requests: Requests, trie: Trie, base: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(parent, target, request_edge_offset, request_edge): an edge for every scored token, from the node of the token before
-    it; requests share equal edges.  `base`: each sequence's first node in the flat arrays, which `parent` indexes too."""
+def _edges(
+    requests: Requests, trie: Trie, base: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(parent, target, request_edge_offset, request_edge): an edge for every scored token, from the
+    node of the token before it; requests share equal edges.  `base`: each sequence's first node in
+    the flat arrays, which `parent` indexes too."""
     sequence = trie.request_sequence
     scored = np.flatnonzero(sequence >= 0)
     count = np.zeros(len(requests), np.int64)
     count[scored] = trie.length[sequence[scored]] - requests.span_start[scored]
     request_edge_offset = offsets_of(count)
     owner = np.repeat(sequence[scored], count[scored])
-    target_depth = np.arange(request_edge_offset[-1]) - np.repeat(request_edge_offset[:-1] - requests.span_start, count)
+    target_depth = np.arange(request_edge_offset[-1]) - np.repeat(
+        request_edge_offset[:-1] - requests.span_start, count
+    )
     target = trie.tokens[trie.offset[owner] + target_depth]
     holder = _holder(trie, owner, target_depth - 1)
     parent = base[holder] + target_depth - 1 - trie.shared[holder]
@@ -120,31 +131,41 @@ def _edges(requests: Requests, trie: Trie, base: np.ndarray) -> tuple[np.ndarray
 def _queries(
     requests: Requests, scored: np.ndarray, first_parent: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(node, set, each request's query), sorted by node and set; spans of the `scored` requests follow `first_parent`."""
+    """(node, set, each request's query), sorted by node and set; spans of the `scored` requests
+    follow `first_parent`."""
     request_query = np.full(len(requests), -1, np.int64)
     id_set = np.zeros(0, np.int32) if requests.id_set is None else requests.id_set[scored]
     has_query = np.flatnonzero(id_set >= 0)
-    key, query = np.unique(first_parent[has_query] * (1 << 32) + id_set[has_query], return_inverse=True)
+    key, query = np.unique(
+        first_parent[has_query] * (1 << 32) + id_set[has_query], return_inverse=True
+    )
     request_query[scored[has_query]] = query
     return key >> 32, (key & 0xFFFFFFFF).astype(np.int32), request_query
 
 
 def _by_row(node: np.ndarray, node_offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted nodes of the flat arrays -> (how many come before each row, int64 [rows + 1]; their row indices, int32)."""
+    """Sorted nodes of the flat arrays -> (how many come before each row, int64 [rows + 1]; their
+    row indices, int32)."""
     offset = np.searchsorted(node, node_offset).astype(np.int64)
     return offset, (node - np.repeat(node_offset[:-1], np.diff(offset))).astype(np.int32)
 
 
 def _subtree_end(
-    trie: Trie, added: np.ndarray, row_index: np.ndarray, subtrie_end: np.ndarray, subtrie: np.ndarray
+    trie: Trie,
+    added: np.ndarray,
+    row_index: np.ndarray,
+    subtrie_end: np.ndarray,
+    subtrie: np.ndarray,
 ) -> np.ndarray:
     """Row index past each node's subtree, nodes in sequence order.
 
-    The subtree of sequence u's node at depth d ends where the first later sequence w of its subtrie with shared[w] <= d
-    begins.  The walk from w to the next sequence that shares less cuts u's depths into a few runs of one value each.
+    The subtree of sequence u's node at depth d ends where the first later sequence w of its subtrie
+    with shared[w] <= d begins.  The walk from w to the next sequence that shares less cuts u's
+    depths into a few runs of one value each.
     """
     u = np.flatnonzero(added)
-    high, w = trie.length[u] - 1, u + 1
+    high = trie.length[u] - 1
+    w = u + 1
     runs = []
     num_sequences = len(added)
     while len(u):
@@ -154,7 +175,9 @@ def _subtree_end(
         low = np.where(inside, np.clip(trie.shared[w_inside], trie.shared[u], high), trie.shared[u])
         runs.append((u, low, high - low, np.where(inside, row_index[w_inside], subtrie_end[u])))
         more = inside & (low > trie.shared[u])
-        u, high, w = u[more], low[more], trie.next_lower[w_inside[more]]
+        u = u[more]
+        high = low[more]
+        w = trie.next_lower[w_inside[more]]
     if not runs:
         return np.zeros(0, np.int32)
     u, low, length, subtree_end = (np.concatenate(column) for column in zip(*runs, strict=True))
@@ -163,7 +186,8 @@ def _subtree_end(
 
 
 def _holder(trie: Trie, owner: np.ndarray, depth: np.ndarray) -> np.ndarray:
-    """The sequence that added the node at `depth` on the path of `owner`: the last one up to it that shares no more."""
+    """The sequence that added the node at `depth` on the path of `owner`: the last one up to it
+    that shares no more."""
     holder = owner.copy()
     pending = np.flatnonzero(trie.shared[holder] > depth)
     while len(pending):

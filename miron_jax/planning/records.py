@@ -9,41 +9,51 @@ from typing import Literal
 
 import numpy as np
 
-# What a row holds.  forest: several tries; trees: one trie; packed: several requests, nothing shared; path: requests that
-# are prefixes of one another, for models with causal attention only; none: one request.
+# What a row holds.  forest: several tries; trees: one trie; packed: several requests, nothing
+# shared; path: requests that are prefixes of one another, for models with causal attention only;
+# none: one request.
 Sharing = Literal["forest", "trees", "packed", "path", "none"]
 
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """What a row costs, in FLOPs of the model's weight matmuls (slower kinds of work count for more)."""
+    """What a row costs, in FLOPs of the model's weight matmuls (slower kinds of work count for
+    more)."""
 
     flops_per_token: float  # 2 x the weights that every token is multiplied with
-    flops_per_pair: float  # attention of one query and one key over all layers, weighted by its relative slowness
+    # attention of one query and one key over all layers, weighted by its relative slowness
+    flops_per_pair: float
     flops_per_program: float  # compiling one more row length
     length_multiple: int = 32  # row lengths are multiples of this
     max_lengths: int = 8  # compiled programs
     longest: int = 1 << 15  # longest row, except for a single longer request
     max_slots: int | None = None  # most slots of a row, padding included
     sharing: Sharing = "forest"
-    length_class: Callable[[int], int] | None = None  # request length -> class; only requests of one class share nodes
+    # request length -> class; only requests of one class share nodes
+    length_class: Callable[[int], int] | None = None
 
     @property
     def packs(self) -> bool:
         return self.sharing in ("forest", "packed")
 
     def row(self, length: np.ndarray | int) -> np.ndarray:
-        """Cost of a row of `length` slots: linear work for each, attention over the causal half of the square."""
+        """Cost of a row of `length` slots: linear work for each, attention over the causal half of
+        the square."""
         length = np.asarray(length, np.float64)
-        return length * self.flops_per_token + length * (length + self.length_multiple) / 2 * self.flops_per_pair
+        return (
+            length * self.flops_per_token
+            + length * (length + self.length_multiple) / 2 * self.flops_per_pair
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Rows end to end: row r has nodes node_offset[r]:node_offset[r + 1], and edges and id-set queries likewise.
+    """Rows end to end: row r has nodes node_offset[r]:node_offset[r + 1], and edges and id-set
+    queries likewise.
 
-    P nodes; E edges (a parent node and a target token, scored); A id-set queries (a node whose distribution is summed over
-    a set of token ids); R requests, whose edges are request_edge[request_edge_offset[r]:request_edge_offset[r + 1]].
+    P nodes; E edges (a parent node and a target token, scored); A id-set queries (a node whose
+    distribution is summed over a set of token ids); R requests, whose edges are
+    request_edge[request_edge_offset[r]:request_edge_offset[r + 1]].
     """
 
     row_length: np.ndarray  # int32 [rows], slots of the row on the device, padding included
@@ -52,15 +62,18 @@ class Plan:
     position: np.ndarray  # int32 [P], depth: token position within the request
     subtree_end: np.ndarray  # int32 [P], row index just past the subtree
     edge_offset: np.ndarray  # int64 [rows + 1]
-    edge_parent: np.ndarray  # int32 [E], row index of the parent node; edges are sorted by parent, then target
+    # int32 [E], row index of the parent node; edges are sorted by parent, then target
+    edge_parent: np.ndarray
     edge_target: np.ndarray  # int32 [E], token id
     request_edge_offset: np.ndarray  # int64 [R + 1]
     request_edge: np.ndarray  # int64
     query_offset: np.ndarray  # int64 [rows + 1]
     query_node: np.ndarray  # int32 [A], row index of the node
     query_set: np.ndarray  # int32 [A], index of the set
-    request_query: np.ndarray  # int64 [R], the query of each request, at the node before its span; -1: none
-    rope_class: np.ndarray  # int32 [P], `CostModel.length_class` of the node's requests; empty if the cost has none
+    # int64 [R], the query of each request, at the node before its span; -1: none
+    request_query: np.ndarray
+    # int32 [P], `CostModel.length_class` of the node's requests; empty if the cost has none
+    rope_class: np.ndarray
 
     @property
     def num_rows(self) -> int:

@@ -1,7 +1,8 @@
 """A run's requests, planned one batch of about REQUEST_BATCH_TOKENS tokens at a time.
 
-Arrives: batches of Requests.  Leaves: `RequestBatch`es; a `Ledger` remembers the distinct requests of a run, so that equal
-requests of later batches cost nothing.  It deliberately does not know devices or scores.
+Arrives: batches of Requests.  Leaves: `RequestBatch`es; a `Ledger` remembers the distinct requests
+of a run, so that equal requests of later batches cost nothing.  It deliberately does not know
+devices or scores.
 """
 
 from collections import Counter
@@ -17,7 +18,8 @@ from miron_jax.planning.records import CostModel, Plan
 from miron_jax.tokens.ragged import gather
 from miron_jax.tokens.records import Requests
 
-REQUEST_BATCH_TOKENS = 6_000_000  # tokens planned at a time: host memory stays flat and the device starts early
+# tokens planned at a time: host memory stays flat and the device starts early
+REQUEST_BATCH_TOKENS = 6_000_000
 
 
 @dataclass(slots=True)
@@ -38,7 +40,11 @@ class Totals:
     @property
     def share(self) -> float:
         """The share of the run that these sums cover, about, from 0 to 1."""
-        return min(1.0, self.plain_tokens / self.expected) if self.expected and self.plain_tokens else 1.0
+        return (
+            min(1.0, self.plain_tokens / self.expected)
+            if self.expected and self.plain_tokens
+            else 1.0
+        )
 
     def add(self, requests: Requests, plan: Plan) -> None:
         self.requests += len(requests)
@@ -52,17 +58,23 @@ class Totals:
 
 
 class Ledger:
-    """The distinct requests of a run so far.  Equal token ids, spans and id sets are one request, whatever task has them."""
+    """The distinct requests of a run so far.  Equal token ids, spans and id sets are one request,
+    whatever task has them."""
 
     def __init__(self, id_sets: Sequence[np.ndarray] = ()) -> None:
         self._idx: dict[bytes, int] = {}
-        self._id_sets, self._set_digests = id_sets, dict[int, bytes]()
+        self._id_sets = id_sets
+        self._set_digests = dict[int, bytes]()
 
     def enter(self, requests: Requests) -> tuple[np.ndarray, np.ndarray, list[bytes]]:
-        """(each request's index among the run's distinct ones, the new requests of `requests`, the digests of the new)."""
-        distinct_idx, fresh, digests = np.empty(len(requests), np.int64), [], []
+        """(each request's index among the run's distinct ones, the new requests of `requests`, the
+        digests of the new)."""
+        distinct_idx = np.empty(len(requests), np.int64)
+        fresh = []
+        digests = []
         for r in range(len(requests)):
-            num_distinct, digest = len(self._idx), self._digest(requests, r)
+            num_distinct = len(self._idx)
+            digest = self._digest(requests, r)
             distinct_idx[r] = self._idx.setdefault(digest, num_distinct)
             if distinct_idx[r] == num_distinct:
                 fresh.append(r)
@@ -71,7 +83,9 @@ class Ledger:
 
     def _digest(self, requests: Requests, request: int) -> bytes:
         """128 bits of a request's content: token ids, span start, and the ids of its set."""
-        content = requests.tokens(request).tobytes() + int(requests.span_start[request]).to_bytes(4, "little")
+        content = requests.tokens(request).tobytes() + int(requests.span_start[request]).to_bytes(
+            4, "little"
+        )
         if requests.id_set is not None and requests.id_set[request] >= 0:
             content += b"set" + self._set_digest(int(requests.id_set[request]))
         return blake2b(content, digest_size=16).digest()
@@ -85,7 +99,9 @@ class Ledger:
 
 def select(requests: Requests, chosen: np.ndarray) -> Requests:
     """The requests at these indices, in this order."""
-    token_ids, offsets = gather(requests.token_ids, requests.offsets[chosen], np.diff(requests.offsets)[chosen])
+    token_ids, offsets = gather(
+        requests.token_ids, requests.offsets[chosen], np.diff(requests.offsets)[chosen]
+    )
     id_set = None if requests.id_set is None else requests.id_set[chosen]
     flags = requests.truncated[chosen], requests.inexact_prefix[chosen]
     return Requests(token_ids, offsets, requests.span_start[chosen], *flags, id_set)
@@ -103,10 +119,12 @@ class RequestBatch(NamedTuple):
 
 
 class RequestPlanner:
-    """Plans a run batch by batch.  Row lengths of earlier batches are used again and bound the tries of later ones.
+    """Plans a run batch by batch.  Row lengths of earlier batches are used again and bound the
+    tries of later ones.
 
-    `lengths`: row lengths chosen for the whole run; no other is added except for a single request that is longer than all
-    of them.  `id_sets`: the token ids of each set that requests name.  `totals` grows with each batch.
+    `lengths`: row lengths chosen for the whole run; no other is added except for a single request
+    that is longer than all of them.  `id_sets`: the token ids of each set that requests name.
+    `totals` grows with each batch.
     """
 
     def __init__(

@@ -1,11 +1,13 @@
 """Rows of a plan -> the order in which a model that carries a state reads them.
 
-Arrives: position and subtree end of the nodes of some rows.  Leaves: a `Walk`: chunks of tokens in groups, each chunk with
-the state that it starts from and the place of the state that it leaves.  It deliberately does not know what a state is.
+Arrives: position and subtree end of the nodes of some rows.  Leaves: a `Walk`: chunks of tokens in
+groups, each chunk with the state that it starts from and the place of the state that it leaves.  It
+deliberately does not know what a state is.
 
-A recurrent model has no keys to hide from a branch: each branch starts from the state at the end of what it shares.  Nodes
-are cut into segments, chains without a branch.  A segment is read once, in chunks of a few sizes; chunks of one size run
-side by side in a group, whichever rows they come from.  Chunks hold no padding, which would become part of a state.
+A recurrent model has no keys to hide from a branch: each branch starts from the state at the end of
+what it shares.  Nodes are cut into segments, chains without a branch.  A segment is read once, in
+chunks of a few sizes; chunks of one size run side by side in a group, whichever rows they come
+from.  Chunks hold no padding, which would become part of a state.
 
     nodes      B q1 q2  a1 a2  b1        q2 has the branches a1 and b1
     segments   B q1 q2 | a1 a2 | b1
@@ -52,21 +54,33 @@ class Walk(NamedTuple):
     group_size: np.ndarray  # [G], index of its size
 
 
-def segments_of(rows: Sequence[tuple[int, np.ndarray, np.ndarray]], kept: Sequence[np.ndarray] = ()) -> Segments:
+def segments_of(
+    rows: Sequence[tuple[int, np.ndarray, np.ndarray]], kept: Sequence[np.ndarray] = ()
+) -> Segments:
     """The segments of rows, each given by its first slot and its nodes' position and subtree end.
 
-    `kept`: distinct nodes of each row after which the state is kept; kept states are numbered in their order.
+    `kept`: distinct nodes of each row after which the state is kept; kept states are numbered in
+    their order.
     """
-    columns, parents, deepest, num_kept = [], list[int](), 0, 0
+    columns = []
+    parents = list[int]()
+    deepest = 0
+    num_kept = 0
     for r, (slot, position, subtree_end) in enumerate(rows):
         kept_of_node = np.full(len(position), -1, np.int64)
         if kept:
             kept_of_node[kept[r]] = num_kept + np.arange(len(kept[r]))
             num_kept += len(kept[r])
-        follows = (position[1:] == position[:-1] + 1) & (subtree_end[1:] == subtree_end[:-1]) & (kept_of_node[:-1] < 0)
+        follows = (
+            (position[1:] == position[:-1] + 1)
+            & (subtree_end[1:] == subtree_end[:-1])
+            & (kept_of_node[:-1] < 0)
+        )
         first = np.flatnonzero(np.concatenate([[len(position) > 0], ~follows]))
         last = np.append(first[1:], len(position)) - 1 if len(first) else first
-        ends, before, path = subtree_end[last].tolist(), len(parents), list[int]()
+        ends = subtree_end[last].tolist()
+        before = len(parents)
+        path = list[int]()
         for i, node in enumerate(first.tolist()):
             while path and ends[path[-1]] <= node:
                 path.pop()
@@ -87,7 +101,8 @@ def nodes_of(plan: Plan, row: int) -> tuple[np.ndarray, np.ndarray]:
 
 def deepest_path(plan: Plan) -> int:
     """The most segments on a path of a plan's rows."""
-    num_nodes, row_start = len(plan.position), np.repeat(plan.node_offset[:-1], np.diff(plan.node_offset))
+    num_nodes = len(plan.position)
+    row_start = np.repeat(plan.node_offset[:-1], np.diff(plan.node_offset))
     end = plan.subtree_end + row_start
     begins = np.ones(num_nodes, bool)
     begins[1:] = (plan.position[1:] != plan.position[:-1] + 1) | (end[1:] != end[:-1])
@@ -99,7 +114,8 @@ def deepest_path(plan: Plan) -> int:
 def schedule(segments: Segments, sizes: Sequence[GroupSize], num_states: int) -> Walk:
     """Read every segment once.  `sizes`: ascending, the first of one token.
 
-    States 1 to num_states - 1 are used again and again, kept ones follow them.  `num_states` exceeds `segments.depth`.
+    States 1 to num_states - 1 are used again and again, kept ones follow them.  `num_states`
+    exceeds `segments.depth`.
     """
     reading = _Reading(segments, sizes, num_states)
     groups = list[list[_Chunk]]()
@@ -107,7 +123,9 @@ def schedule(segments: Segments, sizes: Sequence[GroupSize], num_states: int) ->
     while (taken := reading.next_group()) is not None:
         group_size.append(taken[0])
         groups.append(taken[1])
-    slot, state_from, state_to = np.asarray([c for group in groups for c in group], np.int32).reshape(-1, 3).T
+    slot, state_from, state_to = (
+        np.asarray([c for group in groups for c in group], np.int32).reshape(-1, 3).T
+    )
     first = offsets_of([len(group) for group in groups]).astype(np.int32)
     return Walk(slot, state_from, state_to, first, np.asarray(group_size, np.int32))
 
@@ -121,31 +139,40 @@ class _Chunk(NamedTuple):
 class _Reading:
     """How far each segment is read.
 
-    Earlier segments come first.  Only the first unfinished one may take any free state; another begins only where the
-    longest path still has free states, so the first one can always go on.
+    Earlier segments come first.  Only the first unfinished one may take any free state; another
+    begins only where the longest path still has free states, so the first one can always go on.
     """
 
     def __init__(self, segments: Segments, sizes: Sequence[GroupSize], num_states: int) -> None:
-        assert num_states > segments.depth, "a state for each segment of the longest path, and the empty one"
-        self._sizes, self._reserve, self._num_states = sizes, segments.depth, num_states
+        assert num_states > segments.depth, (
+            "a state for each segment of the longest path, and the empty one"
+        )
+        self._sizes = sizes
+        self._reserve = segments.depth
+        self._num_states = num_states
         self._tokens = [size.tokens for size in sizes]
-        self._slot, self._left = segments.slot.tolist(), segments.length.tolist()
-        self._parent, self._kept = segments.parent.tolist(), segments.ends_kept.tolist()
+        self._slot = segments.slot.tolist()
+        self._left = segments.length.tolist()
+        self._parent = segments.parent.tolist()
+        self._kept = segments.ends_kept.tolist()
         self._children: list[list[int]] = [[] for _ in self._parent]
         for i, parent in enumerate(self._parent):
             if parent >= 0:
                 self._children[parent].append(i)
-        self._waiting = [len(children) for children in self._children]  # children that have not begun
+        # children that have not begun
+        self._waiting = [len(children) for children in self._children]
         self._state = [-1] * len(self._parent)  # of what is read of a segment; -1: none
         self._free = list(range(num_states - 1, EMPTY, -1))
         self._lead = 0  # the first unfinished segment
-        self._ready: list[list[int]] = [[] for _ in sizes]  # heaps: segments whose next chunk has this size
+        # heaps: segments whose next chunk has this size
+        self._ready: list[list[int]] = [[] for _ in sizes]
         for i, parent in enumerate(self._parent):
             if parent < 0:
                 self._make_ready(i)
 
     def next_group(self) -> tuple[int, list[_Chunk]] | None:
-        """(index of its size, chunks); full groups first, those of more tokens first.  None: everything is read."""
+        """(index of its size, chunks); full groups first, those of more tokens first.  None:
+        everything is read."""
         order = sorted(range(len(self._sizes)), key=self._preference, reverse=True)
         for size in order:
             if chunks := self._take(size):
@@ -157,8 +184,11 @@ class _Reading:
         return min(1.0, len(self._ready[size]) / self._sizes[size].lanes), size
 
     def _take(self, size: int) -> list[_Chunk]:
-        ready, lanes = self._ready[size], self._sizes[size].lanes
-        taken, blocked, chunks = list[int](), list[int](), list[_Chunk]()
+        ready = self._ready[size]
+        lanes = self._sizes[size].lanes
+        taken = list[int]()
+        blocked = list[int]()
+        chunks = list[_Chunk]()
         while ready and len(chunks) < lanes and len(blocked) < lanes:
             i = heappop(ready)
             chunk = self._read(i, self._sizes[size].tokens)
@@ -181,13 +211,21 @@ class _Reading:
 
     def _read(self, i: int, tokens: int) -> _Chunk | None:
         """Read so many tokens of a segment; None: too few states are free to begin it."""
-        is_last, kept = tokens == self._left[i], self._kept[i]
+        is_last = tokens == self._left[i]
+        kept = self._kept[i]
         leaves_state = not is_last or (kept < 0 and bool(self._children[i]))
-        parent, before = self._parent[i], self._state[i]
+        parent = self._parent[i]
+        before = self._state[i]
         if before < 0:
             before = self._state[parent] if parent >= 0 else EMPTY
-            is_over = parent >= 0 and self._waiting[parent] == 1 and before < self._num_states  # nobody else reads it
-            if leaves_state and not is_over and i != self._lead and len(self._free) <= self._reserve:
+            # nobody else reads it
+            is_over = parent >= 0 and self._waiting[parent] == 1 and before < self._num_states
+            if (
+                leaves_state
+                and not is_over
+                and i != self._lead
+                and len(self._free) <= self._reserve
+            ):
                 return None
             if parent >= 0:
                 self._waiting[parent] -= 1

@@ -1,6 +1,7 @@
 """Few-shot sampling: rules for the order of a suite's examples and for the shots before each.
 
-Arrives: numbers of rows.  Leaves: orders, and shots as positions in the pool.  It deliberately does not know texts.
+Arrives: numbers of rows.  Leaves: orders, and shots as positions in the pool.  It deliberately does
+not know texts.
 """
 
 import random
@@ -31,21 +32,24 @@ def shuffle(seed: int) -> Rule[Order]:
     return Rule(f"shuffle_{seed}", partial(_shuffled, seed))
 
 
-SHUFFLE_1337, SHUFFLE_42 = shuffle(1337), shuffle(42)
+SHUFFLE_1337 = shuffle(1337)
+SHUFFLE_42 = shuffle(42)
 
 
 def _per_item(seed: int, num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
-    # The published rule samples from a list of all positions but idx.  random.sample chooses by the list's length
-    # alone, so a range of that length gives the same positions without building the list: with idx 2 of 5 the list
-    # is [0, 1, 3, 4], and position j holds j below idx and j + 1 from idx on.
+    # The published rule samples from a list of all positions but idx.  random.sample chooses by the
+    # list's length alone, so a range of that length gives the same positions without building the
+    # list: with idx 2 of 5 the list is [0, 1, 3, 4], and position j holds j below idx and j + 1
+    # from idx on.
     for idx in range(num_pool):
         positions = random.Random(seed + idx).sample(range(num_pool - 1), num_fewshot)
         yield [j + (j >= idx) for j in positions]
 
 
 def _stream(seed: int, num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
-    # composer 0.17.2, _get_fewshot_sample_idxs: the example itself may be sampled and is then replaced by another.  Shots
-    # come in the order in which CPython iterates over the set, so the set has to be built by the same steps.
+    # composer 0.17.2, _get_fewshot_sample_idxs: the example itself may be sampled and is then
+    # replaced by another.  Shots come in the order in which CPython iterates over the set, so the
+    # set has to be built by the same steps.
     stream = random.Random(seed)
     for idx in range(num_pool):
         shots = set(stream.sample(range(num_pool), min(num_pool - 1, num_fewshot)))
@@ -60,16 +64,20 @@ def _stream(seed: int, num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
 
 
 def _stream_lm_eval(seed: int, num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
-    # lm-eval 0.4.13, ContextSampler with the task's own split: one more is drawn, and the example itself left out.
+    # lm-eval 0.4.13, ContextSampler with the task's own split: one more is drawn, and the example
+    # itself left out.
     stream = random.Random(seed)
     for idx in range(num_pool):
         drawn = stream.sample(range(num_pool), num_fewshot + 1) if num_fewshot else []
         yield [j for j in drawn if j != idx][:num_fewshot]
 
 
-# Few-shot sampling: (size of the pool, number of shots) -> for example 0, 1, 2, ...: positions in the pool, in prompt order.
-PER_ITEM_1234 = Rule("per_item_1234", partial(_per_item, 1234))  # random.Random(1234 + idx).sample over the others
-STREAM_1234 = Rule("stream_1234", partial(_stream, 1234))  # one random.Random(1234) for all, in set order
+# Few-shot sampling: (size of the pool, number of shots) -> for example 0, 1, 2, ...: positions in
+# the pool, in prompt order.
+# random.Random(1234 + idx).sample over the others
+PER_ITEM_1234 = Rule("per_item_1234", partial(_per_item, 1234))
+# one random.Random(1234) for all, in set order
+STREAM_1234 = Rule("stream_1234", partial(_stream, 1234))
 # One random.Random(1234) for all, in the order of the draw.
 STREAM_LM_EVAL = Rule("stream_lm_eval", partial(_stream_lm_eval, 1234))
 NO_SHOTS = Rule(
@@ -83,22 +91,26 @@ def _shuffled_stream_42(num_rows: int) -> random.Random:
     return stream
 
 
-# Suites that sample shots from another file: number of examples -> one random stream for all examples.
+# Suites that sample shots from another file: number of examples -> one random stream for all
+# examples.
 STREAM_1234_RECORDS = Rule("stream_1234_records", lambda num_rows: random.Random(1234))
-STREAM_42_RECORDS = Rule("stream_42_records", _shuffled_stream_42)  # after it has shuffled the examples
+# after it has shuffled the examples
+STREAM_42_RECORDS = Rule("stream_42_records", _shuffled_stream_42)
 
 
 def _model_answers(answers: Sequence[str], turn: int) -> list[str]:
     return [*answers, *["-"] * (turn - len(answers))]
 
 
-# Dialogues: (answers so far, index of the turn) -> an answer to every turn before it; a dash for turns without one.
+# Dialogues: (answers so far, index of the turn) -> an answer to every turn before it; a dash for
+# turns without one.
 OWN_ANSWERS = Rule("own_answers", _model_answers)
 
 
 @dataclass(frozen=True, slots=True)
 class Distinct(Rule[Draw]):
-    """A draw of which examples that ask the same as the question are left out; the next ones that it has stand there."""
+    """A draw of which examples that ask the same as the question are left out; the next ones that
+    it has stand there."""
 
 
 def distinct(draw: Rule[Draw]) -> Distinct:
@@ -112,15 +124,20 @@ def order_named(name: str) -> Rule[Order] | None:
 
 
 def draw_named(name: str) -> Rule[Draw] | None:
-    """per_item_SEED, stream_SEED, stream_lm_eval or stream_lm_eval_SEED: shots from the examples themselves; None: there is
-    no such draw."""
+    """per_item_SEED, stream_SEED, stream_lm_eval or stream_lm_eval_SEED: shots from the examples
+    themselves; None: there is no such draw."""
     return STREAM_LM_EVAL if name == "stream_lm_eval" else _seeded(name, _OF_EXAMPLES)
 
 
 def other_draw_named(name: str) -> Rule[Draw] | None:
-    """The same names, and `first`: shots from examples of another file, of which none needs to be left out."""
+    """The same names, and `first`: shots from examples of another file, of which none needs to be
+    left out."""
     return (
-        FIRST_SHOTS if name == "first" else STREAM_OF_OTHERS if name == "stream_lm_eval" else _seeded(name, _OF_OTHERS)
+        FIRST_SHOTS
+        if name == "first"
+        else STREAM_OF_OTHERS
+        if name == "stream_lm_eval"
+        else _seeded(name, _OF_OTHERS)
     )
 
 
@@ -139,10 +156,17 @@ def _stream_of_others(seed: int, num_pool: int, num_fewshot: int) -> Iterator[li
     return (stream.sample(range(num_pool), num_fewshot) for _ in count())
 
 
-FIRST_SHOTS: Rule[Draw] = Rule("first", lambda num_pool, num_fewshot: repeat(list(range(num_fewshot))))
+FIRST_SHOTS: Rule[Draw] = Rule(
+    "first", lambda num_pool, num_fewshot: repeat(list(range(num_fewshot)))
+)
 STREAM_OF_OTHERS: Rule[Draw] = Rule("stream_lm_eval", partial(_stream_of_others, 1234))
 PER_ITEM_OF_OTHERS: Rule[Draw] = Rule("per_item_1234", partial(_per_item_of_others, 1234))
-_OF_EXAMPLES: dict[str, Any] = {"per_item": _per_item, "stream": _stream, "stream_lm_eval": _stream_lm_eval}
+_OF_EXAMPLES: dict[str, Any] = {
+    "per_item": _per_item,
+    "stream": _stream,
+    "stream_lm_eval": _stream_lm_eval,
+}
 _OF_OTHERS: dict[str, Any] = {
-    "per_item": _per_item_of_others, "stream": _stream_of_others, "stream_lm_eval": _stream_of_others,
+    "per_item": _per_item_of_others, "stream": _stream_of_others,
+    "stream_lm_eval": _stream_of_others,
 }  # fmt: skip

@@ -1,7 +1,7 @@
 """Examples of a task -> `Prompt`s: each with its few-shot examples, delimiters and contexts.
 
-Arrives: a task, and its examples or questions.  Leaves: one `Prompt` per example, in the suite's own order.  It
-deliberately does not know tokens.
+Arrives: a task, and its examples or questions.  Leaves: one `Prompt` per example, in the suite's
+own order.  It deliberately does not know tokens.
 """
 
 import re
@@ -22,18 +22,22 @@ _END_SPACES = re.compile(r"[^\S\r\n]+\Z")
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One example, ready to tokenize.  Choice i is exactly the text preamble + contexts[i] + continuations[i]."""
+    """One example, ready to tokenize.  Choice i is exactly the text preamble + contexts[i] +
+    continuations[i]."""
 
     id: int  # index in the suite's own order
     row: int  # line in the data file, from 0
     contexts: tuple[str, ...]
-    continuations: tuple[str, ...]  # as many as contexts; of a question: the answer as a shot would show it
+    # as many as contexts; of a question: the answer as a shot would show it
+    continuations: tuple[str, ...]
     gold: int | None  # the right choice; None if nothing is chosen (language modelling, questions)
     preamble: str = ""  # shots and the text before them
     category: str | None = None
-    shot_starts: tuple[int, ...] = ()  # offset in the preamble of each shot that may be dropped, in characters
+    # offset in the preamble of each shot that may be dropped, in characters
+    shot_starts: tuple[int, ...] = ()
     num_shots: int | None = None  # shots that it has kept; None: they are not counted
-    num_extra: int = 0  # contexts and continuations after those of the choices: scored too, but no choices
+    # contexts and continuations after those of the choices: scored too, but no choices
+    num_extra: int = 0
     tail: str = ""  # the end of the first context with its preamble, kept when both are dropped
     digest: str = ""  # of all texts, likewise; equal digests are equal questions
 
@@ -58,19 +62,29 @@ def check_shots(task: Task[Wording], examples: Sequence[Example], limit: int | N
         _check_sizes(task, min(size, pool_size(task.profile, limit) or size), limit)
 
 
-def render(task: Task[Wording], examples: Sequence[Example], limit: int | None = None) -> list[Prompt]:
-    """Prompts of the first `limit` examples of the suite's own order (None: all), each with its shots.
+def render(
+    task: Task[Wording], examples: Sequence[Example], limit: int | None = None
+) -> list[Prompt]:
+    """Prompts of the first `limit` examples of the suite's own order (None: all), each with its
+    shots.
 
-    If categories count separately, they come one after another, each with its own limit and its own shots.
+    If categories count separately, they come one after another, each with its own limit and its own
+    shots.
     """
     if task.arrange is not None:
         return [_arranged(task, idx, example) for idx, example in enumerate(examples[:limit])]
     pools = _pools(task, examples)
     rendered = [prompt for pool in pools for prompt in _render_pool(task, pool, limit)]
-    return [replace(prompt, id=idx) for idx, prompt in enumerate(rendered)] if len(pools) > 1 else rendered
+    return (
+        [replace(prompt, id=idx) for idx, prompt in enumerate(rendered)]
+        if len(pools) > 1
+        else rendered
+    )
 
 
-def with_shots(task: Task[Wording], examples: Sequence[Example]) -> Iterator[tuple[Example, list[Example]]]:
+def with_shots(
+    task: Task[Wording], examples: Sequence[Example]
+) -> Iterator[tuple[Example, list[Example]]]:
     """Every example with its shots, of a task whose shots are sampled."""
     for examples_of_pool in _pools(task, examples):
         pool, sampled = _sampled(task, examples_of_pool, None)
@@ -85,16 +99,18 @@ def chunks_of(prompts: Sequence[Prompt], num_chars: int) -> Iterator[Sequence[Pr
         so_far += prompt.num_chars
         if so_far >= num_chars:
             yield prompts[start : i + 1]
-            start, so_far = i + 1, 0
+            start = i + 1
+            so_far = 0
     if start < len(prompts):
         yield prompts[start:]
 
 
 def without_shots(prompt: Prompt) -> Prompt:
-    """The choices alone, without the question: the last line of each context, or "" if all contexts are equal.  Its tail
-    and its digest stay."""
+    """The choices alone, without the question: the last line of each context, or "" if all contexts
+    are equal.  Its tail and its digest stay."""
     num_choices = len(prompt.contexts) - prompt.num_extra
-    contexts, continuations = prompt.contexts[:num_choices], prompt.continuations[:num_choices]
+    contexts = prompt.contexts[:num_choices]
+    continuations = prompt.continuations[:num_choices]
     same = all(context == contexts[0] for context in contexts)
     return replace(
         prompt,
@@ -104,13 +120,15 @@ def without_shots(prompt: Prompt) -> Prompt:
         shot_starts=(),
         num_extra=0,
         tail=(prompt.preamble[-TAIL:] + contexts[0])[-TAIL:],
-        digest=prompt.digest or digest_of(prompt.preamble, *contexts[: 1 if same else None], *continuations),
+        digest=prompt.digest
+        or digest_of(prompt.preamble, *contexts[: 1 if same else None], *continuations),
     )
 
 
 def without_end_spaces(text: str) -> str:
-    """The text without spaces and tabs at its end; line breaks stay.  A tokenizer joins a space with the word behind it, so
-    a model hardly ever writes a word after a space that stands alone."""
+    """The text without spaces and tabs at its end; line breaks stay.  A tokenizer joins a space
+    with the word behind it, so a model hardly ever writes a word after a space that stands
+    alone."""
     return _END_SPACES.sub("", text)
 
 
@@ -127,18 +145,22 @@ def without_first_shot(prompt: Prompt) -> Prompt:
     """The prompt with one shot fewer; it must have at least one."""
     cut = prompt.shot_starts[1] if len(prompt.shot_starts) > 1 else len(prompt.preamble)
     starts = tuple(start - cut for start in prompt.shot_starts[1:])
-    return replace(prompt, preamble=prompt.preamble[cut:], shot_starts=starts, num_shots=len(starts))
+    return replace(
+        prompt, preamble=prompt.preamble[cut:], shot_starts=starts, num_shots=len(starts)
+    )
 
 
 def pool_size(profile: Wording, limit: int | None) -> int | None:
-    """Number of leading examples that shots are sampled from, None: all.  At least enough for the shots of one example."""
+    """Number of leading examples that shots are sampled from, None: all.  At least enough for the
+    shots of one example."""
     if limit is None or profile.fewshot_pool == "whole_file":
         return None
     return max(limit, profile.num_fewshot + 1)
 
 
 def _pools(task: Task[Wording], examples: Sequence[Example]) -> list[list[Example]]:
-    """The examples in the suite's own order: all, or those of each category where categories count separately."""
+    """The examples in the suite's own order: all, or those of each category where categories count
+    separately."""
     pools: dict[str | None, list[Example]] = {}
     for i in task.profile.item_order.call(len(examples)):
         category = examples[i].category if task.profile.categories == "macro" else None
@@ -158,44 +180,61 @@ def _sampled(
     return pool, profile.fewshot_draw.call(len(pool), profile.num_fewshot)
 
 
-def _distinct(task: Task[Wording], examples: Sequence[Example], pool: Sequence[Example]) -> Iterator[list[int]]:
+def _distinct(
+    task: Task[Wording], examples: Sequence[Example], pool: Sequence[Example]
+) -> Iterator[list[int]]:
     """Samples as many more as may have to be left out."""
-    num_fewshot, num_others = task.profile.num_fewshot, len(pool) - (task.shots_from is None)
+    num_fewshot = task.profile.num_fewshot
+    num_others = len(pool) - (task.shots_from is None)
     wanted = min(num_fewshot + most_repeats(examples, pool), num_others) if num_fewshot else 0
-    for example, sampled in zip(examples, task.profile.fewshot_draw.call(len(pool), wanted), strict=False):
+    for example, sampled in zip(
+        examples, task.profile.fewshot_draw.call(len(pool), wanted), strict=False
+    ):
         kept = [i for i in sampled if not asks_the_same(example, pool[i])][:num_fewshot]
         if len(kept) < num_fewshot:
             raise InputError(
                 f"{task.name}: {len(kept)} examples do not ask what record {example.row + 1} of "
-                f"{task.file.path} asks, expected {num_fewshot} as its shots: ask for fewer, or leave "
-                "fewshot: distinct out"
+                f"{task.file.path} asks, expected {num_fewshot} as its shots: ask for fewer, or "
+                "leave fewshot: distinct out"
             )
         yield kept
 
 
-def _render_pool(task: Task[Wording], examples: Sequence[Example], limit: int | None) -> list[Prompt]:
+def _render_pool(
+    task: Task[Wording], examples: Sequence[Example], limit: int | None
+) -> list[Prompt]:
     profile = task.profile
     pool, sampled = _sampled(task, examples, limit)
     shots = [_shot(example, profile) for example in pool]
     prefix = [profile.prompt_string] if profile.prompt_string else []
     return [
-        _prompt(task, idx, example, profile.shot_separator.join([*prefix, *(shots[i] for i in shot_idx)]))
-        for idx, (example, shot_idx) in enumerate(islice(zip(examples, sampled, strict=False), limit))
+        _prompt(
+            task,
+            idx,
+            example,
+            profile.shot_separator.join([*prefix, *(shots[i] for i in shot_idx)]),
+        )
+        for idx, (example, shot_idx) in enumerate(
+            islice(zip(examples, sampled, strict=False), limit)
+        )
     ]
 
 
 def _check_sizes(task: Task[Wording], num_pool: int, limit: int | None) -> None:
     if limit is not None and limit < 1:
         raise InputError(
-            f"--limit={limit}: expected at least 1 example a task; leave the flag out to score all of them"
+            f"--limit={limit}: expected at least 1 example a task; leave the flag out to score all "
+            "of them"
         )
-    profile, others = task.profile, task.shots_from is None
+    profile = task.profile
+    others = task.shots_from is None
     wants_all = not others or profile.fewshot_draw.name.startswith(("per_item", "stream_lm_eval"))
     if wants_all and num_pool < profile.num_fewshot + others:
         before = "others before each question" if others else "before each question"
         raise InputError(
-            f"{task.name}: {task.file.path} holds {num_pool} examples, expected at least {profile.num_fewshot + others} "
-            f"to sample {profile.num_fewshot} {before}: ask for fewer, or complete the file"
+            f"{task.name}: {task.file.path} holds {num_pool} examples, expected at least "
+            f"{profile.num_fewshot + others} to sample {profile.num_fewshot} {before}: ask for "
+            "fewer, or complete the file"
         )
 
 
@@ -210,8 +249,12 @@ def _continuation(example: Example, choice: int) -> str:
 
 
 def _shot(example: Example, profile: Wording) -> str:
-    assert example.gold is not None, "a suite whose right answers are not published arranges its own examples"
-    return _context(example, example.gold, profile, profile.delimiter) + _continuation(example, example.gold)
+    assert example.gold is not None, (
+        "a suite whose right answers are not published arranges its own examples"
+    )
+    return _context(example, example.gold, profile, profile.delimiter) + _continuation(
+        example, example.gold
+    )
 
 
 def _question_delimiter(profile: Wording, example: Example, preamble: str) -> str:
@@ -236,7 +279,10 @@ def _prompt(task: Task[Wording], idx: int, example: Example, preamble: str) -> P
     # A context that all choices share is one string object, however many choices there are.
     between = task.profile.shot_separator if preamble and task.arrange is None else ""
     delimiter = _question_delimiter(task.profile, example, preamble)
-    contexts = tuple(between + _context(example, c, task.profile, delimiter) for c in range(len(example.contexts)))
+    contexts = tuple(
+        between + _context(example, c, task.profile, delimiter)
+        for c in range(len(example.contexts))
+    )
     if task.profile.question_delimiter == "spaces_stripped":
         contexts = tuple(map(without_end_spaces, contexts))
     num_choices = max(len(contexts), len(example.continuations))
@@ -258,10 +304,12 @@ def _prompt(task: Task[Wording], idx: int, example: Example, preamble: str) -> P
 def _extra(
     task: Task[Wording], example: Example, contexts: tuple[str, ...], continuations: tuple[str, ...]
 ) -> list[tuple[str, str]]:
-    """(context, continuation) pairs beside the choices: gold with each ending, then every choice after a neutral context."""
+    """(context, continuation) pairs beside the choices: gold with each ending, then every choice
+    after a neutral context."""
     pairs = []
     if example.gold is not None:
-        context, continuation = contexts[example.gold], continuations[example.gold]
+        context = contexts[example.gold]
+        continuation = continuations[example.gold]
         pairs += [(context, continuation + ending) for ending in task.profile.endings]
     if example.neutral is not None:
         pairs += [(example.neutral, continuation) for continuation in continuations]

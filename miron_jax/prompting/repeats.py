@@ -1,10 +1,11 @@
 """Examples that ask the same: as a shot, one tells the answer of the other.
 
-Arrives: examples.  Leaves: `asks_the_same`, and `most_repeats` of a pool.  It deliberately does not know how shots are
-sampled.
+Arrives: examples.  Leaves: `asks_the_same`, and `most_repeats` of a pool.  It deliberately does not
+know how shots are sampled.
 
-Two examples ask the same if their contexts are equal and so are their right continuations or all their choices.  Equal
-contexts alone are not enough: "Which sentence is right?" may stand before all examples.
+Two examples ask the same if their contexts are equal and so are their right continuations or all
+their choices.  Equal contexts alone are not enough: "Which sentence is right?" may stand before all
+examples.
 """
 
 from collections import Counter
@@ -14,7 +15,9 @@ from miron_jax.definitions.records import Example, Question
 
 
 def asks_the_same(example: Example, other: Example) -> bool:
-    return any(ours == theirs for ours, theirs in zip(keys_of(example), keys_of(other), strict=True))
+    return any(
+        ours == theirs for ours, theirs in zip(keys_of(example), keys_of(other), strict=True)
+    )
 
 
 def keys_of(example: Example) -> tuple[Hashable, Hashable]:

@@ -4,6 +4,6 @@
     details     what only one task kind has                    output      the folder that a run writes
     samples     one example                                    run_folder  that folder, read back
 
-Arrives: estimates and counts of the task kinds, costs of the run.  Leaves: `RunResult`, results.json, samples.  It
-deliberately does not know how a score is computed.
-"""
+Arrives: estimates and counts of the task kinds, costs of the run.  Leaves: `RunResult`,
+results.json, samples.  It deliberately does not know how a score is computed.
+"""  # noqa: E501

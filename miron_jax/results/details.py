@@ -1,4 +1,5 @@
-"""What only one task kind has beside the numbers that every task has, and the sentences that qualify them.
+"""What only one task kind has beside the numbers that every task has, and the sentences that
+qualify them.
 
 Arrives: nothing.  Leaves: `Details`.  It deliberately does not know how a kind computes them.
 
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 FIRST_OPTION = 0.9  # share of examples with gold first, above which ties inflate accuracy
 FEW = 4  # examples, below which all of them may be alike by chance
-UNSCORED = "examples without a score (NaN, or unpublished right answers); no composite counts their tasks"
+UNSCORED = (
+    "examples without a score (NaN, or unpublished right answers); no composite counts their tasks"
+)
 TRUNCATED = "examples cut to the length limit (BOS and early shots go first)"
 BEYOND_TRAINED = "examples longer than the length the model was trained at"
 ROUNDED = "examples decided by exp() rounding two losses to the same number, as the reference does"
@@ -49,10 +52,13 @@ class Details:
 class ChoiceDetails(Details):
     tied: int = 0  # examples where another option equals the chosen one
     rounded_to_a_tie: int = 0  # examples decided by exp() rounding two losses to the same number
-    first_option_accuracy: float | None = None  # of a model that finds all choices equal: the first one wins
+    # of a model that finds all choices equal: the first one wins
+    first_option_accuracy: float | None = None
     empty_span: int = 0  # examples with an option that scores no token
-    inexact_prefix: int = 0  # examples with a context whose tokens are no prefix of those of context and continuation
-    crossed_pairs: int | None = None  # such pairs of a context and its continuation; None: there are none
+    # examples with a context whose tokens are no prefix of those of context and continuation
+    inexact_prefix: int = 0
+    # such pairs of a context and its continuation; None: there are none
+    crossed_pairs: int | None = None
     dialogue: GrowingSpeed | None = None  # None: no dialogue
     truncated: int = 0  # examples that lost tokens to the length limit
 
@@ -81,9 +87,12 @@ class ChoiceDetails(Details):
 class GenerationDetails(Details):
     max_new_tokens: int = 0  # of each completion
     ended: Mapping[str, int] = field(default_factory=dict)  # why completions ended -> how many
-    always_right_rows: tuple[int, ...] = ()  # every text begins with an accepted answer that normalizes to ""
-    alike: Literal["", "empty", "equal"] = ""  # what all texts are; "": they differ, or are too few to say
-    prompts_end_in_space: int | None = None  # prompts whose last character is a space or tab; None: there is none
+    # every text begins with an accepted answer that normalizes to ""
+    always_right_rows: tuple[int, ...] = ()
+    # what all texts are; "": they differ, or are too few to say
+    alike: Literal["", "empty", "equal"] = ""
+    # prompts whose last character is a space or tab; None: there is none
+    prompts_end_in_space: int | None = None
     truncated: int = 0
 
     def notes(self, task: "TaskResult") -> Iterator[str]:
@@ -91,8 +100,8 @@ class GenerationDetails(Details):
             yield f"all texts that the model wrote are {self.alike}"
         if self.prompts_end_in_space:
             yield (
-                f"{self.prompts_end_in_space} prompts end in a space, which tokenizers join with the next word: models "
-                "seldom go on after it"
+                f"{self.prompts_end_in_space} prompts end in a space, which tokenizers join with "
+                "the next word: models seldom go on after it"
             )
         if self.always_right_rows:
             rows = ", ".join(map(str, self.always_right_rows))
@@ -159,7 +168,9 @@ class Drift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClozeDetails(Details):
-    caution: ClassVar[str] = "confidence is a mean a token: compare bits/char, not confidence, between tokenizers"
+    caution: ClassVar[str] = (
+        "confidence is a mean a token: compare bits/char, not confidence, between tokenizers"
+    )
 
     macro: Mapping[str, Estimate]  # mean of the categories
     fragmentation: Fragmentation
@@ -179,10 +190,12 @@ class ClozeDetails(Details):
             return
         seam, zero = (100 * task.metric(name).value for name in ("seam", "card_zero"))
         yield (
-            f"a token spans the border of prefix and target in {seam:.1f} % of the items, and the card's formula gives a "
-            f"forced 0 in {zero:.1f} %; {self.unspelled} items cannot be spelled with this tokenizer"
+            f"a token spans the border of prefix and target in {seam:.1f} % of the items, and the "
+            f"card's formula gives a forced 0 in {zero:.1f} %; {self.unspelled} items cannot be "
+            "spelled with this tokenizer"
         )
-        published, rows = self.published_rows_a_category, self.rows_by_category
+        published = self.published_rows_a_category
+        rows = self.rows_by_category
         if published and task.limit is None and set(rows.values()) != {published}:
             counts = ", ".join(f"{category} {count}" for category, count in rows.items())
             yield f"its file has {counts} rows, the card says {published} of each category"
@@ -192,8 +205,9 @@ class ClozeDetails(Details):
             flips = (drift.metrics.get(name) for name in ("flip_to_wrong", "flip_to_right"))
             wrong, right = (shown_with_error(flip) if flip else "" for flip in flips)
             yield (
-                f"noise in the prefix takes a median {drift.median_percent:.1f} % ({low:.1f} to {high:.1f}) of P(target); "
-                f"share of items turned wrong {wrong}, turned right {right}"
+                f"noise in the prefix takes a median {drift.median_percent:.1f} % ({low:.1f} to "
+                f"{high:.1f}) of P(target); share of items turned wrong {wrong}, turned right "
+                f"{right}"
             )
 
     def counts(self, task: "TaskResult") -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Records <-> JSON, schema 1: results.json, and the lines of samples files.
 
-Arrives: a `RunResult` or an `ExampleResult`; or their JSON.  Leaves: the other of the two.  It deliberately does not know
-files.  JSON is strict: a number that is not finite is null.
+Arrives: a `RunResult` or an `ExampleResult`; or their JSON.  Leaves: the other of the two.  It
+deliberately does not know files.  JSON is strict: a number that is not finite is null.
 """
 
 import json
@@ -60,19 +60,27 @@ DETAILS: Mapping[str, type[Details]] = {
 }
 # The keys of a task's entry, in their order; a kind has some of them.
 TASK_KEYS = (
-    "n", "metrics", "groups", "macro", "fragmentation", "drift", "baselines", "human", "rescaled", "profile", "kind", "main",
-    "section", "rows_by_category", "published_rows_a_category", "skipped", "unspelled", "bos_added", "targets_with_newline",
-    "tied", "rounded_to_a_tie", "first_option_accuracy", "empty_span", "inexact_prefix", "crossed_pairs", "dialogue",
-    "max_new_tokens", "ended", "always_right_rows", "alike", "prompts_end_in_space", "sandboxed", "ceiling", "tokens",
-    "bytes", "windows", "empty_documents", "truncated", "beyond_trained_length", "prefixes_end_in_space",
-    "targets_begin_with_space", "control_tokens", "num_shots", "robustness", "data", "citation", "reference", "licence",
+    "n", "metrics", "groups", "macro", "fragmentation", "drift", "baselines", "human", "rescaled",
+    "profile", "kind", "main",
+    "section", "rows_by_category", "published_rows_a_category", "skipped", "unspelled", "bos_added",
+    "targets_with_newline",
+    "tied", "rounded_to_a_tie", "first_option_accuracy", "empty_span", "inexact_prefix",
+    "crossed_pairs", "dialogue",
+    "max_new_tokens", "ended", "always_right_rows", "alike", "prompts_end_in_space", "sandboxed",
+    "ceiling", "tokens",
+    "bytes", "windows", "empty_documents", "truncated", "beyond_trained_length",
+    "prefixes_end_in_space",
+    "targets_begin_with_space", "control_tokens", "num_shots", "robustness", "data", "citation",
+    "reference", "licence",
     "sampled", "limit",
 )  # fmt: skip
 NOT_OF_CLOZE = frozenset({"human", "rescaled", "section"})
 # Keys that are left out, not null, where there is nothing to say.
 ABSENT: Mapping[type, frozenset[str]] = {
     RunResult: frozenset({"decided", "step", "steps"}),
-    TaskResult: frozenset({"control_tokens", "num_shots", "robustness", "reference", "licence", "sampled", "limit"}),
+    TaskResult: frozenset(
+        {"control_tokens", "num_shots", "robustness", "reference", "licence", "sampled", "limit"}
+    ),
     Data: frozenset({"rows", "published_rows"}),
     ChoiceDetails: frozenset({"dialogue", "crossed_pairs"}),
     GenerationDetails: frozenset({"alike", "prompts_end_in_space"}),
@@ -84,7 +92,8 @@ ABSENT: Mapping[type, frozenset[str]] = {
     ProgramText: frozenset({"answers"}),
 }
 
-LATER_SETTINGS = frozenset({"special_tokens"})  # left out where absent, as in files of older versions
+# left out where absent, as in files of older versions
+LATER_SETTINGS = frozenset({"special_tokens"})
 
 Record = TypeVar("Record")
 
@@ -107,10 +116,12 @@ def task_json(task: TaskResult) -> JsonObject:
     del entry["details"]
     details = task.details
     entry |= _fields(details)
-    if isinstance(details, ClozeDetails):  # some numbers exist for some items only: each has its own n
+    # some numbers exist for some items only: each has its own n
+    if isinstance(details, ClozeDetails):
         entry |= {"metrics": _counted(task.metrics), "macro": _counted(details.macro)}
         entry["groups"] = {
-            name: {"n": group.n, "metrics": _counted(group.metrics)} for name, group in task.groups.items()
+            name: {"n": group.n, "metrics": _counted(group.metrics)}
+            for name, group in task.groups.items()
         }
         entry["fragmentation"] = _fragmentation(details)
         entry["drift"] = {name: _drift(drift) for name, drift in details.drift.items()}
@@ -127,7 +138,8 @@ def example_json(example: ExampleResult) -> JsonObject:
 
 
 def plain(value: Any) -> Json:
-    """A value of records, mappings and lists as JSON.  NaN and infinity are null, NumPy's numbers Python's."""
+    """A value of records, mappings and lists as JSON.  NaN and infinity are null, NumPy's numbers
+    Python's."""
     if isinstance(value, Estimate):
         return _estimate(value)
     if is_dataclass(value):
@@ -144,7 +156,11 @@ def plain(value: Any) -> Json:
 def config_json(config: RunConfig) -> JsonObject:
     """The configuration, without credentials or home folders in its paths."""
     document = json.loads(json.dumps(asdict(config)))
-    document = {key: value for key, value in document.items() if value is not None or key not in LATER_SETTINGS}
+    document = {
+        key: value
+        for key, value in document.items()
+        if value is not None or key not in LATER_SETTINGS
+    }
     return each_leaf(document, lambda leaf: public(leaf) if isinstance(leaf, str) else leaf)
 
 
@@ -166,7 +182,11 @@ def _fields(record: Any) -> JsonObject:
     if isinstance(record, AskedPrompt) and record.cluster is None:
         absent |= {"swapped", "traits"}
     values = {field.name: getattr(record, field.name) for field in fields(record)}
-    return {key: plain(value) for key, value in values.items() if key not in absent or not _is_empty(value)}
+    return {
+        key: plain(value)
+        for key, value in values.items()
+        if key not in absent or not _is_empty(value)
+    }
 
 
 def _is_empty(value: Any) -> bool:
@@ -205,7 +225,9 @@ def _fragmentation(details: ClozeDetails) -> JsonObject:
     return {
         "spearman_tokens_bits_per_char": plain(spearman),
         **reason,
-        "by_target_tokens": {name: _counted(means) for name, means in fragmentation.by_target_tokens.items()},
+        "by_target_tokens": {
+            name: _counted(means) for name, means in fragmentation.by_target_tokens.items()
+        },
         "segmentation_tokens": fragmentation.segmentation_tokens,
     }
 
@@ -246,7 +268,8 @@ def _structured(document: Json, record: type[Record]) -> Record:
 
     if not isinstance(document, dict):
         raise ValueError(f"{type(document).__name__}, expected an object")
-    with suppress(ValueError, TypeError, KeyError, AttributeError, OverflowError):  # said with its place below
+    # said with its place below
+    with suppress(ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return _converter(False).structure(document, record)
     try:
         return _converter(True).structure(document, record)
@@ -256,7 +279,8 @@ def _structured(document: Json, record: type[Record]) -> Record:
 
 @cache
 def _converter(says_where: bool) -> "Converter":
-    """Reads JSON as records.  `says_where`: an error has the place of every fault, which costs twice the time."""
+    """Reads JSON as records.  `says_where`: an error has the place of every fault, which costs
+    twice the time."""
     from cattrs import Converter
     from cattrs.gen import make_dict_structure_fn, override
 
@@ -268,7 +292,9 @@ def _converter(says_where: bool) -> "Converter":
     converter.register_structure_hook_func(
         lambda kind: kind == Asked, lambda line, _: converter.structure(line, _asked_by(line))
     )
-    converter.register_structure_hook_func(lambda kind: kind == Answered, lambda line, _: _answered_of(line, converter))
+    converter.register_structure_hook_func(
+        lambda kind: kind == Answered, lambda line, _: _answered_of(line, converter)
+    )
     converter.register_structure_hook(Answers, lambda value, _: Answers.of_json(value))
     converter.register_structure_hook(Estimate, lambda entry, _: _estimate_of(entry, converter))
     plain_drift = make_dict_structure_fn(Drift, converter)
@@ -318,17 +344,21 @@ def _floats_of(values: Json, _: type) -> list[float]:
 def _estimate_of(entry: Json, converter: "Converter") -> Estimate:
     low, high = entry.get("ci95") or (None, None)
     value, stderr, low, high = (
-        converter.structure(number, float) for number in (entry["value"], entry.get("stderr"), low, high)
+        converter.structure(number, float)
+        for number in (entry["value"], entry.get("stderr"), low, high)
     )
     num_examples = entry.get("n", 0 if entry.get("reason") == NO_VALUE else OF_TASK)
-    counts = (converter.structure(count, int) for count in (num_examples, entry.get("undefined", 0)))
+    counts = (
+        converter.structure(count, int) for count in (num_examples, entry.get("undefined", 0))
+    )
     return Estimate(value, stderr, (low, high), *counts)
 
 
 def _of_all(metrics: Mapping[str, Estimate], n: int) -> Mapping[str, Estimate]:
     """Estimates with the task's own n where they have none."""
     return {
-        name: replace(each, num_examples=n) if each.num_examples == OF_TASK else each for name, each in metrics.items()
+        name: replace(each, num_examples=n) if each.num_examples == OF_TASK else each
+        for name, each in metrics.items()
     }
 
 

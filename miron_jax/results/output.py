@@ -1,7 +1,7 @@
 """The output folder of a run: what may be written there, results.json and samples.
 
-Arrives: a RunConfig, `RunResult`s and `ExampleResult`s.  Leaves: files, or the results of an earlier run of the same
-configuration.  It deliberately does not know what the numbers mean.
+Arrives: a RunConfig, `RunResult`s and `ExampleResult`s.  Leaves: files, or the results of an
+earlier run of the same configuration.  It deliberately does not know what the numbers mean.
 """
 
 import os
@@ -41,7 +41,8 @@ BYTE_LOSSES = "byte_losses"
 LM_EVAL = "lm_eval"
 NANOCHAT = "nanochat.csv"
 PLAN = "plan.json"  # of plan --topology
-_LEFT_BEHIND = {PARTIAL, SAMPLES, CURVES, JOURNAL, PLAN, REQUESTS, BYTE_LOSSES, LM_EVAL, NANOCHAT}  # by a run cut short
+# by a run cut short
+_LEFT_BEHIND = {PARTIAL, SAMPLES, CURVES, JOURNAL, PLAN, REQUESTS, BYTE_LOSSES, LM_EVAL, NANOCHAT}
 
 
 def check_output(config: RunConfig) -> Store:
@@ -53,12 +54,21 @@ def check_output(config: RunConfig) -> Store:
     except InputError:
         raise
     except Exception as error:  # every store has its own errors
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
-        remedy = "install what its store needs, or name another folder" if store.is_remote else "name another folder"
-        raise InputError(f"--output={store.name} cannot be written to ({reason:.200}): {remedy}") from None
+        reason = (
+            getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+        )
+        remedy = (
+            "install what its store needs, or name another folder"
+            if store.is_remote
+            else "name another folder"
+        )
+        raise InputError(
+            f"--output={store.name} cannot be written to ({reason:.200}): {remedy}"
+        ) from None
     if not config.resume and entries:
         raise InputError(
-            f"--output={store.name} is not empty, and --noresume asks for a fresh folder: name another one"
+            f"--output={store.name} is not empty, and --noresume asks for a fresh folder: name "
+            "another one"
         )
     for step in sorted(entry for entry in entries if entry.startswith(STEP)):
         if store.has(f"{step}/{RESULTS}"):
@@ -66,7 +76,9 @@ def check_output(config: RunConfig) -> Store:
     if RESULTS in entries:
         _check_same_run(config, store)
     elif {entry for entry in entries if not entry.startswith(STEP)} - _LEFT_BEHIND:
-        raise InputError(f"--output={store.name} is not empty and holds no {RESULTS}: name another folder")
+        raise InputError(
+            f"--output={store.name} is not empty and holds no {RESULTS}: name another folder"
+        )
     return store
 
 
@@ -79,7 +91,9 @@ def _check_writable(store: Store) -> None:
     folder = store.root
     existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     if not existing.is_dir():
-        raise InputError(f"--output={folder}: {existing} is a file, expected a folder or a new name")
+        raise InputError(
+            f"--output={folder}: {existing} is a file, expected a folder or a new name"
+        )
     with tempfile.TemporaryFile(dir=existing):
         pass
 
@@ -89,12 +103,15 @@ def _check_same_run(config: RunConfig, store: Store, below: str = "") -> None:
     try:
         earlier = _result_in(store, below).config
     except (OSError, ValueError) as error:
-        raise InputError(f"--output={folder}: {RESULTS} cannot be read ({error}): name another folder") from None
+        raise InputError(
+            f"--output={folder}: {RESULTS} cannot be read ({error}): name another folder"
+        ) from None
     for key, now in _identity(config).items():
         before = earlier.get(key)
         if _resolved(before) != _resolved(now):
             raise InputError(
-                f"--output={folder} holds another run: its {key} is {before!r}, now it is {now!r}: name another folder"
+                f"--output={folder} holds another run: its {key} is {before!r}, now it is {now!r}: "
+                "name another folder"
             )
 
 
@@ -108,11 +125,16 @@ def _identity(config: RunConfig) -> JsonObject:
     # An earlier run's numbers decide which examples run.
     chooses = config.until is not None or config.budget is not None
     entry = config_json(config)
-    return {key: value for key, value in entry.items() if SETTINGS[key].identity or (chooses and key == "against")}
+    return {
+        key: value
+        for key, value in entry.items()
+        if SETTINGS[key].identity or (chooses and key == "against")
+    }
 
 
 def _resolved(setting: Json) -> Json:
-    """A setting with real paths in place of existing ones, so that spellings of one folder are equal."""
+    """A setting with real paths in place of existing ones, so that spellings of one folder are
+    equal."""
 
     def real_path(leaf: Json) -> Json:
         path = os.path.expanduser(leaf) if isinstance(leaf, str) else None
@@ -129,7 +151,8 @@ def write_run(
 ) -> None:
     """Write samples and results.json, of one checkpoint of several in a folder of its own.
 
-    `examples`: of a task, by its name.  `further`: files that the run was asked to write beside them, written first.
+    `examples`: of a task, by its name.  `further`: files that the run was asked to write beside
+    them, written first.
     """
 
     def samples() -> Iterator[tuple[str, bytes]]:
@@ -149,32 +172,45 @@ def write_top(
     wall_seconds: float,
     further: Iterable[tuple[str, bytes]] = (),
 ) -> RunResult:
-    """Write the last step's results and samples to the output folder too, with all `steps`; `wall_seconds`: of all."""
+    """Write the last step's results and samples to the output folder too, with all `steps`;
+    `wall_seconds`: of all."""
     last = steps[max(steps)]
     files = {str(step): f"{STEP}{step}/{RESULTS}" for step in sorted(steps)}
     result = replace(last, steps=files, speed=replace(last.speed, wall_seconds=wall_seconds))
     for name, content in further:
         store.put(name, content)
     names = [f"{task}.jsonl" for task in result.tasks]
-    _write(store, "", ((name, store.get(f"{STEP}{last.step}/{SAMPLES}/{name}")) for name in names), result)
+    _write(
+        store,
+        "",
+        ((name, store.get(f"{STEP}{last.step}/{SAMPLES}/{name}")) for name in names),
+        result,
+    )
     return result
 
 
 def steps_there(config: RunConfig) -> dict[int, RunResult]:
     """Results by step in the output folder, which `check_output` has checked."""
     store = Store(config.output)
-    names = [name for name in store.names() if name.startswith(STEP) and store.has(f"{name}/{RESULTS}")]
+    names = [
+        name for name in store.names() if name.startswith(STEP) and store.has(f"{name}/{RESULTS}")
+    ]
     results = [_result_in(store, name) for name in names]
     return {result.step: result for result in results if result.step is not None}
 
 
 def stored_result(
-    config: RunConfig, step: int, fingerprint: str, data: Mapping[str, DataState], answers: Answers | None
+    config: RunConfig,
+    step: int,
+    fingerprint: str,
+    data: Mapping[str, DataState],
+    answers: Answers | None,
 ) -> RunResult | None:
-    """The results of an earlier run of this version on the same checkpoint and data; None if there are none.
+    """The results of an earlier run of this version on the same checkpoint and data; None if there
+    are none.
 
-    `fingerprint`: of the checkpoint's files.  `answers`: of a user's own model, whose results count only if it
-    gave the same.
+    `fingerprint`: of the checkpoint's files.  `answers`: of a user's own model, whose results count
+    only if it gave the same.
     """
     store = Store(config.output)
     below = f"{STEP}{step}"
@@ -183,7 +219,8 @@ def stored_result(
     result = _result_in(store, below)  # check_output has read it before
     weights = result.checkpoint
     of_data = {
-        name: (task.data.state, task.data.git_blob_sha1, task.data.commit) for name, task in result.tasks.items()
+        name: (task.data.state, task.data.git_blob_sha1, task.data.commit)
+        for name, task in result.tasks.items()
     }
     is_same = (
         weights.fingerprint == fingerprint
@@ -196,11 +233,13 @@ def stored_result(
     return result if is_same else None
 
 
-def _write(store: Store, below: str, samples: Iterable[tuple[str, bytes]], result: RunResult) -> None:
+def _write(
+    store: Store, below: str, samples: Iterable[tuple[str, bytes]], result: RunResult
+) -> None:
     """Replace samples, then results.json.
 
-    On a disk all files are written aside first and then renamed, so that a full disk loses nothing; an object store has no
-    rename.
+    On a disk all files are written aside first and then renamed, so that a full disk loses nothing;
+    an object store has no rename.
     """
     document = (strict_json(run_json(result), indent=1) + "\n").encode()
     lead = f"{below}/" if below else ""

@@ -58,8 +58,10 @@ class Sampled:
     of: int
     how: str  # the flag that decided
     seed: int  # of their random order
-    interval: tuple[float, float]  # the main metric's 95 % confidence sequence, about the complete set
-    winner: int | None = None  # against the earlier run: 1 this model, -1 that run, 0 not decided; None: not asked
+    # the main metric's 95 % confidence sequence, about the complete set
+    interval: tuple[float, float]
+    # against the earlier run: 1 this model, -1 that run, 0 not decided; None: not asked
+    winner: int | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -73,7 +75,8 @@ class TaskResult:
     n: int  # scored examples
     metrics: Mapping[str, Estimate]
     groups: Mapping[str, Group] = field(default_factory=dict)
-    baselines: Mapping[str, float | None] = field(default_factory=dict)  # accuracies; "random" and "human" among them
+    # accuracies; "random" and "human" among them
+    baselines: Mapping[str, float | None] = field(default_factory=dict)
     human: tuple[Gap, ...] = ()
     rescaled: Rescaled | None = None
     profile: JsonObject = field(default_factory=dict)  # its rules, as results name them
@@ -82,8 +85,10 @@ class TaskResult:
     section: str | None = None  # of the suite's own table
     skipped: int = 0  # examples without a score
     details: Details = field(default_factory=Details)
-    control_tokens: Mapping[str, int] = field(default_factory=dict)  # special tokens named in the data -> rows that do
-    num_shots: Mapping[str, int] | None = None  # few-shot examples -> prompts that keep so many; None: not counted
+    # special tokens named in the data -> rows that do
+    control_tokens: Mapping[str, int] = field(default_factory=dict)
+    # few-shot examples -> prompts that keep so many; None: not counted
+    num_shots: Mapping[str, int] | None = None
     robustness: Robustness | None = None
     data: Data = Data()
     citation: str = ""
@@ -181,7 +186,8 @@ class Weights:
     folder: str | None = None
     fingerprint: str | None = None  # of the checkpoint's files
     weights: str | None = None  # fingerprint of all weights on the devices
-    commits: Mapping[str, str | None] = field(default_factory=dict)  # hub commits of model and tokenizer
+    # hub commits of model and tokenizer
+    commits: Mapping[str, str | None] = field(default_factory=dict)
     tokenizer: str | None = None  # fingerprint of its vocabulary and rules
     tokenizer_from: str | None = None  # tokenizer.json, a class of transformers, or a given object
     answers: Answers | None = None  # of a user's own model to fixed tokens
@@ -217,11 +223,15 @@ class RunResult:
     steps: Mapping[str, str] = field(default_factory=dict)  # its steps -> their results.json
 
     def not_scored(self, composite: CompositeResult) -> tuple[str, ...]:
-        """Tasks that a composite lacks although --tasks names all that it lacks; () for one that nobody asked for."""
+        """Tasks that a composite lacks although --tasks names all that it lacks; () for one that
+        nobody asked for."""
         patterns = self.config.get("tasks")
         patterns = patterns if isinstance(patterns, list | tuple) else ("*",)
         named = [
-            any(fnmatchcase(task, str(pattern)) or task.partition("/")[0] == pattern for pattern in patterns)
+            any(
+                fnmatchcase(task, str(pattern)) or task.partition("/")[0] == pattern
+                for pattern in patterns
+            )
             for task in composite.missing
         ]
         return composite.missing if all(named) else ()

@@ -1,6 +1,7 @@
 """A run's output folder, read back: results.json, samples, the checkpoints of a training run.
 
-Arrives: names of folders, local or in an object store.  Leaves: `Run`s.  It deliberately does not know what a metric means.
+Arrives: names of folders, local or in an object store.  Leaves: `Run`s.  It deliberately does not
+know what a metric means.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,20 +49,24 @@ class Run:
             lines = self.store.get(name).splitlines()
         except FileNotFoundError:
             raise InputError(
-                f"{self.store.name}/{name} is missing: copy the whole folder of the run, or {FINISH}"
+                f"{self.store.name}/{name} is missing: copy the whole folder of the run, or "
+                f"{FINISH}"
             ) from None
         for number, line in enumerate(lines, 1):
             try:
                 example = example_of(parse_json(line))
             except ValueError as error:
                 raise InputError(
-                    f"{self.store.name}/{name}: line {number} is no sample ({error!s:.80}): copy the run's folder again"
+                    f"{self.store.name}/{name}: line {number} is no sample ({error!s:.80}): copy "
+                    "the run's folder again"
                 ) from None
             yield example
 
     def steps(self) -> "dict[int, Run]":
         """The checkpoints of a training run by their step, in order; empty if this is none."""
-        folders = {int(step): str(PurePosixPath(file).parent) for step, file in self.result.steps.items()}
+        folders = {
+            int(step): str(PurePosixPath(file).parent) for step, file in self.result.steps.items()
+        }
         return {
             step: Run(f"{self.label} step {step}", self.store, below, _result(self.store, below))
             for step, below in sorted(folders.items())
@@ -72,7 +77,10 @@ def read_runs(names: Sequence[str]) -> list[Run]:
     """Raises InputError for a folder that is no run, or one of another schema."""
     stores = [Store(name.rstrip("/") or name) for name in names]
     last = [PurePosixPath(store.name).name for store in stores]
-    labels = [name if last.count(name) == 1 else store.name for name, store in zip(last, stores, strict=True)]
+    labels = [
+        name if last.count(name) == 1 else store.name
+        for name, store in zip(last, stores, strict=True)
+    ]
     if twice := next((label for label in labels if labels.count(label) > 1), None):
         raise InputError(f"{twice} is named twice: name folders of different runs")
     return [_read(store, label) for store, label in zip(stores, labels, strict=True)]
@@ -87,11 +95,16 @@ def _read(store: Store, label: str) -> Run:
         by_folder = {name: _result(store, name) for name in steps}
         last = max(by_folder, key=lambda name: by_folder[name].step or 0)
         files = {str(result.step): f"{name}/{RESULTS}" for name, result in by_folder.items()}
-        done = f"{label} is unfinished: of its checkpoints {len(steps)} are scored, and only those count; {FINISH}"
+        done = (
+            f"{label} is unfinished: of its checkpoints {len(steps)} are scored, and only those "
+            f"count; {FINISH}"
+        )
         return Run(label, store, last, replace(by_folder[last], steps=files), done)
     if {JOURNAL, PARTIAL} & set(names):
         raise InputError(f"{store.name} holds an unfinished run, without results yet: {FINISH}")
-    raise InputError(f"{store.name} {_state(store, names)}: name the --output folder of a finished eval")
+    raise InputError(
+        f"{store.name} {_state(store, names)}: name the --output folder of a finished eval"
+    )
 
 
 def _state(store: Store, names: Sequence[str]) -> str:
@@ -111,17 +124,18 @@ def _result(store: Store, below: str) -> RunResult:
             raise ValueError(f"{type(document).__name__}, expected an object")
     except (OSError, ValueError) as error:
         raise InputError(
-            f"{store.name}/{name} is no results.json ({error!s:.120}): name the --output folder of a finished eval"
+            f"{store.name}/{name} is no results.json ({error!s:.120}): name the --output folder of "
+            "a finished eval"
         ) from None
     if document.get("schema") != SCHEMA:
         raise InputError(
-            f"{store.name}/{name} has schema {document.get('schema')!r}, expected {SCHEMA}: read it with the version that "
-            f"wrote it, {writer_of(document)}, or run eval again"
+            f"{store.name}/{name} has schema {document.get('schema')!r}, expected {SCHEMA}: read "
+            f"it with the version that wrote it, {writer_of(document)}, or run eval again"
         )
     try:
         return run_of(document)
     except ValueError as error:
         raise InputError(
-            f"{store.name}/{name} is no results.json of this version ({error!s:.120}): run eval again, or read it with the "
-            f"version that wrote it, {writer_of(document)}"
+            f"{store.name}/{name} is no results.json of this version ({error!s:.120}): run eval "
+            f"again, or read it with the version that wrote it, {writer_of(document)}"
         ) from None

@@ -1,7 +1,7 @@
 """One example of a task: what was asked, what the model did, how it counts.
 
-Arrives: nothing.  Leaves: `ExampleResult` and its parts, a line each of the samples files.  It deliberately does not know
-how an example is scored.
+Arrives: nothing.  Leaves: `ExampleResult` and its parts, a line each of the samples files.  It
+deliberately does not know how an example is scored.
 
 Field names are the keys of a line.  A number that is not defined is NaN here and null there.
 """
@@ -65,7 +65,8 @@ class Option:
     num_tokens: int = 0
     token_logprobs: Sequence[float] = ()
     greedy: bool | None = None  # whether greedy decoding writes it; None: no token, or NaN
-    held_logprob: float | None = None  # of the end of the prefix that the first token of a cloze target holds
+    # of the end of the prefix that the first token of a cloze target holds
+    held_logprob: float | None = None
     reason: str = ""
 
 

@@ -1,7 +1,7 @@
 """XLA flags that a device's backend needs.
 
-Arrives: environment variables.  Leaves: environment variables with which a backend may start.  It deliberately does not
-import jax before a check needs it.
+Arrives: environment variables.  Leaves: environment variables with which a backend may start.  It
+deliberately does not import jax before a check needs it.
 """
 
 import importlib.metadata
@@ -16,13 +16,17 @@ _too_late = False  # whether a backend had started before the flag was set
 
 
 def set_backend_flags() -> None:
-    """Set the XLA flag that avoids a miscompilation on CPU in jaxlib 0.10.2 - 0.11.  Call before jax starts a backend.
+    """Set the XLA flag that avoids a miscompilation on CPU in jaxlib 0.10.2 - 0.11.  Call before
+    jax starts a backend.
 
-    jax-ml/jax#39103, #39257: YNNPACK fusions give silently wrong sums.  `individual_dot` keeps the fast matmul and
-    drops the fusions.  A flag that the user has set is kept; other versions do not know the flag and would abort on it.
+    jax-ml/jax#39103, #39257: YNNPACK fusions give silently wrong sums.  `individual_dot` keeps the
+    fast matmul and drops the fusions.  A flag that the user has set is kept; other versions do not
+    know the flag and would abort on it.
     """
     global _too_late
-    version = tuple(int(part) for part in re.findall(r"\d+", importlib.metadata.version("jaxlib"))[:3])
+    version = tuple(
+        int(part) for part in re.findall(r"\d+", importlib.metadata.version("jaxlib"))[:3]
+    )
     flags = os.environ.get("XLA_FLAGS", "")
     if (0, 10, 2) <= version < (0, 12) and YNN_FLAG not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {YNN_FLAG}=individual_dot".strip()
@@ -36,6 +40,6 @@ def check_backend_flags() -> None:
 
     if _too_late and jax.default_backend() == "cpu":
         raise InputError(
-            f"jax started before miron_jax was imported, and this jaxlib miscompiles sums on CPU without {YNN_FLAG}="
-            "individual_dot: import miron_jax first, or set XLA_FLAGS"
+            "jax started before miron_jax was imported, and this jaxlib miscompiles sums on CPU "
+            f"without {YNN_FLAG}=individual_dot: import miron_jax first, or set XLA_FLAGS"
         )

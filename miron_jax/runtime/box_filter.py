@@ -1,10 +1,11 @@
 """A seccomp filter of the system calls that a sandboxed program may not make.
 
-Arrives: nothing.  Leaves: bytes that bubblewrap's --seccomp reads.  It deliberately does not know the program.
+Arrives: nothing.  Leaves: bytes that bubblewrap's --seccomp reads.  It deliberately does not know
+the program.
 
-A refused call fails with EPERM; a call of another architecture kills the process.  The filter refuses calls that take memory
-which no limit counts, that see or change another process or the user's keys, and that make namespaces, mounts, or sockets
-which leave the sandbox's network.
+A refused call fails with EPERM; a call of another architecture kills the process.  The filter
+refuses calls that take memory which no limit counts, that see or change another process or the
+user's keys, and that make namespaces, mounts, or sockets which leave the sandbox's network.
 """
 
 import platform
@@ -50,7 +51,8 @@ _REFUSED = {
 
 
 class _Rule(NamedTuple):
-    """A call that depends on one argument: it is refused if ((argument & mask) == value) == refused."""
+    """A call that depends on one argument: it is refused if ((argument & mask) == value) ==
+    refused."""
 
     numbers: tuple[int, int]
     argument: int  # its index
@@ -59,13 +61,16 @@ class _Rule(NamedTuple):
     refused: bool
 
 
-_SHARED_ANONYMOUS = 0x01 | 0x20  # MAP_SHARED, MAP_ANONYMOUS: such pages stay when their mapping is emptied or forked
+# MAP_SHARED, MAP_ANONYMOUS: such pages stay when their mapping is emptied or forked
+_SHARED_ANONYMOUS = 0x01 | 0x20
 _RULES = (
     _Rule((9, 222), 3, _SHARED_ANONYMOUS, _SHARED_ANONYMOUS, True),  # mmap
-    # Unix sockets only: namespaces do not confine vsock and others, and TCP buffers grow beyond any count.
+    # Unix sockets only: namespaces do not confine vsock and others, and TCP buffers grow beyond any
+    # count.
     _Rule((41, 198), 0, 0xFFFFFFFF, socket.AF_UNIX, False),  # socket
     _Rule((53, 199), 0, 0xFFFFFFFF, socket.AF_UNIX, False),  # socketpair
-    # SO_SNDBUF 7 and SO_RCVBUF 8: a socket keeps the kernel's default size, which _memory in sandbox.py counts.
+    # SO_SNDBUF 7 and SO_RCVBUF 8: a socket keeps the kernel's default size, which _memory in
+    # sandbox.py counts.
     _Rule((54, 208), 2, 0xFFFFFFFF, 7, True),  # setsockopt
     _Rule((54, 208), 2, 0xFFFFFFFF, 8, True),
 )
@@ -73,22 +78,29 @@ _RULES = (
 # Classic BPF (linux/filter.h): codes of instructions, and return values of a filter.
 _LOAD, _AND, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050001, 0x80000000  # refuse: SECCOMP_RET_ERRNO with EPERM
-_NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16  # byte offsets in seccomp_data; an argument has 8 bytes, the low half first
+# byte offsets in seccomp_data; an argument has 8 bytes, the low half first
+_NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16
 
 
 def box_filter() -> bytes:
-    """The filter for this machine; an instruction has 8 bytes: code, jump if true, jump if false, operand.
+    """The filter for this machine; an instruction has 8 bytes: code, jump if true, jump if false,
+    operand.
 
     Raises InputError on a machine whose system call numbers are not known.
     """
     machine = platform.machine()
     if machine not in _AUDIT:
         raise InputError(
-            f"the sandbox knows no system calls of a {machine}, expected {' or '.join(_AUDIT)}: run the tasks there, or "
-            "leave them out"
+            f"the sandbox knows no system calls of a {machine}, expected {' or '.join(_AUDIT)}: "
+            "run the tasks there, or leave them out"
         )
     column = list(_AUDIT).index(machine)
-    program = [(_LOAD, 0, 0, _MACHINE), (_EQUAL, 1, 0, _AUDIT[machine]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, _NUMBER)]
+    program = [
+        (_LOAD, 0, 0, _MACHINE),
+        (_EQUAL, 1, 0, _AUDIT[machine]),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER),
+    ]
     program += [(_AT_LEAST, 0, 1, 0x40000000), (_RETURN, 0, 0, _KILL)]  # x86's other numbering
     for numbers in _REFUSED.values():
         program += [(_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _REFUSE)]
@@ -102,4 +114,6 @@ def box_filter() -> bytes:
             (_RETURN, 0, 0, _REFUSE),
             (_LOAD, 0, 0, _NUMBER),
         ]
-    return b"".join(struct.pack("=HBBI", *instruction) for instruction in [*program, (_RETURN, 0, 0, _ALLOW)])
+    return b"".join(
+        struct.pack("=HBBI", *instruction) for instruction in [*program, (_RETURN, 0, 0, _ALLOW)]
+    )

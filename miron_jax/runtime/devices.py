@@ -1,18 +1,19 @@
-"""Devices and meshes: how weights and batches are placed, and how one function runs on all devices at once.
+"""Devices and meshes: how weights and batches are placed, and how one function runs on all devices
+at once.
 
-Arrives: flags, or weights that are on devices already.  Leaves: a `Placement`.  It deliberately does not know models or
-plans.
+Arrives: flags, or weights that are on devices already.  Leaves: a `Placement`.  It deliberately
+does not know models or plans.
 
-A batch has a leading axis of *shards*.  Copies of the weights compute them in parallel, one shard each.  A copy is on one
-device (`pmap`), or it is split over the devices at one index of a mesh's `data` axis (`mesh`).  Both run the same function
-of one shard.
+A batch has a leading axis of *shards*.  Copies of the weights compute them in parallel, one shard
+each.  A copy is on one device (`pmap`), or it is split over the devices at one index of a mesh's
+`data` axis (`mesh`).  Both run the same function of one shard.
 
     data    copies of the weights; each copy scores different rows
     fsdp    devices that share one copy: each keeps a part of every matrix, gathers a layer's matrices before it computes
             the layer, and computes some of the shard's rows
     expert  devices that split the experts of a mixture; each computes attention for some of the shard's rows
     model   devices that split heads, feed-forward and vocabulary (tensor parallel)
-"""
+"""  # noqa: E501
 
 import math
 from collections.abc import Callable
@@ -24,7 +25,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import psutil
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
+from jax.sharding import (
+    AxisType,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    Sharding,
+    SingleDeviceSharding,
+)
 from jax.stages import Compiled
 from jax.typing import ArrayLike, DTypeLike
 
@@ -42,13 +50,15 @@ Device = Any  # a jax.Device: jaxlib has no type stubs
 
 @dataclass(frozen=True)
 class Placement:
-    """The devices of weights and batches.  user: the user has placed the weights; a batch is one shard on their mesh."""
+    """The devices of weights and batches.  user: the user has placed the weights; a batch is one
+    shard on their mesh."""
 
     device: Device  # one of them
     mesh: Mesh | None = None
     how: Literal["one", "pmap", "mesh", "user"] = "one"
     row_axes: tuple[str, ...] = ()  # axes of the mesh that the rows of one shard are split over
-    memory: int | None = None  # bytes of each device, if it only compiles (runtime/topology.py); None: it runs
+    # bytes of each device, if it only compiles (runtime/topology.py); None: it runs
+    memory: int | None = None
     taken: int = 0  # of these, by weights
 
     @classmethod
@@ -58,23 +68,31 @@ class Placement:
 
     @classmethod
     def of(cls, state: Tree, row_axes: tuple[str, ...] = ()) -> "Placement":
-        """The placement of weights that are on a device or on a mesh.  Raises InputError if their mesh lacks row_axes."""
+        """The placement of weights that are on a device or on a mesh.  Raises InputError if their
+        mesh lacks row_axes."""
         leaves = jax.tree.leaves(state)
         device = min(leaves[0].sharding.addressable_devices, key=lambda device: device.id)
-        meshes: list[Any] = [leaf.sharding.mesh for leaf in leaves if isinstance(leaf.sharding, NamedSharding)]
+        meshes: list[Any] = [
+            leaf.sharding.mesh for leaf in leaves if isinstance(leaf.sharding, NamedSharding)
+        ]
         names = meshes[0].axis_names if meshes else ()
         if not set(row_axes) <= set(names):
             raise InputError(
-                f"row_axes are {row_axes}, expected axes of the weights' mesh: {', '.join(map(str, names)) or 'none'}"
+                f"row_axes are {row_axes}, expected axes of the weights' mesh: "
+                f"{', '.join(map(str, names)) or 'none'}"
             )
         return cls(device, meshes[0], "user", row_axes) if meshes else cls(device)
 
     @classmethod
     def of_loaded(
-        cls, state: Tree, chosen: "Placement | None", row_axes: tuple[str, ...] = (), is_own: bool = False
+        cls,
+        state: Tree,
+        chosen: "Placement | None",
+        row_axes: tuple[str, ...] = (),
+        is_own: bool = False,
     ) -> "Placement":
-        """`chosen`, for which the engine has loaded the state, unless a user's own model came with its weights on a mesh of
-        their own."""
+        """`chosen`, for which the engine has loaded the state, unless a user's own model came with
+        its weights on a mesh of their own."""
         placement = cls.of(state, row_axes)
         whole = all(leaf.is_fully_replicated for leaf in jax.tree.leaves(state))
         if chosen is None or chosen.mesh != placement.mesh or (is_own and not whole):
@@ -82,27 +100,37 @@ class Placement:
         return chosen
 
     @classmethod
-    def choose(cls, sharding: Literal["pmap", "mesh"], axes: tuple[tuple[str, int], ...] = ()) -> "Placement":
-        """The placement of --sharding and --mesh.  Raises InputError for a mesh that does not fit the devices.
+    def choose(
+        cls, sharding: Literal["pmap", "mesh"], axes: tuple[tuple[str, int], ...] = ()
+    ) -> "Placement":
+        """The placement of --sharding and --mesh.  Raises InputError for a mesh that does not fit
+        the devices.
 
-        A mesh of as many devices as all hosts have spans the hosts; any other is on this host's devices.
+        A mesh of as many devices as all hosts have spans the hosts; any other is on this host's
+        devices.
         """
         local = jax.local_devices()
         if sharding == "pmap":
-            return cls(local[0], Mesh(np.asarray(local), (DATA,)), "pmap") if len(local) > 1 else cls(local[0])
+            return (
+                cls(local[0], Mesh(np.asarray(local), (DATA,)), "pmap")
+                if len(local) > 1
+                else cls(local[0])
+            )
         shape = tuple(dict(axes).get(axis, 1) for axis in AXES)
         size = math.prod(shape)
         devices = jax.devices() if size == jax.device_count() else local[:size]
         if size > len(devices):
             everywhere = f" ({jax.device_count()} on all hosts)" if jax.process_count() > 1 else ""
             raise InputError(
-                f"--mesh={','.join(f'{axis}={n}' for axis, n in axes)} takes {size} devices, this host has "
-                f"{len(local)}{everywhere}: name sizes whose product is that"
+                f"--mesh={','.join(f'{axis}={n}' for axis, n in axes)} takes {size} devices, this "
+                f"host has {len(local)}{everywhere}: name sizes whose product is that"
             )
         return cls.on_mesh(devices, shape)
 
     @classmethod
-    def on_mesh(cls, devices: list[Device], shape: tuple[int, ...], memory: int | None = None) -> "Placement":
+    def on_mesh(
+        cls, devices: list[Device], shape: tuple[int, ...], memory: int | None = None
+    ) -> "Placement":
         """A mesh of this shape, in the order of AXES."""
         mesh = Mesh(np.asarray(devices).reshape(shape), AXES)
         device = mesh.local_devices[0] if memory is None else devices[0]
@@ -146,7 +174,9 @@ class Placement:
     @property
     def split(self) -> Sharding | Device:
         """Sharding of arrays with a leading axis of shards."""
-        return self.shared if self.how in ("one", "user") else NamedSharding(self.mesh, PartitionSpec(DATA))  # type: ignore[arg-type]
+        if self.how in ("one", "user"):
+            return self.shared
+        return NamedSharding(self.mesh, PartitionSpec(DATA))  # type: ignore[arg-type]
 
     @property
     def row_sharding(self) -> NamedSharding | PartitionSpec | None:
@@ -161,7 +191,8 @@ class Placement:
         return self._put(np.asarray(host), self.shared)
 
     def put(self, host: ArrayLike) -> jax.Array:
-        """Copy each shard of a host array, whose leading axis is shards, to the devices that compute it."""
+        """Copy each shard of a host array, whose leading axis is shards, to the devices that
+        compute it."""
         return self._put(np.asarray(host), self.split)
 
     def _put(self, host: np.ndarray, sharding: Sharding | Device) -> jax.Array:
@@ -169,7 +200,8 @@ class Placement:
             return jax.ShapeDtypeStruct(host.shape, host.dtype, sharding=sharding)  # type: ignore[return-value]
         if getattr(sharding, "is_fully_addressable", True):
             return jax.device_put(host, sharding)
-        return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])  # does not compare hosts
+        # does not compare hosts
+        return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 
     def zeros(self, shape: tuple[int, ...], dtype: DTypeLike, spec: PartitionSpec) -> jax.Array:
         """Zeros with a leading axis of shards; under `mesh` they are split as `spec` says."""
@@ -182,17 +214,22 @@ class Placement:
 
     @property
     def results(self) -> PartitionSpec:
-        """Spec of a program's small results: whole on every device of a mesh that spans hosts, as each host reads them."""
+        """Spec of a program's small results: whole on every device of a mesh that spans hosts, as
+        each host reads them."""
         return PartitionSpec() if self.is_global else PartitionSpec(DATA)
 
-    def put_weight(self, host: np.ndarray, spec: PartitionSpec, shape: tuple[int, ...]) -> jax.Array:
+    def put_weight(
+        self, host: np.ndarray, spec: PartitionSpec, shape: tuple[int, ...]
+    ) -> jax.Array:
         """Copy a weight to the mesh, split as `spec` says and padded with zeros to `shape`."""
         if self.mesh is None:
             return jax.device_put(host, self.device)
 
         def block_at(index: Any) -> np.ndarray:
             block = host[index]
-            sizes = [len(range(*axis.indices(size))) for axis, size in zip(index, shape, strict=True)]
+            sizes = [
+                len(range(*axis.indices(size))) for axis, size in zip(index, shape, strict=True)
+            ]
             padding = [(0, padded - size) for padded, size in zip(sizes, block.shape, strict=True)]
             return np.pad(block, padding) if any(right for _, right in padding) else block
 
@@ -208,9 +245,10 @@ class Placement:
     ) -> Compiled:
         """Compile `function(*shared, *split)`, which computes one shard.
 
-        Arguments and results are trees of arrays; those of `split`, and the results, have a leading axis of shards that the
-        function does not see.  `donate`: indices of arguments whose memory the results take over.  `out`: tree of
-        PartitionSpecs of the results, leading axis included; None: see `results`.
+        Arguments and results are trees of arrays; those of `split`, and the results, have a leading
+        axis of shards that the function does not see.  `donate`: indices of arguments whose memory
+        the results take over.  `out`: tree of PartitionSpecs of the results, leading axis included;
+        None: see `results`.
         """
         num_shared = len(shared)
 
@@ -223,18 +261,28 @@ class Placement:
             axes = (None,) * num_shared + (0,) * len(split)
             devices = list(self.mesh.devices.flat)
             mapped = jax.pmap(function, DATA, in_axes=axes, donate_argnums=donate, devices=devices)
-            # With several processes, pmap mistakes shapes for host arrays: it gets zeros of these shapes.
+            # With several processes, pmap mistakes shapes for host arrays: it gets zeros of these
+            # shapes.
             shared = jax.tree.map(partial(_zeros_if_shape, put=self.share), shared)
             split = jax.tree.map(partial(_zeros_if_shape, put=self.put), split)
         elif self.how == "mesh":
             assert self.mesh is not None
-            whole, by_shard = PartitionSpec(), PartitionSpec(DATA)
+            whole = PartitionSpec()
+            by_shard = PartitionSpec(DATA)
             specs = (whole,) * num_shared + (by_shard,) * len(split)
-            # Only `data` is manual; XLA partitions over the other axes, from the shardings of the weights.
+            # Only `data` is manual; XLA partitions over the other axes, from the shardings of the
+            # weights.
             inner = jax.shard_map(
-                on_batch_of_one, mesh=self.mesh, in_specs=specs, out_specs=by_shard, axis_names={DATA}, check_vma=False
+                on_batch_of_one,
+                mesh=self.mesh,
+                in_specs=specs,
+                out_specs=by_shard,
+                axis_names={DATA},
+                check_vma=False,
             )
-            shardings = jax.tree.map(partial(NamedSharding, self.mesh), out or self.results, is_leaf=_is_spec)
+            shardings = jax.tree.map(
+                partial(NamedSharding, self.mesh), out or self.results, is_leaf=_is_spec
+            )
             mapped = jax.jit(inner, donate_argnums=donate, out_shardings=shardings)
         else:
             mapped = jax.jit(on_batch_of_one, donate_argnums=donate)
@@ -261,7 +309,8 @@ class Placement:
 
 
 def row_axes(num_rows: int) -> tuple[str, ...]:
-    """Axes that split so many rows of a shard inside a program of `Placement.compile`; none if they do not divide them."""
+    """Axes that split so many rows of a shard inside a program of `Placement.compile`; none if they
+    do not divide them."""
     shape = jax.sharding.get_abstract_mesh().shape
     axes = tuple(axis for axis in ROWS if shape.get(axis, 1) > 1)
     return axes if num_rows % math.prod(shape[axis] for axis in axes) == 0 else ()
@@ -275,10 +324,12 @@ def on_every_device(x: jax.Array) -> jax.Array:
 
 
 def take_rows(table_VD: jax.Array, index_BT: jax.Array, rows_are_split: bool) -> jax.Array:
-    """float32 table_VD[index_BT] inside a program of `Placement.compile`.  `rows_are_split`: whether B is split over `fsdp`.
+    """float32 table_VD[index_BT] inside a program of `Placement.compile`.  `rows_are_split`:
+    whether B is split over `fsdp`.
 
-    If a mesh splits V over `fsdp` and `model`, each device looks up the rows that it holds, because XLA's partitioner aborts
-    at some sizes of such a gather (spmd_partitioner_util.cc, "Check failed: partition_group_list", jaxlib 0.10.2).
+    If a mesh splits V over `fsdp` and `model`, each device looks up the rows that it holds, because
+    XLA's partitioner aborts at some sizes of such a gather (spmd_partitioner_util.cc, "Check
+    failed: partition_group_list", jaxlib 0.10.2).
     """
     mesh = jax.sharding.get_abstract_mesh()
     axes = tuple(axis for axis in (FSDP, MODEL) if mesh.shape.get(axis, 1) > 1)
@@ -290,13 +341,15 @@ def take_rows(table_VD: jax.Array, index_BT: jax.Array, rows_are_split: bool) ->
         local_BT = index_BT - jax.lax.axis_index(axes) * part_VD.shape[0]
         is_local_BT = (local_BT >= 0) & (local_BT < part_VD.shape[0])
         rows_BTD = part_VD[jnp.where(is_local_BT, local_BT, 0)].astype(dtype)
-        rows_BTD = jnp.where(is_local_BT[..., None], rows_BTD, 0)  # zeros on all devices but one: the sum is exact
+        # zeros on all devices but one: the sum is exact
+        rows_BTD = jnp.where(is_local_BT[..., None], rows_BTD, 0)
         if not scatters:
             return jax.lax.psum(rows_BTD, axes)
         rows_BTD = jax.lax.psum_scatter(rows_BTD, FSDP, scatter_dimension=0, tiled=True)
         return jax.lax.psum(rows_BTD, MODEL) if MODEL in axes else rows_BTD
 
-    whole, rows = PartitionSpec(), PartitionSpec(FSDP) if scatters else PartitionSpec()
+    whole = PartitionSpec()
+    rows = PartitionSpec(FSDP) if scatters else PartitionSpec()
 
     def summed(dtype: DTypeLike, table_VD: jax.Array, index_BT: jax.Array) -> jax.Array:
         """`dtype`: that rows travel in; XLA's CPU compiler aborts on such a sum of bfloat16."""
@@ -322,11 +375,14 @@ def _is_spec(leaf: object) -> bool:
 
 
 def with_auto_axes(state: Tree) -> Tree:
-    """The same arrays with the explicit axes of their mesh (jax.make_mesh's default) made automatic; nothing is copied."""
+    """The same arrays with the explicit axes of their mesh (jax.make_mesh's default) made
+    automatic; nothing is copied."""
 
     def with_auto(leaf: jax.Array) -> jax.Array:
         sharding = getattr(leaf, "sharding", None)
-        if not isinstance(sharding, NamedSharding) or set(sharding.mesh.axis_types) == {AxisType.Auto}:
+        if not isinstance(sharding, NamedSharding) or set(sharding.mesh.axis_types) == {
+            AxisType.Auto
+        }:
             return leaf
         mesh = Mesh(np.asarray(sharding.mesh.devices), sharding.mesh.axis_names)
         return jax.device_put(leaf, NamedSharding(mesh, sharding.spec))

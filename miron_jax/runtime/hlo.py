@@ -1,9 +1,12 @@
-"""What XLA's TPU compiler writes into a compiled program: the cycles that it expects, and where its kernels are.
+"""What XLA's TPU compiler writes into a compiled program: the cycles that it expects, and where its
+kernels are.
 
-Arrives: compiled HLO text.  Leaves: cycles, counts.  It deliberately does not know which program it is.
+Arrives: compiled HLO text.  Leaves: cycles, counts.  It deliberately does not know which program it
+is.
 
-The compiler writes `estimated_cycles` beside every fusion, copy and matmul, and nothing beside a Pallas kernel or what
-devices send to one another: sums are estimates of all but these, and no times.
+The compiler writes `estimated_cycles` beside every fusion, copy and matmul, and nothing beside a
+Pallas kernel or what devices send to one another: sums are estimates of all but these, and no
+times.
 """
 
 import re
@@ -15,7 +18,8 @@ class Operation(NamedTuple):
     kind: str  # the HLO opcode
     cycles: int  # 0: no estimate
     scope: str  # of the source, as in jit(f)/layers/while/body/linear
-    calls: tuple[str, ...] = ()  # computations that it runs; those of a fusion are part of its own cycles
+    # computations that it runs; those of a fusion are part of its own cycles
+    calls: tuple[str, ...] = ()
     condition: str | None = None  # of a loop: the computation that decides whether it goes on
 
 
@@ -35,7 +39,9 @@ def computations_of(text: str) -> tuple[dict[str, Computation], str]:
             entry = name if header[1] else entry
         elif name:
             bodies[name].append(line)
-    return {name: Computation(_operations(lines), _limit(lines)) for name, lines in bodies.items()}, entry
+    return {
+        name: Computation(_operations(lines), _limit(lines)) for name, lines in bodies.items()
+    }, entry
 
 
 def _operations(lines: list[str]) -> list[Operation]:
@@ -43,14 +49,19 @@ def _operations(lines: list[str]) -> list[Operation]:
     for line in lines:
         if not (matched := re.match(r"\s+(?:ROOT )?%[\w.\-]+ = .*? ([\w\-]+)\(", line)):
             continue
-        kind, calls = matched[1], list[str]()
+        kind = matched[1]
+        calls = list[str]()
         if kind in ("while", "call", "conditional"):
             calls = re.findall(r"(?:body|to_apply)=%?([\w.\-]+)", line)
             for branches in re.findall(r"branch_computations=\{([^}]*)\}", line):
                 calls += [branch.strip().lstrip("%") for branch in branches.split(",")]
         cycles, scope, condition = (
             re.search(pattern, line)
-            for pattern in (r'"estimated_cycles":"(\d+)"', r'op_name="([^"]*)"', r" condition=%?([\w.\-]+)")
+            for pattern in (
+                r'"estimated_cycles":"(\d+)"',
+                r'op_name="([^"]*)"',
+                r" condition=%?([\w.\-]+)",
+            )
         )
         operations.append(
             Operation(
@@ -72,8 +83,9 @@ def _limit(lines: list[str]) -> int | None:
 
 
 def cycles_of(text: str, iterations: Mapping[str, float]) -> float:
-    """Expected cycles of a program.  `iterations`: of loops whose scope ends with a key; other loops run as often as their
-    condition says, or once if it does not.  Of a conditional's branches the dearest counts."""
+    """Expected cycles of a program.  `iterations`: of loops whose scope ends with a key; other
+    loops run as often as their condition says, or once if it does not.  Of a conditional's branches
+    the dearest counts."""
     computations, entry = computations_of(text)
 
     def total(name: str) -> float:
@@ -82,7 +94,10 @@ def cycles_of(text: str, iterations: Mapping[str, float]) -> float:
             inner = [total(called) for called in operation.calls]
             if operation.condition is not None:
                 limit = computations[operation.condition].limit
-                times = next((n for end, n in iterations.items() if operation.scope.endswith(end)), limit or 1)
+                times = next(
+                    (n for end, n in iterations.items() if operation.scope.endswith(end)),
+                    limit or 1,
+                )
                 cycles += times * sum(inner)
             else:
                 cycles += max(inner, default=operation.cycles)
@@ -98,4 +113,8 @@ def kernel_calls(text: str) -> int:
 
 def sends(text: str) -> bool:
     """Whether devices send one another anything."""
-    return bool(re.search(r" (?:all-[\w\-]+|reduce-scatter|collective-[\w\-]+|async-collective[\w\-]*)\(", text))
+    return bool(
+        re.search(
+            r" (?:all-[\w\-]+|reduce-scatter|collective-[\w\-]+|async-collective[\w\-]*)\(", text
+        )
+    )

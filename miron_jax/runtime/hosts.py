@@ -1,11 +1,13 @@
-"""The processes of one run: they share rows, agree on values, and end together when one of them fails.
+"""The processes of one run: they share rows, agree on values, and end together when one of them
+fails.
 
-Arrives: the addresses of the processes, from flags or a cluster.  Leaves: a `Hosts`.  It deliberately does not know tasks or
-scores.
+Arrives: the addresses of the processes, from flags or a cluster.  Leaves: a `Hosts`.  It
+deliberately does not know tasks or scores.
 
-Processes connect through jax.distributed.  If each process has all weights, they do not run in lockstep: rows are dealt by
-their predicted cost, and a process that has finished its rows takes rows that another has not begun.  When a process is
-killed, hangs or fails, the others end within --peer_timeout, with a sentence that names it.
+Processes connect through jax.distributed.  If each process has all weights, they do not run in
+lockstep: rows are dealt by their predicted cost, and a process that has finished its rows takes
+rows that another has not begun.  When a process is killed, hangs or fails, the others end within
+--peer_timeout, with a sentence that names it.
 """
 
 import contextlib
@@ -29,7 +31,8 @@ from miron_jax.files.readers import Json
 from miron_jax.files.store import SEEN_SECONDS, Store
 
 BEAT_SECONDS, POLL_SECONDS = 1.0, 0.1
-STALL_SECONDS = 1800.0  # a process without a batch for so long, which does not wait for others, has a device that hangs
+# a process without a batch for so long, which does not wait for others, has a device that hangs
+STALL_SECONDS = 1800.0
 RUN_AGAIN = "what is scored is kept, run the same command again"
 _ROOT = "miron_jax"  # of this module's keys in the coordinator's store
 T = TypeVar("T")
@@ -49,8 +52,12 @@ class _Peer:
 class Hosts:
     """This process among the processes of its run; a process that runs alone never waits."""
 
-    def __init__(self, index: int = 0, count: int = 1, client: Any = None, peer_timeout: float = 60.0) -> None:
-        self.index, self.count, self.peer_timeout = index, count, peer_timeout
+    def __init__(
+        self, index: int = 0, count: int = 1, client: Any = None, peer_timeout: float = 60.0
+    ) -> None:
+        self.index = index
+        self.count = count
+        self.peer_timeout = peer_timeout
         self._client = client  # of jax.distributed's coordinator
         self._next_index: dict[str, int] = {}  # of each queue, in a process that runs alone
         self._stopped = threading.Event()
@@ -58,7 +65,8 @@ class Hosts:
         self._steps, self._waits = 0, False  # batches done; whether this process waits for others
         self._last_answer = now = time.monotonic()  # of the coordinator
         self._peers = [_Peer(now, now) for _ in range(count)]
-        self.on_leave: Callable[[], None] = lambda: None  # writes what must be kept before the process ends
+        # writes what must be kept before the process ends
+        self.on_leave: Callable[[], None] = lambda: None
         if client is not None:
             for task in (self._beat, self._watch):
                 threading.Thread(target=task, daemon=True).start()
@@ -87,7 +95,8 @@ class Hosts:
                 time.sleep(POLL_SECONDS)
 
     def arrive(self, name: str, value: Json = None) -> None:
-        """Publish that this process has reached the barrier `name`, with a value for `gather`; does not wait."""
+        """Publish that this process has reached the barrier `name`, with a value for `gather`; does
+        not wait."""
         if self._client is not None:
             self._set(f"at/{name}/{self.index}", json.dumps(value))
 
@@ -98,10 +107,14 @@ class Hosts:
         with self._waiting():
             while len(texts := self._all(f"at/{name}/")) < self.count:
                 time.sleep(POLL_SECONDS)
-        return [json.loads(text) for _, text in sorted(texts.items(), key=lambda item: _index_of(item[0]))]
+        return [
+            json.loads(text)
+            for _, text in sorted(texts.items(), key=lambda item: _index_of(item[0]))
+        ]
 
     def check_shared(self, store: Store) -> None:
-        """Check that all processes see one output folder: the others look for a file that the first writes.
+        """Check that all processes see one output folder: the others look for a file that the first
+        writes.
 
         Raises InputError.
         """
@@ -115,8 +128,8 @@ class Hosts:
         while not store.has(file):
             if time.monotonic() - start > SEEN_SECONDS:
                 raise InputError(
-                    f"--output={store.name}: what process 0 put there is not seen on {socket.gethostname()}: name a folder "
-                    "that all hosts share"
+                    f"--output={store.name}: what process 0 put there is not seen on "
+                    f"{socket.gethostname()}: name a folder that all hosts share"
                 )
             time.sleep(0.2)
         self.arrive("folder is seen")
@@ -134,7 +147,8 @@ class Hosts:
             self.step()
 
     def rest(self, rests: bool) -> None:
-        """Say whether this process may do nothing of the run for long, as between two calls of a program that uses it."""
+        """Say whether this process may do nothing of the run for long, as between two calls of a
+        program that uses it."""
         self._waits = rests
         self.step()
 
@@ -143,7 +157,8 @@ class Hosts:
         self._steps += 1
 
     def first_then_others(self, name: str, function: Callable[[], T]) -> T:
-        """Call the function in the first process, then in the others, which find in the cache what the first has fetched."""
+        """Call the function in the first process, then in the others, which find in the cache what
+        the first has fetched."""
         if self.is_first:
             result = function()
             self.agree(name)
@@ -154,9 +169,11 @@ class Hosts:
     # Work
 
     def take(self, queue: str, lists: Sequence[Sequence[T]]) -> Iterator[T]:
-        """Items of this process's list, then what is left of the others' lists; over all processes each item once.
+        """Items of this process's list, then what is left of the others' lists; over all processes
+        each item once.
 
-        `lists`: one for each process, the same in all of them.  `queue` is a name that is used once.
+        `lists`: one for each process, the same in all of them.  `queue` is a name that is used
+        once.
         """
         for offset in range(self.count):
             owner = (self.index + offset) % self.count
@@ -173,7 +190,8 @@ class Hosts:
     # Peers
 
     def fail(self, status: int, message: str) -> NoReturn:
-        """End this process and publish why, so that the others do not wait for it; the first one gives them time to read."""
+        """End this process and publish why, so that the others do not wait for it; the first one
+        gives them time to read."""
         with self._leaving:
             self._stopped.set()
             with contextlib.suppress(jax.errors.JaxRuntimeError):
@@ -183,7 +201,8 @@ class Hosts:
             os._exit(status)  # jax's exit handler would wait for all processes
 
     def leave_if_one_is_lost(self, error: BaseException) -> None:
-        """Wait out --peer_timeout after a collective has failed: if a peer is lost, this process ends meanwhile."""
+        """Wait out --peer_timeout after a collective has failed: if a peer is lost, this process
+        ends meanwhile."""
         if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
             time.sleep(self.peer_timeout + 4 * BEAT_SECONDS)
 
@@ -202,7 +221,10 @@ class Hosts:
             count += 1
             # An error means that the coordinator is gone or late: `_watch` counts the seconds.
             with contextlib.suppress(jax.errors.JaxRuntimeError):
-                self._set(f"beat/{self.index}", f"{count} {socket.gethostname()} {self._steps} {self._waits:d}")
+                self._set(
+                    f"beat/{self.index}",
+                    f"{count} {socket.gethostname()} {self._steps} {self._waits:d}",
+                )
                 self._hear(self._all("beat/"), self._all("end/"))
             self._stopped.wait(BEAT_SECONDS)
 
@@ -212,9 +234,12 @@ class Hosts:
             peer = self._peers[_index_of(key)]
             _, host, steps, waits = beat.split()
             if beat != peer.beat:
-                peer.beat, peer.host, peer.heard = beat, host, now
+                peer.beat = beat
+                peer.host = host
+                peer.heard = now
             if waits == "1" or steps != peer.steps:
-                peer.steps, peer.stepped = steps, now
+                peer.steps = steps
+                peer.stepped = now
         self._last_answer = now
         for key, end in ends.items():
             status, host, message = json.loads(end)
@@ -226,20 +251,28 @@ class Hosts:
             if (silent := now - self._last_answer) > self.peer_timeout:
                 self._leave(
                     INTERRUPTED,
-                    f"process 0, which coordinates the run, has not answered for {silent:.0f} s: {RUN_AGAIN}",
+                    f"process 0, which coordinates the run, has not answered for {silent:.0f} s: "
+                    f"{RUN_AGAIN}",
                 )
             for index, peer in enumerate(self._peers):
-                name, silent, idle = f"process {index} ({peer.host})", now - peer.heard, now - peer.stepped
+                name = f"process {index} ({peer.host})"
+                silent = now - peer.heard
+                idle = now - peer.stepped
                 if idle > STALL_SECONDS:
-                    self._leave(INTERRUPTED, f"{name} has done nothing for {idle:.0f} s: it hangs; {RUN_AGAIN}")
+                    self._leave(
+                        INTERRUPTED,
+                        f"{name} has done nothing for {idle:.0f} s: it hangs; {RUN_AGAIN}",
+                    )
                 if silent > self.peer_timeout:
                     self._leave(
                         INTERRUPTED,
-                        f"{name} has not been heard from for {silent:.0f} s: it was killed, or it hangs; {RUN_AGAIN}",
+                        f"{name} has not been heard from for {silent:.0f} s: it was killed, or it "
+                        f"hangs; {RUN_AGAIN}",
                     )
 
     def _leave(self, status: int, message: str) -> NoReturn:
-        """End the process from the beating or the watching thread, whatever the main thread waits for."""
+        """End the process from the beating or the watching thread, whatever the main thread waits
+        for."""
         with self._leaving:  # the other of the two threads may be here too
             if self._stopped.is_set():
                 time.sleep(self.peer_timeout)
@@ -262,11 +295,14 @@ def _index_of(key: str) -> int:
     return int(key.rsplit("/", 1)[1])
 
 
-def join(coordinator: str | None, num_processes: int | None, process_id: int | None, peer_timeout: float) -> Hosts:
-    """Connect to the other processes: through `coordinator`, or as JAX detects the cluster (TPU pod, Slurm, Open MPI,
-    Kubernetes) if it is None.
+def join(
+    coordinator: str | None, num_processes: int | None, process_id: int | None, peer_timeout: float
+) -> Hosts:
+    """Connect to the other processes: through `coordinator`, or as JAX detects the cluster (TPU
+    pod, Slurm, Open MPI, Kubernetes) if it is None.
 
-    Raises InputError if the processes do not connect.  Must be called before anything starts jax's backend.
+    Raises InputError if the processes do not connect.  Must be called before anything starts jax's
+    backend.
     """
     is_local = coordinator is not None and coordinator.startswith(("127.", "localhost"))
     jax.config.update("jax_enable_preemption_service", False)  # it would handle SIGTERM
@@ -278,20 +314,23 @@ def join(coordinator: str | None, num_processes: int | None, process_id: int | N
             cluster_detection_method=None if coordinator is None else "deactivate",
             coordinator_bind_address=coordinator if is_local else None,
             initialization_timeout=int(max(60, 5 * peer_timeout)),
-            heartbeat_timeout_seconds=int(2 * peer_timeout) + 60,  # this module finds a lost peer before jax does
+            # this module finds a lost peer before jax does
+            heartbeat_timeout_seconds=int(2 * peer_timeout) + 60,
         )
     except ValueError as error:
         raise InputError(
-            f"--distributed: {error}; expected a cluster that JAX knows (TPU pod, Slurm, Open MPI, Kubernetes), or give "
-            "--coordinator=host:port, --num_processes and --process_id to each process"
+            f"--distributed: {error}; expected a cluster that JAX knows (TPU pod, Slurm, Open MPI, "
+            "Kubernetes), or give --coordinator=host:port, --num_processes and --process_id to "
+            "each process"
         ) from None
     except jax.errors.JaxRuntimeError as error:
         reason = " ".join(str(error).split())
         raise InputError(
-            f"--coordinator={coordinator}: the processes did not meet ({reason:.200}): start all of them, with the address "
-            "of process 0"
+            f"--coordinator={coordinator}: the processes did not meet ({reason:.200}): start all "
+            "of them, with the address of process 0"
         ) from None
-    from jax._src import distributed  # its key-value store has no public name; Orbax imports it from here too
+    # its key-value store has no public name; Orbax imports it from here too
+    from jax._src import distributed
 
     state = distributed.global_state
     return Hosts(state.process_id, state.num_processes, state.client, peer_timeout)
@@ -305,19 +344,22 @@ def deal(
     sizes: dict[int, int],
     load: np.ndarray,
 ) -> list[list[list[int]]]:
-    """Deal rows to `count` processes: for each process its batches of row indices, longest rows first.
+    """Deal rows to `count` processes: for each process its batches of row indices, longest rows
+    first.
 
-    Every process computes the same result.  A set of up to `shards` rows of one length, which the devices of a process
-    compute side by side, goes to the process with the least cost so far, longest rows first: then no process is ahead of
-    another by more than a set of the shortest rows.  A batch has rows of one length, `sizes[length]` on each device; the
-    last one of a length may have fewer.  length: int [rows]; cost: float [rows], of one row; load: float [count], cost of
+    Every process computes the same result.  A set of up to `shards` rows of one length, which the
+    devices of a process compute side by side, goes to the process with the least cost so far,
+    longest rows first: then no process is ahead of another by more than a set of the shortest rows.
+    A batch has rows of one length, `sizes[length]` on each device; the last one of a length may
+    have fewer.  length: int [rows]; cost: float [rows], of one row; load: float [count], cost of
     each process in earlier request batches, to which the cost of this one is added in place.
     """
     batches: list[list[list[int]]] = [[] for _ in range(count)]
     loads = [(total, index) for index, total in enumerate(load.tolist())]
     heapify(loads)
     for size in np.unique(length)[::-1].tolist():
-        rows, dealt = np.flatnonzero(length == size), [list[int]() for _ in range(count)]
+        rows = np.flatnonzero(length == size)
+        dealt = [list[int]() for _ in range(count)]
         for start in range(0, len(rows), shards):
             least, index = loads[0]
             heapreplace(loads, (least + float(cost[rows[start]]), index))

@@ -1,18 +1,21 @@
-"""The journal: finished scores and texts in the output folder, which a resumed run reads instead of computing them again.
+"""The journal: finished scores and texts in the output folder, which a resumed run reads instead of
+computing them again.
 
-Arrives: scores of requests, and texts, each with a digest of everything that it depends on except the weights.  Leaves: the
-same, for a later run.  It deliberately does not know requests, plans or tasks.
+Arrives: scores of requests, and texts, each with a digest of everything that it depends on except
+the weights.  Leaves: the same, for a later run.  It deliberately does not know requests, plans or
+tasks.
 
     OUTPUT/journal/KEY/WRITER-NUMBER-CHECKSUM.npz      segments, each whole or absent; CHECKSUM is of its bytes
     OUTPUT/journal/KEY/damaged/..                      segments that did not match their checksum or could not be read
     OUTPUT/journal/KEY/answers.json                    the answers of a user's own model to fixed tokens
 
-KEY is a digest of what all entries depend on (made in run.py): weights, architecture, EOS ids, tokenizer, dtype, matmul
-precision, platform, implementation of attention and the version of the engine's arithmetic.  An entry's own digest is of its
-tokens and spans (planning/request_batches), or of a prompt and its sampling (engine/text_requests).  For a user's own model
-a digest of its answers follows KEY after a dash; on another layout of devices they count as the same within a tolerance.  A
-segment holds the entries of a few seconds; a thread writes it.
-"""
+KEY is a digest of what all entries depend on (made in run.py): weights, architecture, EOS ids,
+tokenizer, dtype, matmul precision, platform, implementation of attention and the version of the
+engine's arithmetic.  An entry's own digest is of its tokens and spans (planning/request_batches),
+or of a prompt and its sampling (engine/text_requests).  For a user's own model a digest of its
+answers follows KEY after a dash; on another layout of devices they count as the same within a
+tolerance.  A segment holds the entries of a few seconds; a thread writes it.
+"""  # noqa: E501
 
 import io
 import json
@@ -32,13 +35,15 @@ from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.tokens.ragged import offsets_of
 
-NUMERICS = 1  # version of the engine's arithmetic: raise it whenever a score may change beyond float32 rounding
+# version of the engine's arithmetic: raise it whenever a score may change beyond float32 rounding
+NUMERICS = 1
 FOLDER, DAMAGED, ANSWERS = "journal", "damaged", "answers.json"
 FLUSH_SECONDS = 5.0  # between two segments: a run that is killed loses about as much work
 
 
 class Entries(NamedTuple):
-    """Scores of R requests with N scored tokens; those of entry i are [offsets[i], offsets[i + 1])."""
+    """Scores of R requests with N scored tokens; those of entry i are [offsets[i], offsets[i +
+    1])."""
 
     digests: np.ndarray  # uint8 [R, 16]
     offsets: np.ndarray  # int64 [R + 1]
@@ -62,7 +67,8 @@ _NO_ENTRIES = Entries(
     np.zeros(0, np.int32),
     np.zeros(0, np.float32),
 )
-_New = Entries | tuple[str, Text]  # scores of requests, or the digest of a request for a text with its text
+# scores of requests, or the digest of a request for a text with its text
+_New = Entries | tuple[str, Text]
 
 
 def run_key(parts: Mapping[str, Json]) -> str:
@@ -72,9 +78,11 @@ def run_key(parts: Mapping[str, Json]) -> str:
 
 
 def key_of_answers(store: Store, key: str, answers: Answers, progress: Progress = SILENT) -> str:
-    """The key of a user's own model: that of an earlier run with the same answers within the tolerance, or a new one.
+    """The key of a user's own model: that of an earlier run with the same answers within the
+    tolerance, or a new one.
 
-    Weights and code alone do not identify the model, because its code may read files.  Raises OSError.
+    Weights and code alone do not identify the model, because its code may read files.  Raises
+    OSError.
     """
     new_key = f"{key}-{answers.digest}"
     if store.has(f"{FOLDER}/{new_key}/{ANSWERS}"):
@@ -83,23 +91,29 @@ def key_of_answers(store: Store, key: str, answers: Answers, progress: Progress 
         if not name.startswith(f"{key}-") or name == new_key:
             continue
         try:
-            why = answers.differ(Answers.of_json(parse_json(store.get(f"{FOLDER}/{name}/{ANSWERS}"))))
+            why = answers.differ(
+                Answers.of_json(parse_json(store.get(f"{FOLDER}/{name}/{ANSWERS}")))
+            )
         except (FileNotFoundError, ValueError, TypeError):
             why = "in a way that is not known, its answers.json is damaged"
         if why is None:
             return name
         progress.warn(
-            f"{store.name}/{FOLDER}/{name} is not taken: with the same weights and code it answers otherwise, {why}"
+            f"{store.name}/{FOLDER}/{name} is not taken: with the same weights and code it answers "
+            f"otherwise, {why}"
         )
     store.put(f"{FOLDER}/{new_key}/{ANSWERS}", json.dumps(answers).encode())
     return new_key
 
 
 class Journal:
-    """Scores and texts of earlier runs, and a writer of new ones.  Raises OSError if the folder is not writable."""
+    """Scores and texts of earlier runs, and a writer of new ones.  Raises OSError if the folder is
+    not writable."""
 
     def __init__(self, store: Store, key: str, writer: str, progress: Progress = SILENT) -> None:
-        self._store, self._folder, self._progress = store, f"{FOLDER}/{key}", progress
+        self._store = store
+        self._folder = f"{FOLDER}/{key}"
+        self._progress = progress
         self._writer = f"{writer}-{time.time_ns():x}"
         self._segments: list[Entries] = []  # of the segments that were read
         self._entry_of: dict[bytes, tuple[int, int]] = {}  # digest -> segment, entry in it
@@ -109,7 +123,8 @@ class Journal:
         self._in_flight: list[_New] = []  # what the thread writes
         self._thread = ThreadPoolExecutor(1)
         self._writing: Future[None] | None = None
-        self._num_written, self._last = 0, time.monotonic()
+        self._num_written = 0
+        self._last = time.monotonic()
         self._lock = threading.RLock()  # a process that has lost a peer writes from another thread
         self.seconds = 0.0  # that the run waited for the journal, and that the thread took
 
@@ -144,7 +159,9 @@ class Journal:
             except Exception:  # a damaged zip of arrays and JSON raises errors of many classes
                 self._store.put(f"{self._folder}/{DAMAGED}/{name}", data)
                 self._store.remove(path)
-                self._progress.warn(f"{self._store.name}/{path} is damaged: set aside, what it held is scored again")
+                self._progress.warn(
+                    f"{self._store.name}/{path} is damaged: set aside, what it held is scored again"
+                )
 
     def _load(self, name: str, data: bytes) -> None:
         if _checksum(data) != name.removesuffix(".npz").rsplit("-", 1)[-1]:
@@ -154,8 +171,12 @@ class Journal:
             texts = parse_json(arrays["texts"].tobytes())
         segment = len(self._segments)
         self._segments.append(entries)
-        self._entry_of.update((digest.tobytes(), (segment, i)) for i, digest in enumerate(entries.digests))
-        self._texts.update((digest, Text(text, tuple(ids), ended)) for digest, text, ids, ended in texts)
+        self._entry_of.update(
+            (digest.tobytes(), (segment, i)) for i, digest in enumerate(entries.digests)
+        )
+        self._texts.update(
+            (digest, Text(text, tuple(ids), ended)) for digest, text, ids, ended in texts
+        )
 
     def known(self, digests: Sequence[bytes]) -> np.ndarray:
         """Bool [R]: whether the journal has the scores of each request."""
@@ -163,13 +184,19 @@ class Journal:
 
     def scores_of(self, digests: Sequence[bytes]) -> Entries:
         """Scores of known requests, in the order of `digests`."""
-        entries = [(self._segments[segment], i) for segment, i in map(self._entry_of.__getitem__, digests)]
+        entries = [
+            (self._segments[segment], i) for segment, i in map(self._entry_of.__getitem__, digests)
+        ]
         spans = [(segment, slice(*segment.offsets[i : i + 2])) for segment, i in entries]
         return Entries(
             np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16),
             offsets_of([span.stop - span.start for _, span in spans]),
-            np.concatenate([np.zeros(0, np.float32), *(segment.logprob[span] for segment, span in spans)]),
-            np.concatenate([np.zeros(0, np.int32), *(segment.rank[span] for segment, span in spans)]),
+            np.concatenate(
+                [np.zeros(0, np.float32), *(segment.logprob[span] for segment, span in spans)]
+            ),
+            np.concatenate(
+                [np.zeros(0, np.int32), *(segment.rank[span] for segment, span in spans)]
+            ),
             np.asarray([segment.set_logprob[i] for segment, i in entries], np.float32),
         )
 
@@ -187,7 +214,9 @@ class Journal:
     def _add(self, new: _New) -> None:
         with self._lock:
             self._pending.append(new)
-            if time.monotonic() - self._last > FLUSH_SECONDS and (self._writing is None or self._writing.done()):
+            if time.monotonic() - self._last > FLUSH_SECONDS and (
+                self._writing is None or self._writing.done()
+            ):
                 start = time.monotonic()
                 self._write()
                 self.seconds += time.monotonic() - start
@@ -206,31 +235,41 @@ class Journal:
         return self._writer, self._num_written
 
     def read_from(self, writers: Iterable[tuple[str, int]]) -> None:
-        """Wait until all segments of these writers (see `written`) are visible, then read them.  Raises InputError."""
+        """Wait until all segments of these writers (see `written`) are visible, then read them.
+        Raises InputError."""
         start = time.monotonic()
         for writer, count in writers:
-            while sum(name.startswith(f"{writer}-") for name in self._store.names(self._folder)) < count:
+            while (
+                sum(name.startswith(f"{writer}-") for name in self._store.names(self._folder))
+                < count
+            ):
                 if time.monotonic() - start > SEEN_SECONDS:
                     raise InputError(
-                        f"--output={self._store.name}: what process {writer.partition('-')[0]} wrote is not seen by process "
-                        f"0 after {SEEN_SECONDS:.0f} s: name a folder that all hosts share"
+                        f"--output={self._store.name}: what process {writer.partition('-')[0]} "
+                        f"wrote is not seen by process 0 after {SEEN_SECONDS:.0f} s: name a folder "
+                        "that all hosts share"
                     )
                 time.sleep(0.2)
         self.read()
 
     def _write(self) -> None:
-        """Hand all that is pending to the thread as one segment, once the segment before it is written."""
+        """Hand all that is pending to the thread as one segment, once the segment before it is
+        written."""
         self._wait()
         if self._pending:
-            self._in_flight, self._pending, self._last = self._pending, [], time.monotonic()
+            self._in_flight = self._pending
+            self._pending = []
+            self._last = time.monotonic()
             self._num_written += 1
             self._writing = self._thread.submit(self._put, self._in_flight, self._num_written)
 
     def _wait(self) -> None:
-        """Wait for the thread.  Raises what it raised; what it was to write is then pending again."""
+        """Wait for the thread.  Raises what it raised; what it was to write is then pending
+        again."""
         if self._writing is None:
             return
-        writing, self._writing = self._writing, None
+        writing = self._writing
+        self._writing = None
         try:
             writing.result()
         except BaseException:
@@ -250,7 +289,8 @@ def _bytes_of(new: list[_New]) -> bytes:
     entries = [_NO_ENTRIES, *(each for each in new if isinstance(each, Entries))]
     texts = [(each[0], *each[1]) for each in new if not isinstance(each, Entries)]
     columns: dict[str, Any] = {
-        field: np.concatenate([getattr(each, field) for each in entries]) for field in Entries._fields
+        field: np.concatenate([getattr(each, field) for each in entries])
+        for field in Entries._fields
     }
     columns["offsets"] = offsets_of(np.concatenate([np.diff(each.offsets) for each in entries]))
     columns["texts"] = np.frombuffer(json.dumps(texts).encode(), np.uint8)

@@ -1,10 +1,11 @@
 """Compiled programs of processes after the first, in the folder of jax's compilation cache.
 
-Arrives: a lowered program and the devices that run it.  Leaves: the compiled program.  It deliberately does not know what
-it computes.
+Arrives: a lowered program and the devices that run it.  Leaves: the compiled program.  It
+deliberately does not know what it computes.
 
-Of several processes jax lets the first alone write its cache (`_cache_write` in jax/_src/compiler.py), and the programs of
-another host's own devices have other keys: on a pod every start compiled them again on all hosts but one.
+Of several processes jax lets the first alone write its cache (`_cache_write` in
+jax/_src/compiler.py), and the programs of another host's own devices have other keys: on a pod
+every start compiled them again on all hosts but one.
 """
 
 import contextlib
@@ -22,18 +23,22 @@ from jax.experimental.serialize_executable import deserialize_and_load, serializ
 
 
 def library_matmuls(device: Any) -> dict[str, bool | str] | None:
-    """Compiler options with which a GPU's matmuls are cuBLAS's, none of Triton; None on other devices.
+    """Compiler options with which a GPU's matmuls are cuBLAS's, none of Triton; None on other
+    devices.
 
-    XLA compiles and times many Triton kernels for each matmul: on an H200 (jax 0.11.2) a program of GPT-2 took 38 s to
-    compile in float32, 4 s without them; in bfloat16 3.2 and 1.3 s.
+    XLA compiles and times many Triton kernels for each matmul: on an H200 (jax 0.11.2) a program of
+    GPT-2 took 38 s to compile in float32, 4 s without them; in bfloat16 3.2 and 1.3 s.
     """
     return {"xla_gpu_enable_triton_gemm": False} if device.platform == "gpu" else None
 
 
 def compiled(
-    lowered: jax.stages.Lowered, devices: Sequence[Any], options: dict[str, bool | str] | None = None
+    lowered: jax.stages.Lowered,
+    devices: Sequence[Any],
+    options: dict[str, bool | str] | None = None,
 ) -> jax.stages.Compiled:
-    """The program, read from the folder if this process has written it there, else compiled and written.
+    """The program, read from the folder if this process has written it there, else compiled and
+    written.
 
     `options`: those of the compiler.
     """
@@ -48,7 +53,8 @@ def compiled(
         )
     program = lowered.compile(options)
     part = path.with_name(f"{path.name}-{uuid.uuid4().hex}")
-    # A folder that cannot be written, or a program that calls back into Python, costs time and no result.
+    # A folder that cannot be written, or a program that calls back into Python, costs time and no
+    # result.
     with contextlib.suppress(Exception):
         payload, _, _ = serialize(program)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +63,9 @@ def compiled(
     return program
 
 
-def _key(lowered: jax.stages.Lowered, devices: Sequence[Any], options: dict[str, bool | str] | None) -> str:
+def _key(
+    lowered: jax.stages.Lowered, devices: Sequence[Any], options: dict[str, bool | str] | None
+) -> str:
     """Of all that decides the program: its text, its devices, the compiler and its flags."""
     device = devices[0]
     compiler = [
@@ -68,5 +76,7 @@ def _key(lowered: jax.stages.Lowered, devices: Sequence[Any], options: dict[str,
         os.environ.get("XLA_FLAGS"),
         options,
     ]
-    content = json.dumps([*compiler, os.environ.get("LIBTPU_INIT_ARGS"), [device.id for device in devices]])
+    content = json.dumps(
+        [*compiler, os.environ.get("LIBTPU_INIT_ARGS"), [device.id for device in devices]]
+    )
     return blake2b((content + lowered.as_text()).encode(), digest_size=16).hexdigest()

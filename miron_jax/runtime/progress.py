@@ -1,7 +1,7 @@
 """What a run says while it works: sentences, details, how far each stage is.
 
-Arrives: lines and counts from any stage, on any thread.  Leaves: nothing here; report/progress.py prints them.  It
-deliberately does not know a screen.
+Arrives: lines and counts from any stage, on any thread.  Leaves: nothing here; report/progress.py
+prints them.  It deliberately does not know a screen.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,8 @@ class Progress:
         """A sentence for those who ask for details (--verbose)."""
 
     def advance(self, stage: str, done: float = 0, total: float = 0, unit: str = "") -> None:
-        """`done` of about `total` units of a stage, such as "scoring", which this begins; a total of 0 is not known."""
+        """`done` of about `total` units of a stage, such as "scoring", which this begins; a total
+        of 0 is not known."""
 
     def end(self, stage: str) -> None:
         """The stage is over, if it has begun."""

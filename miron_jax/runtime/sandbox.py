@@ -1,13 +1,15 @@
 """Runs programs that a model wrote in a sandbox.
 
-Arrives: files and a command.  Leaves: `Ran`.  It deliberately does not know benchmarks or languages.
+Arrives: files and a command.  Leaves: `Ran`.  It deliberately does not know benchmarks or
+languages.
 
-Each run is a new process tree in separate namespaces (bubblewrap).  It has no network, sees no other process, reads the
-system's programs and nothing else of the disk, writes to one folder in memory, and belongs to a user without rights.
-Resource limits hold inside: processor time, memory, processes, open files, output.  A seccomp filter refuses system calls
-that take memory which no limit counts, or that reach beyond the sandbox (box_filter.py).  From outside, a watch kills the
-whole tree when it exceeds its time or memory.  With `--allow_unsandboxed_code` only the limits and the watch remain, for
-machines whose container is the sandbox.
+Each run is a new process tree in separate namespaces (bubblewrap).  It has no network, sees no
+other process, reads the system's programs and nothing else of the disk, writes to one folder in
+memory, and belongs to a user without rights.  Resource limits hold inside: processor time, memory,
+processes, open files, output.  A seccomp filter refuses system calls that take memory which no
+limit counts, or that reach beyond the sandbox (box_filter.py).  From outside, a watch kills the
+whole tree when it exceeds its time or memory.  With `--allow_unsandboxed_code` only the limits and
+the watch remain, for machines whose container is the sandbox.
 """
 
 import os
@@ -33,18 +35,39 @@ from miron_jax.runtime.box_filter import box_filter
 NOBODY = 65534  # user and group that own nothing
 WATCH_SECONDS = 0.02  # between two checks of a run
 READ_BYTES = 1 << 20  # of standard output, and of standard error
-RESERVED_BYTES = 2 << 30  # addresses that a process may reserve beyond the memory limit: V8 starts with 0.7 GB
-SOCKET_BYTES = 256 << 10  # that a socket of the kernel's default size can hold: the filter refuses to ask for more
+# addresses that a process may reserve beyond the memory limit: V8 starts with 0.7 GB
+RESERVED_BYTES = 2 << 30
+# that a socket of the kernel's default size can hold: the filter refuses to ask for more
+SOCKET_BYTES = 256 << 10
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 FOLDER = "/box"  # the run's folder, as it sees it
-# Bubblewrap's arguments that are the same for every run.  /dev/zero is hidden, since memory mapped from it is charged to no
-# process.
+# Bubblewrap's arguments that are the same for every run.  /dev/zero is hidden, since memory mapped
+# from it is charged to no process.
 _ISOLATION = (
-    "--unshare-all --unshare-user --die-with-parent --new-session --cap-drop ALL --disable-userns --hostname box "
-    f"--uid {NOBODY} --gid {NOBODY}"
+    "--unshare-all --unshare-user --die-with-parent --new-session --cap-drop ALL --disable-userns "
+    f"--hostname box --uid {NOBODY} --gid {NOBODY}"
 ).split()
-_DEVICES = ("--proc", "/proc", "--dev", "/dev", "--dev-bind", "/dev/null", "/dev/zero", "--remount-ro", "/dev")
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache")
+_DEVICES = (
+    "--proc",
+    "/proc",
+    "--dev",
+    "/dev",
+    "--dev-bind",
+    "/dev/null",
+    "/dev/zero",
+    "--remount-ro",
+    "/dev",
+)
+_SYSTEM = (
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/etc/alternatives",
+    "/etc/ld.so.cache",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +96,9 @@ class Ran(NamedTuple):
         return self.ended == "exit" and self.status == 0
 
 
-# Sets the limits inside the new process, then executes the program: prlimit(1) may be absent, and a function that runs
-# between fork and exec is unsafe in a parent with threads.  Descriptor 3 takes the value; a quiet run's output is dropped.
+# Sets the limits inside the new process, then executes the program: prlimit(1) may be absent, and a
+# function that runs between fork and exec is unsafe in a parent with threads.  Descriptor 3 takes
+# the value; a quiet run's output is dropped.
 _LAUNCHER = """
 import os, resource, sys
 value, quiet, *limits = map(int, sys.argv[1:8])
@@ -104,7 +128,8 @@ class Sandbox:
 
     @classmethod
     def find(cls, allow_unsandboxed: bool = False) -> "Sandbox":
-        """A sandbox that was tested.  Raises InputError if none works, unless `allow_unsandboxed`."""
+        """A sandbox that was tested.  Raises InputError if none works, unless
+        `allow_unsandboxed`."""
         python = _interpreter()
         bwrap = shutil.which("bwrap")
         if bwrap is None:
@@ -119,8 +144,9 @@ class Sandbox:
         if allow_unsandboxed:
             return cls(None, python)
         raise InputError(
-            f"{reason}: install bubblewrap (Debian: apt-get install bubblewrap) on a machine that lets users make "
-            "namespaces, or pass --allow_unsandboxed_code where the machine itself may be lost"
+            f"{reason}: install bubblewrap (Debian: apt-get install bubblewrap) on a machine that "
+            "lets users make namespaces, or pass --allow_unsandboxed_code where the machine itself "
+            "may be lost"
         )
 
     def which(self, tool: str) -> str | None:
@@ -138,7 +164,9 @@ class Sandbox:
         # Output goes to files, so that the limit on files bounds it too.
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="miron-box-")))
-            out, err, value, rules = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(4))
+            out, err, value, rules = (
+                stack.enter_context(tempfile.TemporaryFile()) for _ in range(4)
+            )
             _write_files(folder, files)
             rules.write(box_filter() if self.bwrap else b"")
             rules.seek(0)
@@ -148,7 +176,11 @@ class Sandbox:
             process = subprocess.Popen(
                 [*switch, *isolation, *self._launcher(limits, value.fileno(), quiet), *command],
                 cwd=folder,
-                env={"PATH": SYSTEM_PATH if self.bwrap else os.environ.get("PATH", ""), "HOME": home, "TMPDIR": home},
+                env={
+                    "PATH": SYSTEM_PATH if self.bwrap else os.environ.get("PATH", ""),
+                    "HOME": home,
+                    "TMPDIR": home,
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -161,23 +193,38 @@ class Sandbox:
             try:
                 ended = _watch(process, limits, boxed=self.bwrap is not None)
             finally:
-                # A sandbox ends with its first process; without one, processes that the command has started go on.
+                # A sandbox ends with its first process; without one, processes that the command has
+                # started go on.
                 if process.returncode is None or not self.bwrap:
                     _kill(process)
             status = process.wait()
-            out_text, err_text = (_read_start(file, READ_BYTES).decode("utf-8", "replace") for file in (out, err))
+            out_text, err_text = (
+                _read_start(file, READ_BYTES).decode("utf-8", "replace") for file in (out, err)
+            )
             return Ran(ended, status, out_text, err_text, _read_start(value, limits.output_bytes))
 
     def _launcher(self, limits: Limits, value: int, quiet: bool) -> list[str]:
-        """The interpreter that sets the limits and executes the command after it.  `value`: descriptor that takes values."""
-        # Without namespaces the kernel counts all threads of the user, those of this process included.
+        """The interpreter that sets the limits and executes the command after it.  `value`:
+        descriptor that takes values."""
+        # Without namespaces the kernel counts all threads of the user, those of this process
+        # included.
         processes = limits.processes + (0 if self.bwrap else _threads_of_user())
         memory = (limits.memory_bytes, limits.memory_bytes + RESERVED_BYTES)
-        numbers = (value, int(quiet), *memory, processes, limits.output_bytes, int(limits.seconds) + 1)
+        numbers = (
+            value,
+            int(quiet),
+            *memory,
+            processes,
+            limits.output_bytes,
+            int(limits.seconds) + 1,
+        )
         return [self.python, "-I", "-S", "-c", _LAUNCHER, *map(str, numbers)]
 
-    def _isolation(self, files: Mapping[str, object], folder: Path, limits: Limits, rules: int) -> list[str]:
-        """Bubblewrap with its arguments; [] without a sandbox.  `rules`: descriptor of the seccomp filter."""
+    def _isolation(
+        self, files: Mapping[str, object], folder: Path, limits: Limits, rules: int
+    ) -> list[str]:
+        """Bubblewrap with its arguments; [] without a sandbox.  `rules`: descriptor of the seccomp
+        filter."""
         if self.bwrap is None:
             return []
         mounts = []
@@ -192,20 +239,34 @@ class Sandbox:
         mounts += [*_DEVICES, "--size", str(limits.folder_bytes), "--tmpfs", FOLDER]
         for name in files:
             mounts += ["--ro-bind", str(folder / name), f"{FOLDER}/{name}"]
-        return [self.bwrap, *_ISOLATION, "--seccomp", str(rules), *mounts, "--chdir", FOLDER, "--remount-ro", "/"]
+        return [
+            self.bwrap,
+            *_ISOLATION,
+            "--seccomp",
+            str(rules),
+            *mounts,
+            "--chdir",
+            FOLDER,
+            "--remount-ro",
+            "/",
+        ]
 
 
 def _user_switch(folder: Path) -> tuple[list[str], int | None]:
-    """How root runs a command as NOBODY, who then owns `folder`: by a command before it, or else by Popen's `user`.
+    """How root runs a command as NOBODY, who then owns `folder`: by a command before it, or else by
+    Popen's `user`.
 
-    Popen would fork, which copies the page tables of this process, and it holds a model; setpriv (util-linux) avoids this.
+    Popen would fork, which copies the page tables of this process, and it holds a model; setpriv
+    (util-linux) avoids this.
     """
     if os.geteuid() != 0:
         return [], None
     os.chown(folder, NOBODY, NOBODY)
     setpriv = shutil.which("setpriv", path=SYSTEM_PATH)
     return (
-        ([setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"], None) if setpriv else ([], NOBODY)
+        ([setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"], None)
+        if setpriv
+        else ([], NOBODY)
     )
 
 
@@ -214,12 +275,13 @@ def _interpreter() -> str:
     this_python = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
     for path in (this_python, Path("/usr/bin/python3"), Path("/usr/local/bin/python3")):
         if path.exists() and (
-            os.geteuid() != 0 or all(p.stat().st_mode & stat.S_IXOTH for p in path.resolve().parents)
+            os.geteuid() != 0
+            or all(p.stat().st_mode & stat.S_IXOTH for p in path.resolve().parents)
         ):
             return str(path)
     raise InputError(
-        f"programs that a model writes run as a user without rights, who cannot reach {this_python}: install python3 under "
-        "/usr, or run as another user than root"
+        "programs that a model writes run as a user without rights, who cannot reach "
+        f"{this_python}: install python3 under /usr, or run as another user than root"
     )
 
 
@@ -242,12 +304,17 @@ def _threads_of_user() -> int:
 
 def _write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
     for name, content in files.items():
-        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "replace"))
+        (folder / name).write_bytes(
+            content if isinstance(content, bytes) else content.encode("utf-8", "replace")
+        )
         (folder / name).chmod(0o644)  # whatever the umask is: another user reads it
 
 
-def _watch(process: subprocess.Popen[bytes], limits: Limits, boxed: bool) -> Literal["exit", "time", "memory"]:
-    """Wait until the process ends or exceeds a limit that no rlimit enforces: time, or memory of the whole tree."""
+def _watch(
+    process: subprocess.Popen[bytes], limits: Limits, boxed: bool
+) -> Literal["exit", "time", "memory"]:
+    """Wait until the process ends or exceeds a limit that no rlimit enforces: time, or memory of
+    the whole tree."""
     end = time.monotonic() + limits.seconds
     while True:
         try:
@@ -273,15 +340,19 @@ def _tree(pid: int) -> list[psutil.Process]:
 
 
 def _memory(process: psutil.Process) -> int:
-    """Bytes of a process: resident memory, page tables, and what its sockets can hold; 0 of what has ended meanwhile."""
-    total, folder = 0, Path("/proc") / str(process.pid)
+    """Bytes of a process: resident memory, page tables, and what its sockets can hold; 0 of what
+    has ended meanwhile."""
+    total = 0
+    folder = Path("/proc") / str(process.pid)
     with suppress(psutil.Error):
         total += process.memory_info().rss
     with suppress(OSError):
         tables = re.search(rb"VmPTE:\s*(\d+) kB", (folder / "status").read_bytes())
         total += int(tables[1]) << 10 if tables else 0
     with suppress(OSError):
-        total += SOCKET_BYTES * sum(_is_socket(folder / "fd" / name) for name in os.listdir(folder / "fd"))
+        total += SOCKET_BYTES * sum(
+            _is_socket(folder / "fd" / name) for name in os.listdir(folder / "fd")
+        )
     return total
 
 
@@ -293,7 +364,8 @@ def _is_socket(path: Path) -> bool:
 
 
 def _folder_of(pid: int) -> tuple[int, int]:
-    """Number and bytes of files in a sandbox's folder, by a process inside it; zeros before the folder exists."""
+    """Number and bytes of files in a sandbox's folder, by a process inside it; zeros before the
+    folder exists."""
     try:
         folder = os.statvfs(f"/proc/{pid}/root{FOLDER}")
     except OSError:
@@ -302,7 +374,8 @@ def _folder_of(pid: int) -> tuple[int, int]:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process group and all descendants; in a sandbox its init ends too, and with it every process."""
+    """Kill the process group and all descendants; in a sandbox its init ends too, and with it every
+    process."""
     tree = _tree(process.pid)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

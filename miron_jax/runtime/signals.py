@@ -1,7 +1,9 @@
-"""Handling of SIGTERM and SIGINT over the whole life of a run: an interrupted run ends with status 75 and a sentence.
+"""Handling of SIGTERM and SIGINT over the whole life of a run: an interrupted run ends with status
+75 and a sentence.
 
-Arrives: signals.  Leaves: `Interrupted`, raised in the main thread; exit statuses.  It deliberately imports nothing that
-takes time: a signal that comes before this module is loaded has the system's default action.
+Arrives: signals.  Leaves: `Interrupted`, raised in the main thread; exit statuses.  It deliberately
+imports nothing that takes time: a signal that comes before this module is loaded has the system's
+default action.
 
     moment                                   SIGTERM            SIGINT (Ctrl-C)      a second one
     before this package is imported          -15                traceback            -
@@ -10,10 +12,11 @@ takes time: a signal that comes before this module is loaded has the system's de
     within a destructor or a gc callback     75, a sentence     75, a sentence       SIGINT: 75 at once, a sentence
     once the exit status is decided          ignored            ignored              ignored
 
-A second SIGTERM is ignored, because finished work is being written.  A handler runs between two instructions of Python: a
-signal waits while a library computes (XLA compiles a program).  It waits for imports too: an exception that passes through
-C++ code which a library runs on import (torch's, by transformers) would end the process.
-"""
+A second SIGTERM is ignored, because finished work is being written.  A handler runs between two
+instructions of Python: a signal waits while a library computes (XLA compiles a program).  It waits
+for imports too: an exception that passes through C++ code which a library runs on import (torch's,
+by transformers) would end the process.
+"""  # noqa: E501
 
 import os
 import signal
@@ -27,7 +30,8 @@ from miron_jax.errors import INTERRUPTED
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
-AGAIN_SECONDS = 0.05  # after which an exception that a destructor dropped, or an import delayed, is raised again
+# after which an exception that a destructor dropped, or an import delayed, is raised again
+AGAIN_SECONDS = 0.05
 SENTENCE = "interrupted; what is scored is kept, run the same command again"
 
 
@@ -40,7 +44,8 @@ class Interrupted(KeyboardInterrupt):
 
 
 def install() -> None:
-    """Make signals raise `Interrupted`.  Python drops an exception within a destructor, so it is raised again later."""
+    """Make signals raise `Interrupted`.  Python drops an exception within a destructor, so it is
+    raised again later."""
     signal.signal(signal.SIGTERM, _on_first_signal)
     signal.signal(signal.SIGINT, _on_first_signal)
     signal.signal(signal.SIGALRM, lambda _, frame: _raise(frame))
@@ -78,7 +83,8 @@ def _on_second_signal(*_: object) -> NoReturn:
 
 
 class _RaiseAgain:
-    """A hook for exceptions that nobody can catch: interrupts are raised again, all others go to the previous hook."""
+    """A hook for exceptions that nobody can catch: interrupts are raised again, all others go to
+    the previous hook."""
 
     def __init__(self, previous: Callable[["UnraisableHookArgs"], object]) -> None:
         self._previous = previous

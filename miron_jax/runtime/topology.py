@@ -1,7 +1,7 @@
 """TPUs that are described and not present: libtpu compiles programs for them on any machine.
 
-Arrives: a name such as v5e:4x4.  Leaves: devices that jax compiles for, and what is known of their chips.  It deliberately
-does not know models or programs.
+Arrives: a name such as v5e:4x4.  Leaves: devices that jax compiles for, and what is known of their
+chips.  It deliberately does not know models or programs.
 """
 
 import math
@@ -21,7 +21,8 @@ from miron_jax.runtime.devices import Device, Placement
 
 
 class Chip(NamedTuple):
-    """Bytes are those that libtpu 0.0.42.1 says are available; rates are of cloud.google.com/tpu/docs (v5e, v5p, v6e)."""
+    """Bytes are those that libtpu 0.0.42.1 says are available; rates are of
+    cloud.google.com/tpu/docs (v5e, v5p, v6e)."""
 
     kind: str  # `device_kind` of its devices
     memory: int  # bytes
@@ -42,12 +43,16 @@ CHIPS = {
 def described_devices(topology: str) -> list[Device]:
     """The devices of a topology, which compile and do not run.
 
-    Raises InputError for an unknown topology, and where libtpu is absent or does not go with this jax.
+    Raises InputError for an unknown topology, and where libtpu is absent or does not go with this
+    jax.
     """
     name, _, size = topology.partition(":")
     if name not in CHIPS or not re.fullmatch(r"\d+(x\d+){1,2}", size):
         known = "; ".join(f"{name}:{', '.join(chip.sizes)}" for name, chip in CHIPS.items())
-        raise InputError(f"{topology!r} is not a known topology, expected a chip and sizes such as v5e:4x4, of {known}")
+        raise InputError(
+            f"{topology!r} is not a known topology, expected a chip and sizes such as v5e:4x4, of "
+            f"{known}"
+        )
     _check_libtpu()
     # libtpu otherwise asks a metadata server what it runs on, and serves one process of a machine.
     os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
@@ -60,10 +65,11 @@ def described_devices(topology: str) -> list[Device]:
         reason = str(error).splitlines()[0] if str(error) else repr(error)
         if "INVALID_ARGUMENT" in reason:
             raise InputError(
-                f"{topology!r} is not a topology that libtpu knows ({reason}); try {name}:{', '.join(CHIPS[name].sizes)}"
+                f"{topology!r} is not a topology that libtpu knows ({reason}); try "
+                f"{name}:{', '.join(CHIPS[name].sizes)}"
             ) from error
         raise InputError(
-            f'libtpu, which compiles for {topology}, cannot be used ({reason}): install it by pip install "miron-jax[tpu]"'
+            f'libtpu, which compiles for {topology}, cannot be used ({reason}): install it by pip install "miron-jax[tpu]"'  # noqa: E501
         ) from error
 
 
@@ -73,11 +79,15 @@ def _check_libtpu() -> None:
     try:
         has = version("libtpu")
     except PackageNotFoundError:
-        raise InputError(f"libtpu, which compiles for TPUs on any machine, is not installed: {remedy}") from None
+        raise InputError(
+            f"libtpu, which compiles for TPUs on any machine, is not installed: {remedy}"
+        ) from None
     for wanted in map(Requirement, requires("jax") or ()):
         lowest = [Version(each.version.removesuffix(".*")) for each in wanted.specifier]
         if wanted.name == "libtpu" and lowest and Version(has) < min(lowest):
-            raise InputError(f"libtpu is {has}, but jax {jax.__version__} goes with {wanted.specifier}: {remedy}")
+            raise InputError(
+                f"libtpu is {has}, but jax {jax.__version__} goes with {wanted.specifier}: {remedy}"
+            )
 
 
 def larger(topology: str) -> list[str]:
@@ -104,7 +114,8 @@ def described_placement(topology: str, axes: tuple[tuple[str, int], ...] = ()) -
     if size > len(devices):
         mesh = ",".join(f"{axis}={count}" for axis, count in axes)
         raise InputError(
-            f"--mesh={mesh} takes {size} devices, {topology} has {len(devices)}: name sizes whose product is that"
+            f"--mesh={mesh} takes {size} devices, {topology} has {len(devices)}: name sizes whose "
+            "product is that"
         )
     return Placement.on_mesh(devices[:size], shape, memory)
 

@@ -1,7 +1,8 @@
-"""Two models' losses of the bytes of the same texts: where they differ, by kind of text and by span.
+"""Two models' losses of the bytes of the same texts: where they differ, by kind of text and by
+span.
 
-Arrives: texts, the loss of each byte (nats) of each model.  Leaves: `KindGap`s, `SpanGap`s.  It deliberately does not know
-tokens: losses are compared byte by byte, whatever the tokenizers are.
+Arrives: texts, the loss of each byte (nats) of each model.  Leaves: `KindGap`s, `SpanGap`s.  It
+deliberately does not know tokens: losses are compared byte by byte, whatever the tokenizers are.
 """
 
 import math
@@ -52,18 +53,27 @@ def gaps_by_kind(pairs: Iterable[BytePair]) -> list[KindGap]:
         kinds, numbers = np.unique(_kinds_of(pair.text), return_inverse=True)
         for i, kind in enumerate(kinds.tolist()):
             of_kind = numbers == i
-            sum_3 = np.asarray([of_kind.sum(), pair.first[of_kind].sum(), pair.second[of_kind].sum()], np.float64)
+            sum_3 = np.asarray(
+                [of_kind.sum(), pair.first[of_kind].sum(), pair.second[of_kind].sum()], np.float64
+            )
             sums[kind] = sums.get(kind, np.zeros(3)) + sum_3
     whole = sum((each[2] - each[1] for each in sums.values()), 0.0)
     gaps = [
-        KindGap(kind, int(n), a / n / math.log(2), b / n / math.log(2), (b - a) / whole if whole else 0.0)
+        KindGap(
+            kind,
+            int(n),
+            a / n / math.log(2),
+            b / n / math.log(2),
+            (b - a) / whole if whole else 0.0,
+        )
         for kind, (n, a, b) in sums.items()
     ]
     return sorted(gaps, key=lambda gap: -abs(gap.second - gap.first) * gap.num_bytes)
 
 
 def worst_spans(pairs: Iterable[BytePair], most: int) -> tuple[list[SpanGap], list[SpanGap]]:
-    """The words that the second model finds less probable by the most bits, and those that it finds more probable."""
+    """The words that the second model finds less probable by the most bits, and those that it finds
+    more probable."""
     gaps: list[SpanGap] = []
     for pair in pairs:
         bits = np.concatenate([[0.0], np.cumsum((pair.second - pair.first) / math.log(2))])
@@ -74,8 +84,11 @@ def worst_spans(pairs: Iterable[BytePair], most: int) -> tuple[list[SpanGap], li
             start = stop
         gaps = [*_extremes(gaps, most), *_extremes(gaps, most, -1)]
         gaps = list(dict.fromkeys(gaps))
-    worse, better = _extremes(gaps, most), _extremes(gaps, most, -1)
-    return [gap for gap in worse if gap.difference > 0], [gap for gap in better if gap.difference < 0]
+    worse = _extremes(gaps, most)
+    better = _extremes(gaps, most, -1)
+    return [gap for gap in worse if gap.difference > 0], [
+        gap for gap in better if gap.difference < 0
+    ]
 
 
 def _extremes(spans: Sequence[SpanGap], most: int, sign: int = 1) -> list[SpanGap]:
@@ -106,5 +119,8 @@ def _kind(char: str) -> str:
         return "digits"
     if category.startswith(("L", "M")):
         script = unicodedata.name(char, "OTHER").split(" ")[0].capitalize()
-        return f"letters, {script if script in ('Latin', 'Cyrillic', 'Greek', 'Cjk', 'Arabic', 'Hebrew') else 'other'}"
+        return (
+            "letters, "
+            f"{script if script in ('Latin', 'Cyrillic', 'Greek', 'Cjk', 'Arabic', 'Hebrew') else 'other'}"  # noqa: E501
+        )
     return "punctuation and symbols"

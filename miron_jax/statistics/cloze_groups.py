@@ -1,6 +1,8 @@
-"""Groups of a cloze task: categories, macro means, scores by fragmentation of the target, drift under noise.
+"""Groups of a cloze task: categories, macro means, scores by fragmentation of the target, drift
+under noise.
 
-Arrives: items with their scores.  Leaves: `ClozeGroups`.  It deliberately does not know how a metric is computed.
+Arrives: items with their scores.  Leaves: `ClozeGroups`.  It deliberately does not know how a
+metric is computed.
 """
 
 import math
@@ -36,7 +38,8 @@ class ClozeGroups:
     macro: Mapping[str, Estimate]  # mean of the categories
     by_target_tokens: Mapping[str, Mapping[str, Estimate]]  # "1", "2", "3", "4+"
     spearman: float  # of target tokens and bits per character; NaN if either is constant
-    drift: Mapping[str, Median]  # percent of P(target) lost to noise: all pairs, by operator, by number of edits
+    # percent of P(target) lost to noise: all pairs, by operator, by number of edits
+    drift: Mapping[str, Median]
     flips: Mapping[str, Mapping[str, Estimate]]  # by the same groups: flip rates and drift in bits
 
 
@@ -56,7 +59,9 @@ def cloze_groups(scored: Sequence[tuple[Cloze, ExampleScore]]) -> ClozeGroups:
         categories=means,
         sizes=Counter(item.category for item, _ in scored),
         macro=_macro(by_category, means),
-        by_target_tokens={name: estimates(examples) for name, examples in sorted(_grouped(tokens).items())},
+        by_target_tokens={
+            name: estimates(examples) for name, examples in sorted(_grouped(tokens).items())
+        },
         spearman=_spearman([example for _, example in scored]),
         drift={
             name: _median([example.metrics["drift_percent"] for example in examples])
@@ -71,7 +76,11 @@ def _macro(
 ) -> dict[str, Estimate]:
     """Macro means of the metrics that all categories have."""
     macros = macro_estimates(by_category)
-    return {name: each for name, each in macros.items() if all(name in group for group in means.values())}
+    return {
+        name: each
+        for name, each in macros.items()
+        if all(name in group for group in means.values())
+    }
 
 
 def _grouped(pairs: Sequence[tuple[str, ExampleScore]]) -> dict[str, list[ExampleScore]]:
@@ -88,13 +97,20 @@ def _tokens(example: ExampleScore) -> str:
 
 
 def _flips(metrics: Mapping[str, Estimate]) -> dict[str, Estimate]:
-    return {name: metrics[name] for name in ("drift_bits", "flip_to_wrong", "flip_to_right") if name in metrics}
+    return {
+        name: metrics[name]
+        for name in ("drift_bits", "flip_to_wrong", "flip_to_right")
+        if name in metrics
+    }
 
 
 def _spearman(examples: Sequence[ExampleScore]) -> float:
     from scipy.stats import spearmanr  # takes a second and 60 MB; only cloze tasks need it
 
-    tokens, bits = ([example.metrics[name] for example in examples] for name in ("target_tokens", "bits_per_char"))
+    tokens, bits = (
+        [example.metrics[name] for example in examples]
+        for name in ("target_tokens", "bits_per_char")
+    )
     if len(set(tokens)) < 2 or len(set(bits)) < 2:
         return math.nan
     return float(np.asarray(spearmanr(tokens, bits))[0])
@@ -106,6 +122,8 @@ def _median(values: Sequence[float]) -> Median:
     if not len(finite):
         return Median(math.nan, (math.nan, math.nan), 0)
     generator = np.random.default_rng(0)
-    blocks = (generator.integers(0, len(finite), (BLOCK, len(finite))) for _ in range(RESAMPLES // BLOCK))
+    blocks = (
+        generator.integers(0, len(finite), (BLOCK, len(finite))) for _ in range(RESAMPLES // BLOCK)
+    )
     low, high = np.quantile([np.median(finite[block], axis=1) for block in blocks], [0.025, 0.975])
     return Median(float(np.median(finite)), (float(low), float(high)), len(finite))

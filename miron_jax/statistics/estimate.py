@@ -1,7 +1,7 @@
 """Task means and composites with their uncertainty.
 
-Arrives: one value per example and metric; composites and their tasks' standard errors.  Leaves: `Estimate`s, float64.
-It deliberately does not know what a metric means.
+Arrives: one value per example and metric; composites and their tasks' standard errors.  Leaves:
+`Estimate`s, float64.  It deliberately does not know what a metric means.
 """
 
 import math
@@ -35,13 +35,18 @@ def estimate(values: Sequence[float] | np.ndarray, proportion: bool) -> Estimate
     """Mean of the defined values; NaNs are counted apart, never taken as 0."""
     defined = np.asarray(values, np.float64)
     defined = defined[~np.isnan(defined)]
-    n, num_undefined = len(defined), len(values) - len(defined)
+    n = len(defined)
+    num_undefined = len(values) - len(defined)
     if n == 0:
         return Estimate(math.nan, math.nan, (math.nan, math.nan), 0, num_undefined)
     value = float(defined.mean())
     if proportion:
-        return Estimate(value, math.sqrt(value * (1 - value) / n), wilson(value, n), n, num_undefined)
-    stderr = float(defined.std(ddof=1) / math.sqrt(n)) if n > 1 and math.isfinite(value) else math.nan
+        return Estimate(
+            value, math.sqrt(value * (1 - value) / n), wilson(value, n), n, num_undefined
+        )
+    stderr = (
+        float(defined.std(ddof=1) / math.sqrt(n)) if n > 1 and math.isfinite(value) else math.nan
+    )
     return Estimate(value, stderr, _symmetric(value, stderr), n, num_undefined)
 
 
@@ -50,14 +55,18 @@ def wilson(p: float, n: int, z: float = _Z) -> tuple[float, float]:
     scale = 1 + z**2 / n
     center = (p + z**2 / (2 * n)) / scale
     half = z * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2)) / scale
-    # The interval lies within [0, 1] and holds p, touching it at p = 0 and p = 1; rounding must not undo that.
+    # The interval lies within [0, 1] and holds p, touching it at p = 0 and p = 1; rounding must not
+    # undo that.
     return min(max(center - half, 0.0), p), max(min(center + half, 1.0), p)
 
 
 def estimates(examples: Sequence[ExampleScore]) -> dict[str, Estimate]:
     """Estimates of every metric, each over the examples that have it."""
     names = dict.fromkeys(name for example in examples for name in example.metrics)
-    values = {name: [example.metrics[name] for example in examples if name in example.metrics] for name in names}
+    values = {
+        name: [example.metrics[name] for example in examples if name in example.metrics]
+        for name in names
+    }
     averaged = [name for name in names if name not in NOT_AVERAGED]
     return {name: estimate(values[name], _is_proportion(name, values[name])) for name in averaged}
 
@@ -69,7 +78,8 @@ def _is_proportion(name: str, values: Sequence[float]) -> bool:
 
 
 def macro_estimates(categories: Mapping[str, Sequence[ExampleScore]]) -> dict[str, Estimate]:
-    """The plain mean of the categories' estimates of each metric, over the categories that have it."""
+    """The plain mean of the categories' estimates of each metric, over the categories that have
+    it."""
     examples = [example for scores in categories.values() for example in scores]
     means = [estimates(scores) for scores in categories.values()]
     macros = {}
@@ -95,8 +105,9 @@ def by_category(
     rule: str,
     whole_set: Mapping[str, Estimate],
 ) -> TaskEstimates:
-    """Every metric of a task by its rule of categories: over all examples ("pooled", "reported"), or the plain mean of the
-    categories ("macro").  `whole_set`: numbers over all examples, which join the metrics unless the rule is "macro"."""
+    """Every metric of a task by its rule of categories: over all examples ("pooled", "reported"),
+    or the plain mean of the categories ("macro").  `whole_set`: numbers over all examples, which
+    join the metrics unless the rule is "macro"."""
     if rule == "pooled":
         return TaskEstimates({**estimates(examples), **whole_set}, {}, {})
     members: dict[str, list[ExampleScore]] = {}
@@ -105,39 +116,54 @@ def by_category(
     means = {category: estimates(scores) for category, scores in members.items()}
     if rule == "reported":
         named = {category: metrics for category, metrics in means.items() if category}
-        sizes = {category: sum(not is_unscored(example) for example in members[category]) for category in named}
+        sizes = {
+            category: sum(not is_unscored(example) for example in members[category])
+            for category in named
+        }
         return TaskEstimates({**estimates(examples), **whole_set}, named, sizes)
-    sizes = {category: sum(example.correct is not None for example in scores) for category, scores in members.items()}
+    sizes = {
+        category: sum(example.correct is not None for example in scores)
+        for category, scores in members.items()
+    }
     return TaskEstimates(macro_estimates(members), means, sizes)
 
 
 def ratio(numerators: np.ndarray, denominators: np.ndarray) -> Estimate:
     """sum of numerators / sum of denominators, float64 [n] each; pairs with a NaN are left out.
 
-    Standard error by linearization (Cochran, Sampling Techniques, section 6.4): sqrt(n / (n - 1) * sum (a - value * b)²) /
-    sum of b.
+    Standard error by linearization (Cochran, Sampling Techniques, section 6.4): sqrt(n / (n - 1) *
+    sum (a - value * b)²) / sum of b.
     """
     defined = ~np.isnan(numerators) & ~np.isnan(denominators)
-    a, b, n = numerators[defined], denominators[defined], int(defined.sum())
+    a = numerators[defined]
+    b = denominators[defined]
+    n = int(defined.sum())
     num_undefined = len(numerators) - n
     if not b.sum() > 0:
         return Estimate(math.nan, math.nan, (math.nan, math.nan), 0, num_undefined)
     value = float(a.sum() / b.sum())
     is_known = n > 1 and math.isfinite(value)
-    stderr = math.sqrt(n / (n - 1) * float(np.square(a - value * b).sum())) / float(b.sum()) if is_known else math.nan
+    stderr = (
+        math.sqrt(n / (n - 1) * float(np.square(a - value * b).sum())) / float(b.sum())
+        if is_known
+        else math.nan
+    )
     return Estimate(value, stderr, _symmetric(value, stderr), n, num_undefined)
 
 
 def macro(groups: Sequence[Estimate], are_proportions: bool = False) -> Estimate:
     """Unweighted mean of independent groups; its standard error is sqrt(sum of stderr²) / groups.
 
-    The interval of proportions is the stratified Wilson interval: 1.96 standard errors are 0 where each group's share is
-    0 or 1, as if nothing were unknown.
+    The interval of proportions is the stratified Wilson interval: 1.96 standard errors are 0 where
+    each group's share is 0 or 1, as if nothing were unknown.
     """
     with np.errstate(invalid="ignore"):  # groups with infinities of both signs have no mean
         value = float(np.mean([group.value for group in groups])) if groups else math.nan
     stderr = math.hypot(*(group.stderr for group in groups)) / len(groups) if groups else math.nan
-    counted = sum(group.num_examples for group in groups), sum(group.num_undefined for group in groups)
+    counted = (
+        sum(group.num_examples for group in groups),
+        sum(group.num_undefined for group in groups),
+    )
     if not are_proportions or math.isnan(value):
         return Estimate(value, stderr, _symmetric(value, stderr), *counted)
     low, high = (_stratified_wilson(groups, side) for side in (0, 1))
@@ -145,11 +171,12 @@ def macro(groups: Sequence[Estimate], are_proportions: bool = False) -> Estimate
 
 
 def _stratified_wilson(groups: Sequence[Estimate], side: int) -> float:
-    """The lower (0) or upper (1) end for the mean of proportions: the mean of the groups' Wilson limits at a smaller z.
+    """The lower (0) or upper (1) end for the mean of proportions: the mean of the groups' Wilson
+    limits at a smaller z.
 
-    Yan and Su 2010 (Statistics in Biopharmaceutical Research 2, 329-335): z = 1.96 sqrt(sum of V) / sum of sqrt(V), with
-    V = limit (1 - limit) / n of each group; limits and z are computed in turn.  Equal groups, all at 0, have Wilson's
-    interval of all their examples.
+    Yan and Su 2010 (Statistics in Biopharmaceutical Research 2, 329-335): z = 1.96 sqrt(sum of V) /
+    sum of sqrt(V), with V = limit (1 - limit) / n of each group; limits and z are computed in turn.
+    Equal groups, all at 0, have Wilson's interval of all their examples.
     """
     z = _Z / math.sqrt(len(groups))
     for _ in range(_TURNS):
@@ -163,13 +190,18 @@ def _stratified_wilson(groups: Sequence[Estimate], side: int) -> float:
 
 
 def whole_set_estimates(
-    rule: Callable[[Sequence[Any], np.ndarray], Mapping[str, float]], answered: Sequence[Any], num_undefined: int
+    rule: Callable[[Sequence[Any], np.ndarray], Mapping[str, float]],
+    answered: Sequence[Any],
+    num_undefined: int,
 ) -> dict[str, Estimate]:
-    """Numbers over all examples, by `rule`: (examples, weights) -> numbers.  Standard error and ci95 (percentiles 2.5 and
-    97.5) come from BOOTSTRAP resamples of the examples with seed 0."""
+    """Numbers over all examples, by `rule`: (examples, weights) -> numbers.  Standard error and
+    ci95 (percentiles 2.5 and 97.5) come from BOOTSTRAP resamples of the examples with seed 0."""
     values = rule(answered, np.ones(len(answered)))
     if not answered:
-        return {name: Estimate(math.nan, math.nan, (math.nan, math.nan), 0, num_undefined) for name in values}
+        return {
+            name: Estimate(math.nan, math.nan, (math.nan, math.nan), 0, num_undefined)
+            for name in values
+        }
     size = len(answered)
     counts = np.random.default_rng(0).multinomial(size, np.full(size, 1 / size), BOOTSTRAP)
     resampled = [rule(answered, weights.astype(np.float64)) for weights in counts]
@@ -178,29 +210,40 @@ def whole_set_estimates(
         replicates = np.asarray([numbers.get(name, math.nan) for numbers in resampled])
         low, high = np.nanpercentile(replicates, (2.5, 97.5)).tolist()
         interval = (min(low, value), max(high, value))
-        whole_set[name] = Estimate(value, float(np.nanstd(replicates, ddof=1)), interval, size, num_undefined)
+        whole_set[name] = Estimate(
+            value, float(np.nanstd(replicates, ddof=1)), interval, size, num_undefined
+        )
     return whole_set
 
 
 def is_unscored(example: ExampleScore) -> bool:
-    """Whether an example has no score: the model answered NaN, or the right answer is not published."""
+    """Whether an example has no score: the model answered NaN, or the right answer is not
+    published."""
     return example.correct is None and all(map(math.isnan, example.metrics.values()))
 
 
 def estimate_composite(composite: Composite, tasks: Mapping[str, Estimate]) -> Estimate | None:
-    """sqrt(sum of (weight * stderr)²), as if tasks were independent; None without a value.  `tasks`: by name.
+    """sqrt(sum of (weight * stderr)²), as if tasks were independent; None without a value.
+    `tasks`: by name.
 
-    The interval keeps the tasks' own: its ends are sqrt(sum of (weight * (value - end))²) away (Zou and Donner 2008,
-    Statistics in Medicine 27, 1693-1702), so that a small task near 0 or 1 does not make it too narrow.  Two tasks over one
-    file (CORE's two hellaswags) are not independent: their error is somewhat too small.
+    The interval keeps the tasks' own: its ends are sqrt(sum of (weight * (value - end))²) away (Zou
+    and Donner 2008, Statistics in Medicine 27, 1693-1702), so that a small task near 0 or 1 does
+    not make it too narrow.  Two tasks over one file (CORE's two hellaswags) are not independent:
+    their error is somewhat too small.
     """
     if composite.value is None:
         return None
     of_tasks = [(weight, tasks[name]) for name, weight in composite.weights.items()]
     stderr = math.hypot(*(weight * estimate.stderr for weight, estimate in of_tasks))
-    to_ends = [sorted(weight * (end - estimate.value) for end in estimate.ci95) for weight, estimate in of_tasks]
-    low, high = math.hypot(*(end for end, _ in to_ends)), math.hypot(*(end for _, end in to_ends))
-    return Estimate(composite.value, stderr, (composite.value - low, composite.value + high), len(of_tasks), 0)
+    to_ends = [
+        sorted(weight * (end - estimate.value) for end in estimate.ci95)
+        for weight, estimate in of_tasks
+    ]
+    low = math.hypot(*(end for end, _ in to_ends))
+    high = math.hypot(*(end for _, end in to_ends))
+    return Estimate(
+        composite.value, stderr, (composite.value - low, composite.value + high), len(of_tasks), 0
+    )
 
 
 def _symmetric(value: float, stderr: float) -> tuple[float, float]:

@@ -1,6 +1,8 @@
-"""The human gap: a model's score minus a human baseline, with an interval, or the reason why there is none.
+"""The human gap: a model's score minus a human baseline, with an interval, or the reason why there
+is none.
 
-Arrives: a task's estimates and human baselines.  Leaves: `Gap`s.  It deliberately does not know suites.
+Arrives: a task's estimates and human baselines.  Leaves: `Gap`s.  It deliberately does not know
+suites.
 """
 
 import math
@@ -32,8 +34,8 @@ def gaps(
 ) -> list[Gap]:
     """One gap per human baseline of this procedure.  `rows`: records of the test file on disk.
 
-    Model and human scores are taken as independent samples even if they are over the same items, since human labels of
-    items are not published.  The interval is then wider than a paired one.
+    Model and human scores are taken as independent samples even if they are over the same items,
+    since human labels of items are not published.  The interval is then wider than a paired one.
     """
     return [
         _gap(metrics.get(baseline.metric), baseline, rows, data, baseline.metric in PROPORTIONS)
@@ -42,7 +44,9 @@ def gaps(
     ]
 
 
-def _gap(model: Estimate | None, human: HumanBaseline, rows: int, data: DataState, proportion: bool) -> Gap:
+def _gap(
+    model: Estimate | None, human: HumanBaseline, rows: int, data: DataState, proportion: bool
+) -> Gap:
     if why := _why_not(model, human, rows, data):
         return Gap(human.metric, human, None, None, "", why)
     assert model is not None
@@ -61,15 +65,18 @@ def _why_not(model: Estimate | None, human: HumanBaseline, rows: int, data: Data
     if data.state == "changed":
         return "the data are not the published ones"
     if human.tests is not None and human.tests != rows:
-        return f"another split: people's value stands for {human.tests} records, the test file has {rows}"
+        return (
+            f"another split: people's value stands for {human.tests} records, the test file has "
+            f"{rows}"
+        )
     return f"another prompt set: {human.otherwise}" if human.otherwise else ""
 
 
 def newcombe(
     model_ci: tuple[float, float], model: float, human_ci: tuple[float, float], human: float
 ) -> tuple[float, float]:
-    """95 % interval of the difference of two independent proportions from their Wilson intervals (l, u):
-    d - sqrt((p1 - l1)² + (u2 - p2)²) to d + sqrt((u1 - p1)² + (p2 - l2)²).
+    """95 % interval of the difference of two independent proportions from their Wilson intervals
+    (l, u): d - sqrt((p1 - l1)² + (u2 - p2)²) to d + sqrt((u1 - p1)² + (p2 - l2)²).
 
     Newcombe 1998, Statistics in Medicine 17, 873-890, method 10.
     """

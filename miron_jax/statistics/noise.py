@@ -1,12 +1,14 @@
-"""How much a task's number moves from checkpoint to checkpoint of a training run, beside what tells models apart.
+"""How much a task's number moves from checkpoint to checkpoint of a training run, beside what tells
+models apart.
 
 Arrives: values by step.  Leaves: `Noise`, `signal`.  It deliberately does not know runs or metrics.
 
-Heineman et al. 2025 (arXiv:2508.13144): noise is the deviation over a run's last checkpoints, relative to their mean; signal
-the largest difference between models, relative to the mean; their ratio says how far a benchmark can decide.  Theirs is the
-deviation from the mean, which counts the progress of a run that still learns as noise; here it is the deviation from the
-straight line through the checkpoints.  This noise of training is another one than the error of a mean over examples
-(`Estimate.stderr`): the same examples are asked each time.
+Heineman et al.  2025 (arXiv:2508.13144): noise is the deviation over a run's last checkpoints,
+relative to their mean; signal the largest difference between models, relative to the mean; their
+ratio says how far a benchmark can decide.  Theirs is the deviation from the mean, which counts the
+progress of a run that still learns as noise; here it is the deviation from the straight line
+through the checkpoints.  This noise of training is another one than the error of a mean over
+examples (`Estimate.stderr`): the same examples are asked each time.
 """
 
 import math
@@ -44,18 +46,21 @@ def noise(values: Mapping[int, float], last: int = LAST) -> Noise:
 def _deviation(steps: np.ndarray, values: np.ndarray) -> float:
     """Residual standard deviation of the least-squares line: sqrt(sum of residual² / (n - 2)).
 
-    Without a trend it estimates the same number as the sample deviation; a steady rise adds nothing.
+    Without a trend it estimates the same number as the sample deviation; a steady rise adds
+    nothing.
     """
     if len(values) < LEAST:
         return math.nan
-    away, rises = steps - steps.mean(), values - values.mean()
+    away = steps - steps.mean()
+    rises = values - values.mean()
     residuals = rises - away * (away @ rises) / (away @ away)
     residuals[np.abs(residuals) < _ROUNDING * np.abs(values).max()] = 0.0
     return float(np.sqrt(residuals @ residuals / (len(values) - 2)))
 
 
 def signal(means: Sequence[float]) -> float:
-    """The largest difference between two models' means, relative to the mean of all; NaN for fewer than two."""
+    """The largest difference between two models' means, relative to the mean of all; NaN for fewer
+    than two."""
     known = [mean for mean in means if math.isfinite(mean)]
     middle = float(np.mean(known)) if len(known) > 1 else 0.0
     return (max(known) - min(known)) / abs(middle) if middle else math.nan

@@ -1,16 +1,16 @@
 """Two models over the same examples: difference of their means, its interval and p-value.
 
-Arrives: one value per example of each model, with strata and clusters.  Leaves: `Difference`s, float64.  It deliberately
-does not know what a metric means.
+Arrives: one value per example of each model, with strata and clusters.  Leaves: `Difference`s,
+float64.  It deliberately does not know what a metric means.
 
     value    = mean of d = second - first; the plain mean of the strata's means where a task counts its categories so
     stderr   = sqrt(sum over strata of G / (G - 1) * sum over its G clusters of (sum of w * (d - mean of the stratum))²)
     interval = right or wrong: Bonett and Price (2012, J. Educ. Behav. Stat. 37, 479-488); else Student's t
     p-value  = right or wrong: McNemar, exact; else signs of the clusters' sums flipped, RESAMPLES times with a fixed seed
 
-(Miller 2024, arXiv:2411.00640, sections 3 and 4, for pairs and clusters.)  Without clusters each example is one; without
-strata there is one.
-"""
+(Miller 2024, arXiv:2411.00640, sections 3 and 4, for pairs and clusters.)  Without clusters each
+example is one; without strata there is one.
+"""  # noqa: E501
 
 import math
 from collections.abc import Sequence
@@ -33,13 +33,15 @@ class Difference:
     p_value: float
     num_examples: int  # with a value of both models
     num_undefined: int  # without one of either
-    only_first: int  # examples with a larger value in the first; of right and wrong, right in the first only
+    # examples with a larger value in the first; of right and wrong, right in the first only
+    only_first: int
     only_second: int
     method: str
 
     @property
     def detectable(self) -> float:
-        """The smallest true difference that so many such examples find with a power of 80 % at a level of 5 %."""
+        """The smallest true difference that so many such examples find with a power of 80 % at a
+        level of 5 %."""
         return (_Z + _Z_POWER) / _Z * (self.ci95[1] - self.ci95[0]) / 2
 
 
@@ -50,28 +52,34 @@ def difference(
     clusters: Sequence[str] | None = None,
     sizes: Sequence[float] | np.ndarray | None = None,
 ) -> Difference:
-    """`first`, `second`: float64 [n], NaN where undefined; `strata`, `clusters`: a name for each example.
+    """`first`, `second`: float64 [n], NaN where undefined; `strata`, `clusters`: a name for each
+    example.
 
-    `sizes`, float64 [n]: the values are sums over each example's bytes or tokens, and the mean is their total over the total
-    of `sizes` (its error by linearization, as in `estimate.ratio`).
+    `sizes`, float64 [n]: the values are sums over each example's bytes or tokens, and the mean is
+    their total over the total of `sizes` (its error by linearization, as in `estimate.ratio`).
     """
-    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    a = np.asarray(first, np.float64)
+    b = np.asarray(second, np.float64)
     defined = np.isfinite(a) & np.isfinite(b)
     kept = np.flatnonzero(defined)
-    a, b = a[defined], b[defined]
+    a = a[defined]
+    b = b[defined]
     counts = len(kept), len(defined) - len(kept), int((b < a).sum()), int((b > a).sum())
     if not len(kept):
-        return Difference(math.nan, math.nan, (math.nan, math.nan), math.nan, *counts, "no common example")
+        return Difference(
+            math.nan, math.nan, (math.nan, math.nan), math.nan, *counts, "no common example"
+        )
     is_binary = bool(np.isin(a, (0, 1)).all() and np.isin(b, (0, 1)).all())
     if is_binary and strata is None and clusters is None and sizes is None:
-        value, stderr = float((b - a).mean()), math.sqrt(_variance(counts[2], counts[3], len(kept)) / len(kept))
+        value = float((b - a).mean())
+        stderr = math.sqrt(_variance(counts[2], counts[3], len(kept)) / len(kept))
         interval = bonett_price(counts[2], counts[3], len(kept))
-        return Difference(value, stderr, interval, mcnemar(counts[2], counts[3]), *counts, "exact McNemar")
+        return Difference(
+            value, stderr, interval, mcnemar(counts[2], counts[3]), *counts, "exact McNemar"
+        )
     size = np.ones(len(kept)) if sizes is None else np.asarray(sizes, np.float64)[defined]
-    stratum, cluster = (
-        _numbered(strata, kept, np.zeros(len(kept), int)),
-        _numbered(clusters, kept, np.arange(len(kept))),
-    )
+    stratum = _numbered(strata, kept, np.zeros(len(kept), int))
+    cluster = _numbered(clusters, kept, np.arange(len(kept)))
     value, stderr, degrees, sums = _mean(b - a, size, stratum, cluster)
     half = _student(degrees) * stderr
     how = "sign flips" if clusters is None else "sign flips of clusters"
@@ -79,69 +87,91 @@ def difference(
 
 
 def detectable(deviation: float, num_examples: int, correlation: float) -> float:
-    """`Difference.detectable` before a run, of two models with this deviation of an example and this correlation:
+    """`Difference.detectable` before a run, of two models with this deviation of an example and
+    this correlation:
 
-    (z of 97.5 % + z of 80 %) * sqrt(2 * deviation² * (1 - correlation) / n) (Miller 2024, section 5).
+    (z of 97.5 % + z of 80 %) * sqrt(2 * deviation² * (1 - correlation) / n) (Miller 2024, section
+    5).
     """
     variance = 2 * deviation**2 * (1 - correlation)
     return (_Z + _Z_POWER) * math.sqrt(variance / num_examples) if num_examples else math.nan
 
 
-def mean(values: np.ndarray, strata: Sequence[str] | None = None, sizes: np.ndarray | None = None) -> float:
+def mean(
+    values: np.ndarray, strata: Sequence[str] | None = None, sizes: np.ndarray | None = None
+) -> float:
     """The mean that `difference` takes, of the values [n] that are defined; NaN if none is."""
     kept = np.flatnonzero(np.isfinite(values))
     if not len(kept):
         return math.nan
-    size, stratum = (
-        np.ones(len(kept)) if sizes is None else sizes[kept],
-        _numbered(strata, kept, np.zeros(len(kept), int)),
+    size = np.ones(len(kept)) if sizes is None else sizes[kept]
+    stratum = _numbered(strata, kept, np.zeros(len(kept), int))
+    return float(
+        (np.bincount(stratum, weights=values[kept]) / np.bincount(stratum, weights=size)).mean()
     )
-    return float((np.bincount(stratum, weights=values[kept]) / np.bincount(stratum, weights=size)).mean())
 
 
 def _numbered(names: Sequence[str] | None, kept: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
     """A number from 0 for each distinct name, int [kept]."""
-    return otherwise if names is None else np.unique([names[i] for i in kept], return_inverse=True)[1]
+    return (
+        otherwise if names is None else np.unique([names[i] for i in kept], return_inverse=True)[1]
+    )
 
 
 def _mean(
     values: np.ndarray, size: np.ndarray, stratum: np.ndarray, cluster: np.ndarray
 ) -> tuple[float, float, int, np.ndarray]:
-    """Mean, standard error, degrees of freedom, and what each cluster adds to the mean; all arrays are [n]."""
+    """Mean, standard error, degrees of freedom, and what each cluster adds to the mean; all arrays
+    are [n]."""
     total = np.bincount(stratum, weights=size)
     means = np.bincount(stratum, weights=values) / total
     weight = 1 / (len(total) * total[stratum])
-    _, first, unit = np.unique(stratum * (cluster.max() + 1) + cluster, return_index=True, return_inverse=True)
+    _, first, unit = np.unique(
+        stratum * (cluster.max() + 1) + cluster, return_index=True, return_inverse=True
+    )
     residuals = np.bincount(unit, weights=weight * (values - means[stratum] * size))
     num_units = np.bincount(stratum[first])
-    others = np.where(num_units > 1, num_units - 1, math.nan)  # a stratum of one cluster has no deviation
+    # a stratum of one cluster has no deviation
+    others = np.where(num_units > 1, num_units - 1, math.nan)
     squares = np.bincount(stratum[first], weights=residuals**2) * num_units / others
     degrees = int((num_units - 1).sum())
-    return float(means.mean()), float(np.sqrt(squares.sum())), degrees, np.bincount(unit, weights=weight * values)
+    return (
+        float(means.mean()),
+        float(np.sqrt(squares.sum())),
+        degrees,
+        np.bincount(unit, weights=weight * values),
+    )
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
-    """The exact two-sided p-value: of n discordant pairs, as few as these of one kind where both are as likely."""
+    """The exact two-sided p-value: of n discordant pairs, as few as these of one kind where both
+    are as likely."""
     from scipy.stats import binom  # takes a second to import
 
-    n, fewer = only_first + only_second, min(only_first, only_second)
+    n = only_first + only_second
+    fewer = min(only_first, only_second)
     return min(1.0, 2 * float(binom.cdf(fewer, n, 0.5)))
 
 
 def bonett_price(only_first: int, only_second: int, n: int) -> tuple[float, float]:
-    """95 % interval of a difference of paired proportions: Wald's with one discordant pair of each kind added."""
-    a, b = only_first + 1, only_second + 1
-    center, half = (b - a) / (n + 2), _Z * math.sqrt(_variance(a, b, n + 2) / (n + 2))
+    """95 % interval of a difference of paired proportions: Wald's with one discordant pair of each
+    kind added."""
+    a = only_first + 1
+    b = only_second + 1
+    center = (b - a) / (n + 2)
+    half = _Z * math.sqrt(_variance(a, b, n + 2) / (n + 2))
     return max(-1.0, center - half), min(1.0, center + half)
 
 
 def sign_flips(sums: np.ndarray) -> float:
     """p-value of sum(sums) where each of `sums`, float64 [clusters], is as likely with either sign.
 
-    All flips of at most 13 that are not zero; else RESAMPLES drawn with seed 0, the observed one counted among them.
+    All flips of at most 13 that are not zero; else RESAMPLES drawn with seed 0, the observed one
+    counted among them.
     """
     sums = sums[sums != 0]
-    observed = abs(float(sums.sum())) - 1e-12 * float(np.abs(sums).sum())  # equal sums may round apart
+    # equal sums may round apart
+    observed = abs(float(sums.sum())) - 1e-12 * float(np.abs(sums).sum())
     if len(sums) <= _EXACT:
         flips = (np.arange(1 << len(sums))[:, None] >> np.arange(len(sums))) & 1
         return float((np.abs((2 * flips - 1) @ sums) >= observed).mean())
@@ -149,7 +179,9 @@ def sign_flips(sums: np.ndarray) -> float:
     num_bytes = -(-len(sums) // 8)
     reached = 0
     for _ in range(RESAMPLES // BLOCK):
-        drawn = np.frombuffer(generator.bytes(BLOCK * num_bytes), np.uint8).reshape(BLOCK, num_bytes)
+        drawn = np.frombuffer(generator.bytes(BLOCK * num_bytes), np.uint8).reshape(
+            BLOCK, num_bytes
+        )
         signs = np.unpackbits(drawn, axis=1, count=len(sums)).astype(np.float64)
         reached += int((np.abs(2 * (signs @ sums) - sums.sum()) >= observed).sum())
     return (reached + 1) / (RESAMPLES + 1)
@@ -158,21 +190,34 @@ def sign_flips(sums: np.ndarray) -> float:
 def combined(value: float, parts: Sequence[tuple[float, Difference]]) -> Difference:
     """The difference of a composite of independent tasks, each with its weight.
 
-    The interval keeps those of its parts, as `estimate.estimate_composite` does; error and p-value follow from it, as those
-    of a normal value: the standard error of a few pairs that all differ one way would be 0.
+    The interval keeps those of its parts, as `estimate.estimate_composite` does; error and p-value
+    follow from it, as those of a normal value: the standard error of a few pairs that all differ
+    one way would be 0.
     """
-    to_ends = [sorted(weight * (end - estimate.value) for end in estimate.ci95) for weight, estimate in parts]
-    low, high = math.hypot(*(end for end, _ in to_ends)), math.hypot(*(end for _, end in to_ends))
+    to_ends = [
+        sorted(weight * (end - estimate.value) for end in estimate.ci95)
+        for weight, estimate in parts
+    ]
+    low = math.hypot(*(end for end, _ in to_ends))
+    high = math.hypot(*(end for _, end in to_ends))
     toward_zero = low if value > 0 else high
-    p_value = math.erfc(abs(value) / (toward_zero / _Z) / math.sqrt(2)) if toward_zero else float(value == 0)
+    p_value = (
+        math.erfc(abs(value) / (toward_zero / _Z) / math.sqrt(2))
+        if toward_zero
+        else float(value == 0)
+    )
     stderr = (low + high) / 2 / _Z
-    return Difference(value, stderr, (value - low, value + high), p_value, len(parts), 0, 0, 0, "normal")
+    return Difference(
+        value, stderr, (value - low, value + high), p_value, len(parts), 0, 0, 0, "normal"
+    )
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjustment (1979, Scand. J. Stat. 6, 65-70) over those that are not NaN: each holds for all at once."""
+    """Holm's adjustment (1979, Scand. J. Stat. 6, 65-70) over those that are not NaN: each holds
+    for all at once."""
     known = sorted((p, i) for i, p in enumerate(p_values) if not math.isnan(p))
-    adjusted, highest = [math.nan] * len(p_values), 0.0
+    adjusted = [math.nan] * len(p_values)
+    highest = 0.0
     for rank, (p, i) in enumerate(known):
         highest = max(highest, min(1.0, p * (len(known) - rank)))
         adjusted[i] = highest

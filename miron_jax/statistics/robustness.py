@@ -1,10 +1,12 @@
-"""Robustness to wording: scores by template, position, length and other traits, with cluster-robust standard errors.
+"""Robustness to wording: scores by template, position, length and other traits, with cluster-robust
+standard errors.
 
-Arrives: a task's scored examples with their clusters and traits.  Leaves: `Robustness`.  It deliberately does not know
-what a trait means.
+Arrives: a task's scored examples with their clusters and traits.  Leaves: `Robustness`.  It
+deliberately does not know what a trait means.
 
-Examples that share a word, a sentence or a story are not independent trials: the plain standard error of their mean is
-too small.  The cluster-robust one (Liang and Zeger 1986, Biometrika 73, 13-22, for a mean) sums within clusters first:
+Examples that share a word, a sentence or a story are not independent trials: the plain standard
+error of their mean is too small.  The cluster-robust one (Liang and Zeger 1986, Biometrika 73,
+13-22, for a mean) sums within clusters first:
 
     sqrt(G / (G - 1) * sum over clusters g of (sum over i in g of (x_i - mean))^2) / n
 """
@@ -51,12 +53,14 @@ class Robustness:
     clusters: int
     metrics: Mapping[str, ClusterEstimate]
     by: Mapping[str, Mapping[str, ClusterEstimate]]  # trait -> its value -> examples that have it
-    template_spread: float | None = None  # best template less worst; None: the task has no templates
+    # best template less worst; None: the task has no templates
+    template_spread: float | None = None
     swapped: Swapped | None = None  # None: no question has several orders
 
 
 def cluster_stderr(values: Sequence[float] | np.ndarray, clusters: Sequence[str]) -> float:
-    """Cluster-robust standard error of the mean of `values` [n]; NaN for fewer than two clusters."""
+    """Cluster-robust standard error of the mean of `values` [n]; NaN for fewer than two
+    clusters."""
     _, member = np.unique(np.asarray(clusters), return_inverse=True)
     num_clusters = int(member.max(initial=-1)) + 1
     if num_clusters < 2:
@@ -76,15 +80,20 @@ def robustness(
 ) -> Robustness | None:
     """The robustness report of a task; None if its examples have no clusters.
 
-    `orders`: per example, distinct for distinct orders of its choices; `answers`: in the form compared with the right one.
+    `orders`: per example, distinct for distinct orders of its choices; `answers`: in the form
+    compared with the right one.
     """
     if task.clusters is None or not examples:
         return None
     clusters = [str(example.cluster) for example in examples]
     names = dict.fromkeys(name for score in scores for name in score.metrics if name in PROPORTIONS)
-    values = {name: np.asarray([score.metrics.get(name, math.nan) for score in scores]) for name in names}
+    values = {
+        name: np.asarray([score.metrics.get(name, math.nan) for score in scores]) for name in names
+    }
     main = values[task.main]
-    traits: dict[str, list[str | None]] = {name: [] for example in examples for name, _ in example.traits}
+    traits: dict[str, list[str | None]] = {
+        name: [] for example in examples for name, _ in example.traits
+    }
     for name, column in traits.items():
         column += [dict(example.traits).get(name) for example in examples]
     by = {name: _by(column, main, clusters) for name, column in traits.items()}
@@ -103,13 +112,18 @@ def robustness(
     )
 
 
-def _by(column: Sequence[str | None], values: np.ndarray, clusters: Sequence[str]) -> dict[str, ClusterEstimate]:
+def _by(
+    column: Sequence[str | None], values: np.ndarray, clusters: Sequence[str]
+) -> dict[str, ClusterEstimate]:
     """The metric for each value of one trait, in numeric order if the values are numbers."""
     rows: dict[str, list[int]] = {}
     for row, trait in enumerate(column):
         if trait is not None:
             rows.setdefault(trait, []).append(row)
-    return {name: _estimate(values[rows[name]], [clusters[i] for i in rows[name]]) for name in sorted(rows, key=_order)}
+    return {
+        name: _estimate(values[rows[name]], [clusters[i] for i in rows[name]])
+        for name in sorted(rows, key=_order)
+    }
 
 
 def _order(name: str) -> tuple[float, str]:
@@ -129,8 +143,11 @@ def _estimate(values: np.ndarray, clusters: Sequence[str]) -> ClusterEstimate:
     )
 
 
-def _swapped(names: Sequence[str | None], orders: Sequence[Hashable], answers: Sequence[str | None]) -> Swapped | None:
-    """Share of questions with the same answer in all orders of their choices, over those with several orders."""
+def _swapped(
+    names: Sequence[str | None], orders: Sequence[Hashable], answers: Sequence[str | None]
+) -> Swapped | None:
+    """Share of questions with the same answer in all orders of their choices, over those with
+    several orders."""
     seen: dict[str, tuple[set[Hashable], set[str]]] = {}
     for name, order, answer in zip(names, orders, answers, strict=True):
         if name and answer is not None:

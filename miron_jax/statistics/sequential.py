@@ -1,16 +1,19 @@
-"""Intervals that hold at every moment of a run, over the finite set of a task's examples; shares of a budget.
+"""Intervals that hold at every moment of a run, over the finite set of a task's examples; shares of
+a budget.
 
-Arrives: values in the order in which examples ran.  Leaves: intervals, whether a winner is decided, how many examples to
-run.  It deliberately does not know runs or metrics.
+Arrives: values in the order in which examples ran.  Leaves: intervals, whether a winner is decided,
+how many examples to run.  It deliberately does not know runs or metrics.
 
-The question is about this complete set: its mean, or who wins on it, as if every example had run.  Since examples come in a
-random order without replacement, what has run also bounds what is left, and at the last example all is known.  (Whether
-another set of such questions would say the same is `paired.difference`'s question.)
+The question is about this complete set: its mean, or who wins on it, as if every example had run.
+Since examples come in a random order without replacement, what has run also bounds what is left,
+and at the last example all is known.  (Whether another set of such questions would say the same is
+`paired.difference`'s question.)
 
-Betting (Waudby-Smith and Ramdas 2024, J. R. Stat. Soc. B 86, 1-27; without replacement: NeurIPS 2020).  For a candidate
-mean m of N values in [0, 1], the next value has the mean m_t = (N m - S_{t-1}) / (N - t + 1); the wealth of a bet on more,
-product of 1 + l_t (x_t - m_t), and of one on less, product of 1 - l_t (x_t - m_t), are martingales.  m is refuted once their
-mean has reached 1 / ALPHA.
+Betting (Waudby-Smith and Ramdas 2024, J. R. Stat.  Soc.  B 86, 1-27; without replacement: NeurIPS
+2020).  For a candidate mean m of N values in [0, 1], the next value has the mean m_t = (N m -
+S_{t-1}) / (N - t + 1); the wealth of a bet on more, product of 1 + l_t (x_t - m_t), and of one on
+less, product of 1 - l_t (x_t - m_t), are martingales.  m is refuted once their mean has reached 1 /
+ALPHA.
 """
 
 import math
@@ -22,7 +25,8 @@ import numpy as np
 ALPHA = 0.05
 _GRID, _ROWS = 1001, 512  # candidate means; values whose bets are computed at once
 _CAP = 0.5  # of a bet's largest size
-_FRACTIONS = np.geomspace(0.01, 0.9, 24)  # bets on a winner, of all that can be lost; their mean is a bet too
+# bets on a winner, of all that can be lost; their mean is a bet too
+_FRACTIONS = np.geomspace(0.01, 0.9, 24)
 _ROUNDING = 1e-9  # of a sum of differences
 
 
@@ -36,8 +40,10 @@ class Interval(NamedTuple):
 
 
 def betting_interval(values: np.ndarray, population: int) -> Interval:
-    """The mean of all `population` values in [0, 1], of which `values` [t] have run; holds at every t at once, 95 %."""
-    t, total = len(values), float(values.sum())
+    """The mean of all `population` values in [0, 1], of which `values` [t] have run; holds at every
+    t at once, 95 %."""
+    t = len(values)
+    total = float(values.sum())
     logical = Interval(total / population, (total + population - t) / population)
     if t == population or not t:
         return logical
@@ -51,29 +57,37 @@ def betting_interval(values: np.ndarray, population: int) -> Interval:
 
 
 def highest_wealth(values: np.ndarray, population: int, candidates: np.ndarray) -> np.ndarray:
-    """ln of the most that the bets against each candidate mean [m] have held at any moment: from -ln ALPHA on it is refuted.
+    """ln of the most that the bets against each candidate mean [m] have held at any moment: from
+    -ln ALPHA on it is refuted.
 
     Candidates must be possible after all `values`.
     """
     sums = np.concatenate([[0.0], np.cumsum(values)[:-1]])
     sizes = _bet_sizes(values)
-    more, less = np.zeros(len(candidates)), np.zeros(len(candidates))
+    more = np.zeros(len(candidates))
+    less = np.zeros(len(candidates))
     highest = np.full(len(candidates), -math.inf)
     for start in range(0, len(values), _ROWS):
         rows = slice(start, min(start + _ROWS, len(values)))
         left = population - np.arange(rows.start, rows.stop)
-        # A candidate at the end of what is possible expects 0 or 1 of every value that is left, and gets it.
-        means = np.clip((population * candidates - sums[rows, None]) / left[:, None], 1e-9, 1 - 1e-9)
-        gain, size = values[rows, None] - means, sizes[rows, None]
+        # A candidate at the end of what is possible expects 0 or 1 of every value that is left, and
+        # gets it.
+        means = np.clip(
+            (population * candidates - sums[rows, None]) / left[:, None], 1e-9, 1 - 1e-9
+        )
+        gain = values[rows, None] - means
+        size = sizes[rows, None]
         up = more + np.cumsum(np.log1p(np.minimum(size, _CAP / means) * gain), axis=0)
         down = less + np.cumsum(np.log1p(-np.minimum(size, _CAP / (1 - means)) * gain), axis=0)
         highest = np.maximum(highest, (np.logaddexp(up, down) - math.log(2)).max(axis=0))
-        more, less = up[-1], down[-1]
+        more = up[-1]
+        less = down[-1]
     return highest
 
 
 def _bet_sizes(values: np.ndarray) -> np.ndarray:
-    """sqrt(2 ln(2 / ALPHA) / (variance * t * ln(1 + t))) with the variance of the values before, [t]."""
+    """sqrt(2 ln(2 / ALPHA) / (variance * t * ln(1 + t))) with the variance of the values before,
+    [t]."""
     t = np.arange(1, len(values) + 1)
     means = (0.5 + np.cumsum(values)) / (t + 1)
     variance = (0.25 + np.cumsum((values - means) ** 2)) / (t + 1)
@@ -82,11 +96,14 @@ def _bet_sizes(values: np.ndarray) -> np.ndarray:
 
 
 def winner(differences: np.ndarray, population: int) -> int:
-    """Who has the larger mean over all examples: 1 the second, -1 the first, 0 not decided by these.
+    """Who has the larger mean over all examples: 1 the second, -1 the first, 0 not decided by
+    these.
 
-    `differences` [t], second minus first, within [-1, 1], in a random order; wrong at most 5 times in 100, whenever asked.
+    `differences` [t], second minus first, within [-1, 1], in a random order; wrong at most 5 times
+    in 100, whenever asked.
     """
-    t, total = len(differences), float(differences.sum())
+    t = len(differences)
+    total = float(differences.sum())
     if abs(total) > population - t + _ROUNDING:  # the examples that are left cannot turn it
         return 1 if total > 0 else -1
     if t == population or not t:
@@ -95,12 +112,15 @@ def winner(differences: np.ndarray, population: int) -> int:
     left = population - np.arange(t)
     expected = -sums / left  # of the next difference if the means are equal
     for sign in (1, -1):
-        # Losing all would take a step of 1 + sign * expected down: none where only losing all that are left makes the means
-        # equal.  An example that is not lost then has decided.
-        gain, most_lost = sign * (differences - expected), 1 + sign * expected
+        # Losing all would take a step of 1 + sign * expected down: none where only losing all that
+        # are left makes the means equal.  An example that is not lost then has decided.
+        gain = sign * (differences - expected)
+        most_lost = 1 + sign * expected
         step = np.divide(gain, most_lost, out=np.zeros(t), where=most_lost > _ROUNDING)
         wealth = np.cumsum(np.log1p(_FRACTIONS[:, None] * step), axis=1)
-        if np.logaddexp.reduce(wealth, axis=0).max() - math.log(len(_FRACTIONS)) >= math.log(2 / ALPHA):
+        if np.logaddexp.reduce(wealth, axis=0).max() - math.log(len(_FRACTIONS)) >= math.log(
+            2 / ALPHA
+        ):
             return sign
     return 0
 
@@ -117,7 +137,8 @@ class Stratum(NamedTuple):
 
     @property
     def variance(self) -> float:
-        """Of weight * mean, for the complete set; at least that of one value apart from the others."""
+        """Of weight * mean, for the complete set; at least that of one value apart from the
+        others."""
         t = len(self.values)
         if t >= self.population:
             return 0.0
@@ -128,10 +149,12 @@ class Stratum(NamedTuple):
 
 
 def half_width(strata: Sequence[Stratum], target: float) -> float:
-    """Half the 95 % confidence sequence of the sum of weight * mean, which is tightest where it reaches `target`.
+    """Half the 95 % confidence sequence of the sum of weight * mean, which is tightest where it
+    reaches `target`.
 
-    Asymptotic (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2024, Ann. Stat. 52, 2613-2640, theorem 2.2):
-    sqrt(V) * sqrt(2 (e + 1) / e * ln(sqrt(e + 1) / ALPHA)), V the estimate's variance, e inverse to it.
+    Asymptotic (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2024, Ann. Stat. 52, 2613-2640,
+    theorem 2.2): sqrt(V) * sqrt(2 (e + 1) / e * ln(sqrt(e + 1) / ALPHA)), V the estimate's
+    variance, e inverse to it.
     """
     variance = sum(stratum.variance for stratum in strata)
     if not variance or math.isinf(variance):
@@ -148,22 +171,37 @@ _BEST = min(np.geomspace(0.1, 100, 2000).tolist(), key=_boundary)
 
 
 def allocation(
-    deviations: Sequence[float], costs: Sequence[float], sizes: Sequence[int], budget: float, least: int = 2
+    deviations: Sequence[float],
+    costs: Sequence[float],
+    sizes: Sequence[int],
+    budget: float,
+    least: int = 2,
 ) -> list[int]:
-    """Examples of each task that give a weighted sum its smallest error for `budget` (Neyman 1934, with costs).
+    """Examples of each task that give a weighted sum its smallest error for `budget` (Neyman 1934,
+    with costs).
 
-    `deviations`: weight times an example's deviation; `costs` of an example, `budget` in one unit; `sizes`: examples there.
-    n = c * deviation / sqrt(cost), between `least` and the size; a larger budget never gives fewer.
+    `deviations`: weight times an example's deviation; `costs` of an example, `budget` in one unit;
+    `sizes`: examples there. n = c * deviation / sqrt(cost), between `least` and the size; a larger
+    budget never gives fewer.
     """
-    rates = [max(deviation, 0.0) / math.sqrt(cost) for deviation, cost in zip(deviations, costs, strict=True)]
+    rates = [
+        max(deviation, 0.0) / math.sqrt(cost)
+        for deviation, cost in zip(deviations, costs, strict=True)
+    ]
 
     def numbers(scale: float) -> list[int]:
-        return [min(size, max(least, int(scale * rate))) for rate, size in zip(rates, sizes, strict=True)]
+        return [
+            min(size, max(least, int(scale * rate)))
+            for rate, size in zip(rates, sizes, strict=True)
+        ]
 
     def spent(scale: float) -> float:
         return sum(n * cost for n, cost in zip(numbers(scale), costs, strict=True))
 
-    low, high = 0.0, max((size / rate for rate, size in zip(rates, sizes, strict=True) if rate), default=0.0) + 1
+    low = 0.0
+    high = (
+        max((size / rate for rate, size in zip(rates, sizes, strict=True) if rate), default=0.0) + 1
+    )
     for _ in range(100):
         middle = (low + high) / 2
         low, high = (middle, high) if spent(middle) <= budget else (low, middle)

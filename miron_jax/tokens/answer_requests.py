@@ -1,7 +1,7 @@
 """Questions or problems + tokenizer -> tokenized prompts to generate from.
 
-Arrives: Prompts and their Questions, or Problems.  Leaves: `AnswerRequests`.  It deliberately does not know models or
-which answers are right.
+Arrives: Prompts and their Questions, or Problems.  Leaves: `AnswerRequests`.  It deliberately does
+not know models or which answers are right.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,8 @@ class AnswerRequests(NamedTuple):
     """One task's tokenized prompts."""
 
     prompts: list[tuple[int, ...]]  # token ids; a prompt that was too long keeps its last ones
-    worded: list[Prompt]  # the same prompts as text, without shots that did not fit; of problems: none
+    # the same prompts as text, without shots that did not fit; of problems: none
+    worded: list[Prompt]
     max_new_tokens: int  # of each completion
     truncated: int  # prompts that lost tokens
 
@@ -36,17 +37,20 @@ def answer_requests(
     max_length: int | None,
     task_name: str,
 ) -> AnswerRequests:
-    """Tokenize prompts so that every completion has room for the longest answer of `questions`, those of the whole file.
+    """Tokenize prompts so that every completion has room for the longest answer of `questions`,
+    those of the whole file.
 
-    A prompt keeps the last tokens that leave this room within `max_length`.  Raises NoRoom where there is none.
+    A prompt keeps the last tokens that leave this room within `max_length`.  Raises NoRoom where
+    there is none.
     """
     room = longest_answer([text for question in questions for text in question.room_for], tokenizer)
     max_new_tokens = room + profile.extra_tokens
     window = None if max_length is None else max_length - max_new_tokens
     if window is not None and window < 1:
         raise NoRoom(
-            f"{task_name}: its longest answer takes {max_new_tokens} tokens, which leaves no room for a prompt within the "
-            f"length limit of {max_length}: raise --max_length to at least {max_new_tokens + 1}"
+            f"{task_name}: its longest answer takes {max_new_tokens} tokens, which leaves no room "
+            f"for a prompt within the length limit of {max_length}: raise --max_length to at least "
+            f"{max_new_tokens + 1}"
         )
     worded = fitting(prompts, profile, tokenizer, window)
     first = None if profile.boundary == "segments" else first_tokens(profile.bos, tokenizer)
@@ -55,8 +59,8 @@ def answer_requests(
     truncated = sum(len(a) < len(b) for a, b in zip(kept, whole, strict=True))
     if empty := [prompt for prompt, ids in zip(prompts, kept, strict=True) if not ids]:
         raise InputError(
-            f"{task_name}, row {empty[0].row}: its prompt has no token and the tokenizer puts no BOS there: "
-            "mend or remove the line"
+            f"{task_name}, row {empty[0].row}: its prompt has no token and the tokenizer puts no "
+            "BOS there: mend or remove the line"
         )
     return AnswerRequests(kept, worded, max_new_tokens, truncated)
 
@@ -71,19 +75,24 @@ def program_requests(
 ) -> AnswerRequests:
     """Tokenize the prompts of the first `limit` problems; `problems` are those of the whole file.
 
-    Every program has room for the longest solution and `extra_tokens`, or what the longest prompt leaves of `max_length`.
-    Raises NoRoom where it leaves nothing.
+    Every program has room for the longest solution and `extra_tokens`, or what the longest prompt
+    leaves of `max_length`. Raises NoRoom where it leaves nothing.
     """
-    solutions = [problem.solution for problem in problems] if profile.room == "longest_solution" else []
+    solutions = (
+        [problem.solution for problem in problems] if profile.room == "longest_solution" else []
+    )
     room = longest_answer(solutions, tokenizer) + profile.extra_tokens
-    prompts = [Prompt(problem.row, problem.row, (problem.prompt,), ("",), None) for problem in problems]
+    prompts = [
+        Prompt(problem.row, problem.row, (problem.prompt,), ("",), None) for problem in problems
+    ]
     ids = tokenize_questions(prompts, tokenizer, () if profile.bos == "never" else None)
     longest = max(map(len, ids))
     if max_length is not None:
         room = min(room, max_length - longest)
     if room < 1:
         raise NoRoom(
-            f"{task_name}: its longest prompt takes {longest} tokens, which leaves no room for a program within the length "
-            f"limit of {max_length}: raise --max_length to at least {longest + 1}"
+            f"{task_name}: its longest prompt takes {longest} tokens, which leaves no room for a "
+            f"program within the length limit of {max_length}: raise --max_length to at least "
+            f"{longest + 1}"
         )
     return AnswerRequests(ids[:limit], [], room, 0)

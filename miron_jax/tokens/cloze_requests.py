@@ -1,14 +1,17 @@
 """Cloze items + tokenizer -> several requests per item, by the card's span rule and by a safe one.
 
-Arrives: `Cloze` items.  Leaves: `Requests` and one `ItemRequests` per item.  It deliberately does not know models or scores.
+Arrives: `Cloze` items.  Leaves: `Requests` and one `ItemRequests` per item.  It deliberately does
+not know models or scores.
 
-The first token of a target may hold the end of its prefix.  The prefix "no wug" and the target "s" as one text:
+The first token of a target may hold the end of its prefix.  The prefix "no wug" and the target "s"
+as one text:
 
     tokens      no   _wu   gs          end at 2, 5, 7 (token_bytes.py); the prefix ends at 6
     card        len(tokenizer(prefix)) = 3 tokens come before its target: none is left to score, and its formula gives 0.0
     safe        scored: gs, the only token that ends in the target; healed by "g", which belongs to the prefix:
-                log p(gs) - log sum of p(v) over all tokens v that may come next in a text that continues with "g"
-"""
+                log p(gs) - log sum of p(v) over all tokens v that may come next in a text that
+                continues with "g"
+"""  # noqa: E501
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,25 +80,44 @@ def cloze_requests(
 ) -> ClozeRequests:
     """Raises InputError for an item without a token before its target."""
     texts = sorted({text for item in items for text in _texts(item)})
-    encoded = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] if texts else []
+    encoded = (
+        tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] if texts else []
+    )
     ids = dict(zip(texts, map(tuple, encoded), strict=True))
     builder = _Builder(special_tokens(tokenizer), table, ids, max_length)
-    by_item = [builder.add_item(item, profile, f"{task_name}, item {item.name} (row {item.row})") for item in items]
+    by_item = [
+        builder.add_item(item, profile, f"{task_name}, item {item.name} (row {item.row})")
+        for item in items
+    ]
     return ClozeRequests(builder.requests(), by_item)
 
 
 def _texts(item: Cloze) -> list[str]:
     prefixes = [item.prefix] if item.clean_prefix is None else [item.prefix, item.clean_prefix]
     ends = [item.target, *item.distractors]
-    return [*prefixes, *(item.prefix + end for end in ends), *(prefix + item.target for prefix in prefixes)]
+    return [
+        *prefixes,
+        *(item.prefix + end for end in ends),
+        *(prefix + item.target for prefix in prefixes),
+    ]
 
 
 class _Builder:
     """Collects the requests of items, equal ones once."""
 
-    def __init__(self, special: Special, table: TokenBytes, ids: dict[str, tuple[int, ...]], max_length: int | None):
-        self.special, self.table, self.ids, self.max_length = special, table, ids, max_length
-        self._idx: dict[tuple[tuple[int, ...], int, int], int] = {}  # token ids, span start, id set -> index
+    def __init__(
+        self,
+        special: Special,
+        table: TokenBytes,
+        ids: dict[str, tuple[int, ...]],
+        max_length: int | None,
+    ):
+        self.special = special
+        self.table = table
+        self.ids = ids
+        self.max_length = max_length
+        # token ids, span start, id set -> index
+        self._idx: dict[tuple[tuple[int, ...], int, int], int] = {}
         self._truncated: list[bool] = []
 
     def requests(self) -> Requests:
@@ -112,28 +134,42 @@ class _Builder:
         clean = None if item.clean_prefix is None else self._spell(item.clean_prefix, item.target)
         if spelled is None or (item.clean_prefix is not None and clean is None):
             return _unspelled(item)
-        scored, empty, others = spelled.scored, self.special.empty, ()
+        scored = spelled.scored
+        empty = self.special.empty
+        others = ()
         prefix_ids = self.ids[item.prefix]
         inside = spelled.ids[len(self.special.before) : spelled.span_start]
         segmented = not spelled.held and len(item.target) <= LONGEST_SEGMENTED
         if segmented:
             target_bytes = b"".join(self.table.of[i] or b"" for i in scored)
             ways = map(tuple, self.table.segmentations(target_bytes, profile.num_segmentations))
-            fitting = (way for way in ways if way != scored and (not self.max_length or len(way) < self.max_length))
+            fitting = (
+                way
+                for way in ways
+                if way != scored and (not self.max_length or len(way) < self.max_length)
+            )
             others = tuple(fitting)[: profile.num_segmentations - 1]
         context = spelled.ids[: spelled.span_start]
         alone = _Spelled((*empty, *scored), len(empty), spelled.held)
         distractors = [self._spell(item.prefix, other) for other in item.distractors]
         prompt = (*self.special.before, *prefix_ids) or empty
-        room = len(prompt) if self.max_length is None else self.max_length - len(scored) - profile.extra_tokens
+        room = (
+            len(prompt)
+            if self.max_length is None
+            else self.max_length - len(scored) - profile.extra_tokens
+        )
         cut = min(max(0, len(prompt) - room), len(prompt) - 1)
         return ItemRequests(
             target=self._add(spelled, name),
             card=self._add_card(item, name),
             unprefixed=self._add(alone, name) if empty else None,
             clean=None if clean is None else self._add(clean, name),
-            distractors=tuple(None if other is None else self._add(other, name) for other in distractors),
-            segmentations=tuple(self._add(_Spelled((*context, *way), len(context), b""), name) for way in others),
+            distractors=tuple(
+                None if other is None else self._add(other, name) for other in distractors
+            ),
+            segmentations=tuple(
+                self._add(_Spelled((*context, *way), len(context), b""), name) for way in others
+            ),
             segmented=segmented,
             prompt=prompt[cut:],
             prompt_cut=cut > 0,
@@ -147,8 +183,10 @@ class _Builder:
         )
 
     def _spell(self, prefix: str, target: str) -> _Spelled | None:
-        text, before = prefix + target, self.special.before
-        ids, seam = self.ids[text], len(prefix.encode())
+        text = prefix + target
+        before = self.special.before
+        ids = self.ids[text]
+        seam = len(prefix.encode())
         ends = self.table.ends(ids, text)
         if ends is None or not len(ids):
             return None
@@ -161,25 +199,29 @@ class _Builder:
         return _Spelled((*context, *ids), len(context) + first, held)
 
     def _add_card(self, item: Cloze, name: str) -> int | None:
-        before, after = self.special.before, self.special.after
+        before = self.special.before
+        after = self.special.after
         whole = (*before, *self.ids[item.prefix + item.target], *after)
         num_before = len(before) + len(self.ids[item.prefix]) + len(after)
-        if not 0 < num_before < len(whole):  # the card's own code raises an error if no token comes before the target
+        # the card's own code raises an error if no token comes before the target
+        if not 0 < num_before < len(whole):
             return None
         return self._add(_Spelled(whole, num_before, b""), name)
 
     def _add(self, spelled: _Spelled, name: str) -> int:
-        ids, start = spelled.ids, spelled.span_start
+        ids = spelled.ids
+        start = spelled.span_start
         cut = 0 if self.max_length is None else max(0, len(ids) - self.max_length)
         if start < 1:
             raise InputError(
-                f"{name}: no token stands before its target, and the vocabulary has no BOS to put there, so its first "
-                "token cannot be scored: give the item a prefix, or the tokenizer a bos_token"
+                f"{name}: no token stands before its target, and the vocabulary has no BOS to put "
+                "there, so its first token cannot be scored: give the item a prefix, or the "
+                "tokenizer a bos_token"
             )
         if start - cut < 1:
             raise InputError(
-                f"{name}: its target has {len(ids) - start} tokens and needs one more before it, but the length limit is "
-                f"{self.max_length}: raise --max_length, or remove the item"
+                f"{name}: its target has {len(ids) - start} tokens and needs one more before it, "
+                f"but the length limit is {self.max_length}: raise --max_length, or remove the item"
             )
         id_set = self.table.id_set(spelled.held) if spelled.held else -1
         idx = self._idx.setdefault((ids[cut:], start - cut, id_set), len(self._idx))
@@ -191,10 +233,13 @@ class _Builder:
 def _unspelled(item: Cloze) -> ItemRequests:
     """An item that no tokens of the tokenizer spell: it is counted, and not scored."""
     nothing = (None,) * len(item.distractors)
-    return ItemRequests(None, None, None, None, nothing, (), False, (), False, 0, 0, 0, 0, False, False, False)
+    return ItemRequests(
+        None, None, None, None, nothing, (), False, (), False, 0, 0, 0, 0, False, False, False
+    )
 
 
 def _nodes_added(target: tuple[int, ...], others: Sequence[tuple[int, ...]]) -> int:
-    """Nodes of the forest for other tokenizations of a target that its own tokenization does not have."""
+    """Nodes of the forest for other tokenizations of a target that its own tokenization does not
+    have."""
     inner = {way[:n] for way in others for n in range(1, len(way))}
     return len(inner - {target[:n] for n in range(1, len(target))})

@@ -1,7 +1,7 @@
 """Token ids -> the text that a reader would see.
 
-Arrives: a tokenizer, a prompt and the tokens drawn after it.  Leaves: their text, no space lost or doubled.  It
-deliberately does not know models or how tokens were drawn.
+Arrives: a tokenizer, a prompt and the tokens drawn after it.  Leaves: their text, no space lost or
+doubled.  It deliberately does not know models or how tokens were drawn.
 """
 
 from collections.abc import Sequence
@@ -12,22 +12,27 @@ CONTEXT = 8  # prompt tokens that are decoded with a completion, so that its fir
 
 
 def text_after(tokenizer: Tokenizer, prompt: Sequence[int], new: Sequence[int]) -> str:
-    """The text that tokens `new` add to the prompt, special tokens included; an incomplete last character is one U+FFFD.
+    """The text that tokens `new` add to the prompt, special tokens included; an incomplete last
+    character is one U+FFFD.
 
-    `new` is decoded after the end of the prompt, because SentencePiece drops the first space of a text decoded alone.
-    SentencePiece decodes byte tokens run by run, and one bad byte spoils its run, so the context begins with a whole
-    character and the bytes of an incomplete last character are left out.  A single U+FFFD at the end of the decoded text is
-    kept: a byte-level token may hold the last byte of one character and the first of another.
+    `new` is decoded after the end of the prompt, because SentencePiece drops the first space of a
+    text decoded alone.  SentencePiece decodes byte tokens run by run, and one bad byte spoils its
+    run, so the context begins with a whole character and the bytes of an incomplete last character
+    are left out.  A single U+FFFD at the end of the decoded text is kept: a byte-level token may
+    hold the last byte of one character and the first of another.
     """
     size = CONTEXT
     while size < len(prompt) and _decode(tokenizer, prompt[-size:]).startswith("\ufffd"):
         size += CONTEXT
     context = list(prompt[-size:])
-    before, whole, unfinished = _decode(tokenizer, context), _decode(tokenizer, [*context, *new]), ""
+    before = _decode(tokenizer, context)
+    whole = _decode(tokenizer, [*context, *new])
+    unfinished = ""
     for cut in range(1, min(4, len(new) + 1) if whole.endswith("\ufffd\ufffd") else 1):
         shorter = _decode(tokenizer, [*context, *new[: len(new) - cut]])
         if not shorter.endswith("\ufffd"):
-            whole, unfinished = shorter, "\ufffd"
+            whole = shorter
+            unfinished = "\ufffd"
             break
     while not whole.startswith(before):  # the prompt ends inside a character that `new` completes
         before = before[:-1]
@@ -35,21 +40,28 @@ def text_after(tokenizer: Tokenizer, prompt: Sequence[int], new: Sequence[int]) 
 
 
 def drops_first_space(tokenizer: Tokenizer) -> bool:
-    """Whether a text loses its first space when its tokens are decoded alone, as with SentencePiece."""
-    return not _decode(tokenizer, tokenizer(" a", add_special_tokens=False)["input_ids"]).startswith(" ")
+    """Whether a text loses its first space when its tokens are decoded alone, as with
+    SentencePiece."""
+    return not _decode(
+        tokenizer, tokenizer(" a", add_special_tokens=False)["input_ids"]
+    ).startswith(" ")
 
 
 def _decode(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-    """The text of ids; ids beyond the tokenizer, which a model with a padded vocabulary may draw, have none."""
+    """The text of ids; ids beyond the tokenizer, which a model with a padded vocabulary may draw,
+    have none."""
     size = len(tokenizer)
     known = [i for i in ids if i < size]
     return tokenizer.decode(known, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
 
 def texts_of_tokens(tokenizer: Tokenizer, vocab_size: int) -> list[str]:
-    """Each token's raw piece, with its word mark as a space, then its text: decoding a token alone may drop that space."""
+    """Each token's raw piece, with its word mark as a space, then its text: decoding a token alone
+    may drop that space."""
     ids = list(range(min(vocab_size, len(tokenizer))))
     marks = str.maketrans({"\u2581": " ", "\u0120": " "})
     pieces = [(piece or "").translate(marks) for piece in tokenizer.convert_ids_to_tokens(ids)]
-    texts = tokenizer.batch_decode([[i] for i in ids], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    texts = tokenizer.batch_decode(
+        [[i] for i in ids], skip_special_tokens=False, clean_up_tokenization_spaces=False
+    )
     return [piece + text for piece, text in zip(pieces, texts, strict=True)]

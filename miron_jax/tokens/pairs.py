@@ -1,11 +1,13 @@
 """A context and its continuation -> token ids of the two as one text, and of the context alone.
 
-Arrives: pairs of texts.  Leaves: `TextPair`s, special tokens included.  It deliberately does not know prompts or spans.
+Arrives: pairs of texts.  Leaves: `TextPair`s, special tokens included.  It deliberately does not
+know prompts or spans.
 
-lm-evaluation-harness 0.4.13 (TemplateLM._encode_pair, HFLM._loglikelihood_tokens) moves white space at the end of a
-context to its continuation.  It tokenizes the two as one text (`whole`), and the context alone.  The model reads the
-context's own tokens, then those that the whole has behind as many (`context_kept`), which are scored.  What it reads is not
-the whole where a token crosses the border of the two:
+lm-evaluation-harness 0.4.13 (TemplateLM._encode_pair, HFLM._loglikelihood_tokens) moves white space
+at the end of a context to its continuation.  It tokenizes the two as one text (`whole`), and the
+context alone.  The model reads the context's own tokens, then those that the whole has behind as
+many (`context_kept`), which are scored.  What it reads is not the whole where a token crosses the
+border of the two:
 
     context  |print|(|     whole  |print|("|Hello|"|     read  |print|(|Hello|"|     scored: Hello "
 """
@@ -16,7 +18,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from miron_jax.tokens.tokenizers import BosRule, Encode, Tokenizer, encoder, first_tokens, reads_names_as_text
+from miron_jax.tokens.tokenizers import (
+    BosRule,
+    Encode,
+    Tokenizer,
+    encoder,
+    first_tokens,
+    reads_names_as_text,
+)
 
 TEXTS_AT_ONCE = 4096  # that the tokenizer gets
 
@@ -44,7 +53,8 @@ class TextTokens:
     encode: Encode
     first: tuple[int, ...] = ()  # stand before a text
     special: bool = False  # a text has those that the tokenizer puts around it, behind `first`
-    bos: str | None = None  # a text that begins with it gets no special token; None: every text gets them
+    # a text that begins with it gets no special token; None: every text gets them
+    bos: str | None = None
     prefix: int | None = None  # stands in place of an empty context; None: nothing does
 
     def of(self, texts: Iterable[str]) -> dict[str, np.ndarray]:
@@ -59,36 +69,59 @@ class TextTokens:
         """The same without special tokens."""
         return self._encoded(list(dict.fromkeys(texts)), (), False)
 
-    def _encoded(self, texts: Sequence[str], first: tuple[int, ...], special: bool) -> dict[str, np.ndarray]:
+    def _encoded(
+        self, texts: Sequence[str], first: tuple[int, ...], special: bool
+    ) -> dict[str, np.ndarray]:
         ids = dict[str, np.ndarray]()
         for start in range(0, len(texts), TEXTS_AT_ONCE):
             some = list(texts[start : start + TEXTS_AT_ONCE])
             encoded = self.encode(some, special)
-            ids |= {text: np.asarray([*first, *each], np.int32) for text, each in zip(some, encoded, strict=True)}
+            ids |= {
+                text: np.asarray([*first, *each], np.int32)
+                for text, each in zip(some, encoded, strict=True)
+            }
         return ids
 
-    def pairs(self, texts: Sequence[tuple[str, str]], strip: Callable[[str], str] = str.rstrip) -> list[TextPair]:
+    def pairs(
+        self, texts: Sequence[tuple[str, str]], strip: Callable[[str], str] = str.rstrip
+    ) -> list[TextPair]:
         """`strip`: a context -> the text that is tokenized alone.
 
         The prefix stands for an empty context, and a continuation may begin with it itself.
         """
         stripped = [(strip(context), context + continuation) for context, continuation in texts]
         is_empty = [not context and self.prefix is not None for context, _ in stripped]
-        alone = self.alone(whole for (_, whole), empty in zip(stripped, is_empty, strict=True) if empty)
-        behind = self.of(text for pair, empty in zip(stripped, is_empty, strict=True) if not empty for text in pair)
+        alone = self.alone(
+            whole for (_, whole), empty in zip(stripped, is_empty, strict=True) if empty
+        )
+        behind = self.of(
+            text
+            for pair, empty in zip(stripped, is_empty, strict=True)
+            if not empty
+            for text in pair
+        )
         return [
-            self._behind_prefix(alone[whole]) if empty else self._pair(behind[whole], behind[context])
+            self._behind_prefix(alone[whole])
+            if empty
+            else self._pair(behind[whole], behind[context])
             for (context, whole), empty in zip(stripped, is_empty, strict=True)
         ]
 
     def _pair(self, whole: np.ndarray, context: np.ndarray) -> TextPair:
-        """Nothing of a context stands before a token that takes in all of it, as "the" does of "t" and "he"."""
+        """Nothing of a context stands before a token that takes in all of it, as "the" does of "t"
+        and "he"."""
         is_taken_in = 0 < len(whole) <= len(context) and whole[0] != context[0]
-        return self._behind_prefix(whole) if is_taken_in and self.prefix is not None else TextPair(whole, context)
+        return (
+            self._behind_prefix(whole)
+            if is_taken_in and self.prefix is not None
+            else TextPair(whole, context)
+        )
 
     def _behind_prefix(self, ids: np.ndarray) -> TextPair:
         prefix = np.asarray([self.prefix], np.int32)
-        return TextPair(ids if ids[:1].tolist() == [self.prefix] else np.concatenate([prefix, ids]), prefix)
+        return TextPair(
+            ids if ids[:1].tolist() == [self.prefix] else np.concatenate([prefix, ids]), prefix
+        )
 
 
 def text_tokens(bos: BosRule, tokenizer: Tokenizer) -> TextTokens:

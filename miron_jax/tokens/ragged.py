@@ -1,7 +1,7 @@
 """Sequences of different lengths, end to end in one array.
 
-Arrives: sequences, or their lengths.  Leaves: `Ragged`, offsets, slices gathered from it.  It deliberately does not know
-the meaning of the values.
+Arrives: sequences, or their lengths.  Leaves: `Ragged`, offsets, slices gathered from it.  It
+deliberately does not know the meaning of the values.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,9 @@ def offsets_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
 
 def end_to_end(sequences: Sequence[Sequence[int] | np.ndarray]) -> Ragged:
     """Concatenate sequences of int32."""
-    values = np.concatenate([np.zeros(0, np.int32), *(np.asarray(sequence, np.int32) for sequence in sequences)])
+    values = np.concatenate(
+        [np.zeros(0, np.int32), *(np.asarray(sequence, np.int32) for sequence in sequences)]
+    )
     return Ragged(values, offsets_of([len(sequence) for sequence in sequences]))
 
 
@@ -41,13 +43,16 @@ def gather(values: np.ndarray, begin: np.ndarray, length: np.ndarray) -> Ragged:
     offsets = offsets_of(length)
     out = np.empty(offsets[-1], values.dtype)
     for a, b in blocks(offsets):
-        index = np.repeat(begin[a:b] - offsets[a:b], length[a:b]) + np.arange(offsets[a], offsets[b])
+        index = np.repeat(begin[a:b] - offsets[a:b], length[a:b]) + np.arange(
+            offsets[a], offsets[b]
+        )
         out[offsets[a] : offsets[b]] = values[index]
     return Ragged(out, offsets)
 
 
 def blocks(offsets: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Runs [a, b) of sequences with about BLOCK values each, so that arrays of one index per value stay small."""
+    """Runs [a, b) of sequences with about BLOCK values each, so that arrays of one index per value
+    stay small."""
     a = 0
     while a < len(offsets) - 1:
         b = max(a + 1, int(np.searchsorted(offsets, offsets[a] + BLOCK, side="right")) - 1)
@@ -55,8 +60,11 @@ def blocks(offsets: np.ndarray) -> Iterator[tuple[int, int]]:
         a = b
 
 
-def common_length(a: Ragged, a_rows: np.ndarray, b: Ragged, b_rows: np.ndarray, from_end: bool = False) -> np.ndarray:
-    """int64: number of values that a[a_rows[i]] and b[b_rows[i]] share at their beginning, or at their end.
+def common_length(
+    a: Ragged, a_rows: np.ndarray, b: Ragged, b_rows: np.ndarray, from_end: bool = False
+) -> np.ndarray:
+    """int64: number of values that a[a_rows[i]] and b[b_rows[i]] share at their beginning, or at
+    their end.
 
     All pairs are compared end to end, each over the length of its shorter side:
 
@@ -72,7 +80,10 @@ def common_length(a: Ragged, a_rows: np.ndarray, b: Ragged, b_rows: np.ndarray, 
         a_index = np.repeat(a.offsets[a_rows], length) + step
         b_index = np.repeat(b.offsets[b_rows], length) + step
     differs = a.values[a_index] != b.values[b_index]
-    common, some = np.zeros(len(length), np.int64), length > 0
+    common = np.zeros(len(length), np.int64)
+    some = length > 0
     if some.any():
-        common[some] = np.minimum.reduceat(np.where(differs, step, np.repeat(length, length)), starts[some])
+        common[some] = np.minimum.reduceat(
+            np.where(differs, step, np.repeat(length, length)), starts[some]
+        )
     return common

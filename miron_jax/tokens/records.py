@@ -1,6 +1,7 @@
 """Requests as flat arrays, and the length limits and special tokens that they follow.
 
-Arrives: nothing.  Leaves: `Requests`, `LengthLimit`, `Bos`, `Special`.  It deliberately does not know tokenizers.
+Arrives: nothing.  Leaves: `Requests`, `LengthLimit`, `Bos`, `Special`.  It deliberately does not
+know tokenizers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,8 +22,10 @@ class Requests:
     offsets: np.ndarray  # int64 [R+1]; request r is token_ids[offsets[r]:offsets[r+1]]
     span_start: np.ndarray  # int32 [R], first scored token, counted from the request's first token
     truncated: np.ndarray  # bool [R], lost tokens to the length limit
-    inexact_prefix: np.ndarray  # bool [R], the tokens of the context alone are no prefix of those of the one text
-    id_set: np.ndarray | None = None  # int32 [R], index of the set of ids to sum before the span; -1, or None: no set
+    # bool [R], the tokens of the context alone are no prefix of those of the one text
+    inexact_prefix: np.ndarray
+    # int32 [R], index of the set of ids to sum before the span; -1, or None: no set
+    id_set: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.span_start)
@@ -39,12 +42,17 @@ class LengthLimit(NamedTuple):
 
     requested: int | None  # --max_length, instead of a suite's own rule
     learned: int | None  # learned positions of the model; a hard limit
-    trained: int | None = None  # tokens that the model was trained at, which some rules of truncation keep to
+    # tokens that the model was trained at, which some rules of truncation keep to
+    trained: int | None = None
 
     def of(self, profile: Wording | ProgramProfile | ClozeProfile | TextProfile) -> int | None:
         """The limit under a task's profile; None: no limit."""
         if isinstance(profile, TextProfile):
-            limits = (self.requested or profile.max_length, self.learned, None if self.requested else self.trained)
+            limits = (
+                self.requested or profile.max_length,
+                self.learned,
+                None if self.requested else self.trained,
+            )
             return min(limit for limit in limits if limit is not None)
         within_trained = isinstance(profile, Wording) and profile.truncation != "keep_last"
         chosen = self.requested or profile.max_length or (self.trained if within_trained else None)
@@ -55,11 +63,13 @@ class Bos(NamedTuple):
     """The token every request begins with."""
 
     id: int
-    how: str  # the rule that resolved it: "declared <s>", "vocabulary <|bos|>", "vocabulary <|endoftext|>"
+    # the rule that resolved it: "declared <s>", "vocabulary <|bos|>", "vocabulary <|endoftext|>"
+    how: str
 
 
 class Special(NamedTuple):
-    """Tokens that the tokenizer puts around every text, and the context of a target without a prefix."""
+    """Tokens that the tokenizer puts around every text, and the context of a target without a
+    prefix."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -71,7 +81,9 @@ def concatenate(chunks: Sequence[Requests]) -> Requests:
     id_sets = [np.full(len(r), -1, np.int32) if r.id_set is None else r.id_set for r in chunks]
     return Requests(
         token_ids=np.concatenate([np.zeros(0, np.int32), *(r.token_ids for r in chunks)]),
-        offsets=offsets_of(np.concatenate([np.zeros(0, np.int64), *(np.diff(r.offsets) for r in chunks)])),
+        offsets=offsets_of(
+            np.concatenate([np.zeros(0, np.int64), *(np.diff(r.offsets) for r in chunks)])
+        ),
         span_start=np.concatenate([np.zeros(0, np.int32), *(r.span_start for r in chunks)]),
         truncated=np.concatenate([np.zeros(0, bool), *(r.truncated for r in chunks)]),
         inexact_prefix=np.concatenate([np.zeros(0, bool), *(r.inexact_prefix for r in chunks)]),

@@ -1,17 +1,18 @@
 """Prompts + tokenizer -> Requests, by the profile's rules for BOS, boundary, span and truncation.
 
-Arrives: Prompts and a task's Profile.  Leaves: `Requests`, flat NumPy arrays.  It deliberately does not know models,
-devices or data files.
+Arrives: Prompts and a task's Profile.  Leaves: `Requests`, flat NumPy arrays.  It deliberately does
+not know models, devices or data files.
 
-A request is its token ids and the start of its scored span, half-open, in tokens.  Nothing after a span can change
-it, so every span ends where its request ends:
+A request is its token ids and the start of its scored span, half-open, in tokens.  Nothing after a
+span can change it, so every span ends where its request ends:
 
     token ids   B   The sky is    blue .
     index       0    1   2   3      4  5        len 6
     span                           [4,      6)  span_start 4: two scored tokens, the first predicted at index 3
 
-`span_start` is at least 1 unless the span is empty; span_start == len is an empty span (nothing scored).
-"""
+`span_start` is at least 1 unless the span is empty; span_start == len is an empty span (nothing
+scored).
+"""  # noqa: E501
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -34,31 +35,41 @@ from miron_jax.tokens.tokenizers import (
 )
 
 _NO_TOKENS = np.zeros(0, np.int32)
-_CHUNK_CHARS = 1_000_000  # text tokenized at a time: enough to feed every core, little enough to hold twice
+# text tokenized at a time: enough to feed every core, little enough to hold twice
+_CHUNK_CHARS = 1_000_000
 
 
 def tokenize(
-    prompts: Sequence[Prompt], profile: Profile, tokenizer: Tokenizer, max_length: int | None, task_name: str
+    prompts: Sequence[Prompt],
+    profile: Profile,
+    tokenizer: Tokenizer,
+    max_length: int | None,
+    task_name: str,
 ) -> Requests:
-    """One request per choice, in the prompts' order; `max_length` counts all tokens of a request, BOS included, but not the
-    last one where the profile's truncation leaves that out.
+    """One request per choice, in the prompts' order; `max_length` counts all tokens of a request,
+    BOS included, but not the last one where the profile's truncation leaves that out.
 
     A span depends on one prompt alone, so a long task may be tokenized slice by slice.
     """
     rules = _Rules(profile, tokenizer, task_name, max_length)
-    return concatenate([_tokenize_chunk(chunk, rules) for chunk in chunks_of(prompts, _CHUNK_CHARS)])
+    return concatenate(
+        [_tokenize_chunk(chunk, rules) for chunk in chunks_of(prompts, _CHUNK_CHARS)]
+    )
 
 
 def tokenize_questions(
     prompts: Sequence[Prompt], tokenizer: Tokenizer, first: tuple[int, ...] | None = None
 ) -> list[tuple[int, ...]]:
-    """Token ids of every prompt up to its answer.  `first`: preamble and context are one text after these tokens; None: they
-    are tokenized separately."""
-    encode, chunks = encoder(tokenizer), chunks_of(prompts, _CHUNK_CHARS)
+    """Token ids of every prompt up to its answer.  `first`: preamble and context are one text after
+    these tokens; None: they are tokenized separately."""
+    encode = encoder(tokenizer)
+    chunks = chunks_of(prompts, _CHUNK_CHARS)
     if first is not None:
         texts = ([prompt.preamble + prompt.contexts[0] for prompt in chunk] for chunk in chunks)
         return [(*first, *ids) for chunk in texts for ids in encode(chunk)]
-    return [tuple(ids.tolist()) for chunk in chunks for ids in _before_answers(chunk, encode, tokenizer)]
+    return [
+        tuple(ids.tolist()) for chunk in chunks for ids in _before_answers(chunk, encode, tokenizer)
+    ]
 
 
 class _Rules(NamedTuple):
@@ -77,9 +88,13 @@ class _Rules(NamedTuple):
 
 def _tokenize_chunk(prompts: Sequence[Prompt], rules: _Rules) -> Requests:
     num_choices = np.array([len(prompt.contexts) for prompt in prompts])
-    untruncated = (_segments if rules.profile.boundary == "segments" else _joint)(prompts, rules, num_choices)
+    untruncated = (_segments if rules.profile.boundary == "segments" else _joint)(
+        prompts, rules, num_choices
+    )
     may_be_empty = (num_choices > 1) & (rules.profile.empty_span != "error")
-    return _keep_last(untruncated, rules, _Names(rules.task_name, prompts, num_choices, may_be_empty))
+    return _keep_last(
+        untruncated, rules, _Names(rules.task_name, prompts, num_choices, may_be_empty)
+    )
 
 
 class _Untruncated(NamedTuple):
@@ -91,16 +106,27 @@ class _Untruncated(NamedTuple):
 
 
 def _joint(prompts: Sequence[Prompt], rules: _Rules, num_choices: np.ndarray) -> _Untruncated:
-    """Preamble, context and continuation are one text behind its special tokens; a context may keep its own tokens."""
-    span, texts = rules.profile.span, text_tokens(rules.profile.bos, rules.tokenizer)
-    choices = [(p.preamble + c, k) for p in prompts for c, k in zip(p.contexts, p.continuations, strict=True)]
+    """Preamble, context and continuation are one text behind its special tokens; a context may keep
+    its own tokens."""
+    span = rules.profile.span
+    texts = text_tokens(rules.profile.bos, rules.tokenizer)
+    choices = [
+        (p.preamble + c, k)
+        for p in prompts
+        for c, k in zip(p.contexts, p.continuations, strict=True)
+    ]
     if span.context is None and texts.prefix is None:  # no rule looks at a context
         ids = texts.of(map("".join, choices))
         pairs = [TextPair(ids["".join(choice)], _NO_TOKENS) for choice in choices]
     else:
         pairs = texts.pairs(choices, span.context or str.rstrip)
-    whole, before = end_to_end([pair.whole for pair in pairs]), end_to_end([pair.context for pair in pairs])
-    is_crossed = shared_with_context(whole, before) < before.lengths if span.context else np.zeros(len(pairs), bool)
+    whole = end_to_end([pair.whole for pair in pairs])
+    before = end_to_end([pair.context for pair in pairs])
+    is_crossed = (
+        shared_with_context(whole, before) < before.lengths
+        if span.context
+        else np.zeros(len(pairs), bool)
+    )
     if rules.profile.boundary == "context_kept":
         whole = end_to_end([context_kept(pair) for pair in pairs])
     return _Untruncated(whole, span.call(whole, before, num_choices), is_crossed)
@@ -113,12 +139,17 @@ def as_scored(continuations: Sequence[str], profile: Profile, tokenizer: Tokeniz
 
 
 def _segments(prompts: Sequence[Prompt], rules: _Rules, num_choices: np.ndarray) -> _Untruncated:
-    """Preamble, context and continuation are tokenized separately and concatenated; the continuation is scored.
+    """Preamble, context and continuation are tokenized separately and concatenated; the
+    continuation is scored.
 
     A SentencePiece tokenizer may put a stray space before each of them.
     """
     encode = encoder(rules.tokenizer)
-    texts = as_scored([text for prompt in prompts for text in prompt.continuations], rules.profile, rules.tokenizer)
+    texts = as_scored(
+        [text for prompt in prompts for text in prompt.continuations],
+        rules.profile,
+        rules.tokenizer,
+    )
     before = _before_answers(prompts, encode, rules.tokenizer)
     after = encode_each(encode, texts)
     whole = end_to_end([np.concatenate(pair) for pair in zip(before, after, strict=True)])
@@ -126,14 +157,19 @@ def _segments(prompts: Sequence[Prompt], rules: _Rules, num_choices: np.ndarray)
     return _Untruncated(whole, span_start, np.zeros(len(texts), bool))
 
 
-def _before_answers(prompts: Sequence[Prompt], encode: Encode, tokenizer: Tokenizer) -> list[np.ndarray]:
-    """Token ids of preamble and context, tokenized separately, for each choice; an EOS after the preamble is dropped."""
+def _before_answers(
+    prompts: Sequence[Prompt], encode: Encode, tokenizer: Tokenizer
+) -> list[np.ndarray]:
+    """Token ids of preamble and context, tokenized separately, for each choice; an EOS after the
+    preamble is dropped."""
     eos = tokenizer.eos_token_id
     preambles = [
         ids[:-1] if len(ids) > 1 and ids[-1] == eos else ids
         for ids in encode_each(encode, [prompt.preamble for prompt in prompts], special=True)
     ]
-    contexts = iter(encode_each(encode, [context for prompt in prompts for context in prompt.contexts]))
+    contexts = iter(
+        encode_each(encode, [context for prompt in prompts for context in prompt.contexts])
+    )
     return [
         np.concatenate([preamble, next(contexts)])
         for prompt, preamble in zip(prompts, preambles, strict=True)
@@ -153,24 +189,34 @@ class _Names(NamedTuple):
         ends = np.cumsum(self.num_choices)
         i = int(np.searchsorted(ends, request, side="right"))
         choice = request - int(ends[i] - self.num_choices[i])
-        return f"{self.task}, example {self.prompts[i].id} (row {self.prompts[i].row}), option {choice}"
+        return (
+            f"{self.task}, example {self.prompts[i].id} (row {self.prompts[i].row}), option "
+            f"{choice}"
+        )
 
 
 def _keep_last(untruncated: _Untruncated, rules: _Rules, names: _Names) -> Requests:
     """Drop leading tokens of requests over the limit and shift their spans."""
     (token_ids, offsets), span_start, is_crossed = untruncated
-    length, limit = untruncated.whole.lengths, rules.max_length
-    cut = np.zeros_like(length) if limit is None else np.maximum(length - limit - rules.num_unread, 0)
+    length = untruncated.whole.lengths
+    limit = rules.max_length
+    cut = (
+        np.zeros_like(length) if limit is None else np.maximum(length - limit - rules.num_unread, 0)
+    )
     shifted = span_start - cut
     _check_spans(length, span_start, shifted, rules, names)
     if cut.any():
         kept = np.arange(len(token_ids)) - np.repeat(offsets[:-1], length) >= np.repeat(cut, length)
-        token_ids, offsets = token_ids[kept], offsets - np.concatenate([[0], np.cumsum(cut)])
+        token_ids = token_ids[kept]
+        offsets = offsets - np.concatenate([[0], np.cumsum(cut)])
     return Requests(token_ids, offsets, shifted.astype(np.int32), cut > 0, is_crossed)
 
 
-def _check_spans(length: np.ndarray, span_start: np.ndarray, shifted: np.ndarray, rules: _Rules, names: _Names) -> None:
-    """Raise InputError for a request without a scored token that needs one, or without a token before its scored span."""
+def _check_spans(
+    length: np.ndarray, span_start: np.ndarray, shifted: np.ndarray, rules: _Rules, names: _Names
+) -> None:
+    """Raise InputError for a request without a scored token that needs one, or without a token
+    before its scored span."""
     refused = ~np.repeat(names.may_be_empty, names.num_choices)
     invalid = np.flatnonzero(np.where(span_start < length, shifted < 1, refused))
     if not len(invalid):
@@ -178,15 +224,19 @@ def _check_spans(length: np.ndarray, span_start: np.ndarray, shifted: np.ndarray
     request = int(invalid[0])
     num_scored = int(length[request] - span_start[request])
     if num_scored == 0:
-        problem = "the continuation adds no token to its context, so there is nothing to score: mend or remove the line"
+        problem = (
+            "the continuation adds no token to its context, so there is nothing to score: mend or "
+            "remove the line"
+        )
     elif span_start[request] < 1:
         problem = (
-            "the scored span has no token before it: all options read the same, or the context is empty and the tokenizer "
-            "puts no BOS there; mend or remove the line"
+            "the scored span has no token before it: all options read the same, or the context is "
+            "empty and the tokenizer puts no BOS there; mend or remove the line"
         )
     else:
         problem = (
-            f"the scored span has {num_scored} tokens and needs one more before it, but the length limit is "
-            f"{rules.max_length}: raise --max_length to at least {num_scored + 1 - rules.num_unread}, or remove the line"
+            f"the scored span has {num_scored} tokens and needs one more before it, but the length "
+            f"limit is {rules.max_length}: raise --max_length to at least "
+            f"{num_scored + 1 - rules.num_unread}, or remove the line"
         )
     raise InputError(f"{names.of(request)}: {problem}")

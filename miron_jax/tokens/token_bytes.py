@@ -1,7 +1,9 @@
-"""Tokenizer -> the bytes of every token: token boundaries in characters, tokens with equal prefixes, other tokenizations.
+"""Tokenizer -> the bytes of every token: token boundaries in characters, tokens with equal
+prefixes, other tokenizations.
 
-Arrives: a tokenizer.  Leaves: `TokenBytes`.  It deliberately does not know models, and it never trusts a tokenizer's
-offsets: either the bytes of a text's tokens, end to end, are the bytes of the text, or the text counts as not spelled.
+Arrives: a tokenizer.  Leaves: `TokenBytes`.  It deliberately does not know models, and it never
+trusts a tokenizer's offsets: either the bytes of a text's tokens, end to end, are the bytes of the
+text, or the text counts as not spelled.
 """
 
 from bisect import bisect_left
@@ -16,13 +18,15 @@ _WORD_MARK = "\u2581"  # SentencePiece's space
 
 
 class TokenBytes:
-    """Bytes of each token id; None for tokens without bytes (special tokens, unknown, ids that the model lacks)."""
+    """Bytes of each token id; None for tokens without bytes (special tokens, unknown, ids that the
+    model lacks)."""
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int | None = None):
         size = min(len(tokenizer), vocab_size or len(tokenizer))
         pieces = tokenizer.convert_ids_to_tokens(list(range(size)))
         byte_level = "ByteLevel" in _decoder(tokenizer)
-        special, added = set(tokenizer.all_special_ids), set(tokenizer.get_added_vocab().values())
+        special = set(tokenizer.all_special_ids)
+        added = set(tokenizer.get_added_vocab().values())
         self.of = [
             None
             if i in special or piece is None
@@ -34,40 +38,51 @@ class TokenBytes:
         self.id_sets: list[np.ndarray] = []  # token ids of every set so far; grows with `id_set`
         self._set_idx: dict[bytes, int] = {}
         self._ids: dict[bytes, int] = {}
-        for i in sorted(range(size), key=lambda i: _is_byte(pieces[i] or "")):  # a piece has priority over a byte token
+        # a piece has priority over a byte token
+        for i in sorted(range(size), key=lambda i: _is_byte(pieces[i] or "")):
             if token_bytes := self.of[i]:
                 self._ids.setdefault(token_bytes, i)
         self._longest = max(map(len, self._ids), default=0)
-        self._sorted = sorted((token_bytes, i) for i, token_bytes in enumerate(self.of) if token_bytes)
+        self._sorted = sorted(
+            (token_bytes, i) for i, token_bytes in enumerate(self.of) if token_bytes
+        )
 
     def ends(self, ids: Sequence[int], text: str) -> np.ndarray | None:
-        """Byte of the text at which each token ends, int64 [T]; None: the tokens do not spell the text.
+        """Byte of the text at which each token ends, int64 [T]; None: the tokens do not spell the
+        text.
 
-        A tokenizer may put a space before a text that has none; it belongs to the first token, which then begins at -1.
+        A tokenizer may put a space before a text that has none; it belongs to the first token,
+        which then begins at -1.
         """
         pieces = [piece for i in ids if i < len(self.of) and (piece := self.of[i]) is not None]
         if len(pieces) < len(ids):
             return None
-        spelled, text_bytes = b"".join(pieces), text.encode()
+        spelled = b"".join(pieces)
+        text_bytes = text.encode()
         ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
         if spelled == text_bytes:
             return ends
         return ends - 1 if spelled == b" " + text_bytes else None
 
     def id_set(self, prefix: bytes) -> int:
-        """Index in `id_sets` of the tokens that may come next in a text that continues with `prefix`.
+        """Index in `id_sets` of the tokens that may come next in a text that continues with
+        `prefix`.
 
-        These are the tokens that begin with `prefix`, and the tokens that are a prefix of it.  Their summed probability is
-        an upper bound of the probability of `prefix`, and exact if no prefix takes several tokens.
+        These are the tokens that begin with `prefix`, and the tokens that are a prefix of it.
+        Their summed probability is an upper bound of the probability of `prefix`, and exact if no
+        prefix takes several tokens.
         """
         if prefix not in self._set_idx:
-            members = [i for n in range(1, len(prefix)) for i in self._starting(prefix[:n], exactly=True)]
+            members = [
+                i for n in range(1, len(prefix)) for i in self._starting(prefix[:n], exactly=True)
+            ]
             self._set_idx[prefix] = len(self.id_sets)
             self.id_sets.append(np.asarray(sorted([*members, *self._starting(prefix)]), np.int32))
         return self._set_idx[prefix]
 
     def _starting(self, prefix: bytes, exactly: bool = False) -> list[int]:
-        """Ids of the tokens whose bytes begin with `prefix`; `exactly`: whose bytes are `prefix`."""
+        """Ids of the tokens whose bytes begin with `prefix`; `exactly`: whose bytes are
+        `prefix`."""
         ids = []
         for at in range(bisect_left(self._sorted, (prefix, -1)), len(self._sorted)):
             token_bytes, i = self._sorted[at]
@@ -77,7 +92,8 @@ class TokenBytes:
         return ids
 
     def segmentations(self, text: bytes, most: int) -> list[list[int]]:
-        """At most `most` ways to spell the text, those of fewest tokens first, then by token ids."""
+        """At most `most` ways to spell the text, those of fewest tokens first, then by token
+        ids."""
 
         @cache
         def ways(start: int) -> list[list[int]]:
@@ -115,7 +131,8 @@ def _is_byte(piece: str) -> bool:
 
 @cache
 def _byte_of_character() -> dict[str, int]:
-    """Byte-level tokenizers write a byte as one printable character: itself if it is printable, else one from 256 up."""
+    """Byte-level tokenizers write a byte as one printable character: itself if it is printable,
+    else one from 256 up."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(b): b for b in printable} | {chr(256 + n): b for n, b in enumerate(others)}

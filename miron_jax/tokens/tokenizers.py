@@ -1,21 +1,24 @@
 """Tokenizers: loading one, its special tokens, and texts to token ids.
 
-Arrives: a folder or hub id; texts.  Leaves: a tokenizer; lists of token ids.  It deliberately does not know prompts
-or spans.
+Arrives: a folder or hub id; texts.  Leaves: a tokenizer; lists of token ids.  It deliberately does
+not know prompts or spans.
 
-Which tokenizer a folder has.  A tokenizer.json is complete in itself: its ids are the tokenizer's.  transformers 5 loads
-it as it is only where it takes the folder's class for a general one; for others (GPT2Tokenizer, GPTNeoXTokenizer,
-Qwen2Tokenizer, ...) it keeps vocabulary and merges and writes normalizer, pre-tokenizer and BPE settings of that class
-around them.  So transformers chooses the class, and then the file is loaded as it is, with
+Which tokenizer a folder has.  A tokenizer.json is complete in itself: its ids are the tokenizer's.
+transformers 5 loads it as it is only where it takes the folder's class for a general one; for
+others (GPT2Tokenizer, GPTNeoXTokenizer, Qwen2Tokenizer, ...) it keeps vocabulary and merges and
+writes normalizer, pre-tokenizer and BPE settings of that class around them.  So transformers
+chooses the class, and then the file is loaded as it is, with
 
 - the tokens that tokenizer_config.json adds and names, as transformers reads them for every class;
-- the names of special tokens that the class has where the folder names none (GPT-2's <|endoftext|>), if the file has
+- the names of special tokens that the class has where the folder names none (GPT-2's
+<|endoftext|>), if the file has
   the token;
-- `add_bos_token` and `add_eos_token` of tokenizer_config.json where transformers' class follows them, and else the
+- `add_bos_token` and `add_eos_token` of tokenizer_config.json where transformers' class follows
+them, and else the
   special tokens that the file puts around a text.
 
-Folders without a tokenizer.json (vocab.json and merges.txt, tokenizer.model, tekken.json) and tokenizers written in
-Python are transformers' own.
+Folders without a tokenizer.json (vocab.json and merges.txt, tokenizer.model, tekken.json) and
+tokenizers written in Python are transformers' own.
 """
 
 import copy
@@ -32,12 +35,21 @@ import numpy as np
 from miron_jax.errors import InputError
 from miron_jax.tokens.records import Bos, Special
 
-# A transformers tokenizer.  Its class is private to that library's version, so no type is named here.
+# A transformers tokenizer.  Its class is private to that library's version, so no type is named
+# here.
 Tokenizer = Any
 
 
 FILE = "tokenizer.json"
-SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+SPECIAL_NAMES = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
 PROBED_TOKENS = 50  # added tokens that the two tokenizers are compared on
 PROBES = (
     "In 1987 there were 12345 birds",
@@ -56,7 +68,8 @@ PROBES = (
     "",
 )
 
-BosRule = Literal["always", "as_tokenizer", "as_tokenizer_or_prefix", "never"]  # of definitions.records.Wording
+# of definitions.records.Wording
+BosRule = Literal["always", "as_tokenizer", "as_tokenizer_or_prefix", "never"]
 
 
 class Encode(Protocol):
@@ -69,29 +82,41 @@ def load_tokenizer(folder_or_id: str) -> Tokenizer:
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     from transformers import AutoTokenizer
 
-    remedy = "name a folder that holds tokenizer.json and tokenizer_config.json, or a hub id that can be reached"
+    remedy = (
+        "name a folder that holds tokenizer.json and tokenizer_config.json, or a hub id that can "
+        "be reached"
+    )
     if folder_or_id.startswith(("/", ".", "~")) and not Path(folder_or_id).is_dir():
         raise InputError(f"--tokenizer={folder_or_id}: there is no such folder: {remedy}")
     try:
-        # Without trust_remote_code=False, transformers asks on the terminal whether to run the folder's own code.
-        tokenizer = _from_file(AutoTokenizer.from_pretrained(folder_or_id, trust_remote_code=False), folder_or_id)
+        # Without trust_remote_code=False, transformers asks on the terminal whether to run the
+        # folder's own code.
+        tokenizer = _from_file(
+            AutoTokenizer.from_pretrained(folder_or_id, trust_remote_code=False), folder_or_id
+        )
         _try_out(tokenizer)
         return tokenizer
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        # A damaged file ends in whatever error its first use leads to; tokenizers' own panics are no Exception.
+        # A damaged file ends in whatever error its first use leads to; tokenizers' own panics are
+        # no Exception.
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"--tokenizer={folder_or_id}: no tokenizer could be read ({reason:.200}): {remedy}") from error
+        raise InputError(
+            f"--tokenizer={folder_or_id}: no tokenizer could be read ({reason:.200}): {remedy}"
+        ) from error
 
 
 def _from_file(built: Tokenizer, folder_or_id: str) -> Tokenizer:
-    """The tokenizer of tokenizer.json; `built`, which transformers made of it, if there is no such file."""
+    """The tokenizer of tokenizer.json; `built`, which transformers made of it, if there is no such
+    file."""
     import transformers
     from transformers.models.auto.tokenization_auto import get_tokenizer_config
     from transformers.utils.hub import cached_file
 
-    has_file = cached_file(folder_or_id, FILE, _raise_exceptions_for_missing_entries=False) is not None
+    has_file = (
+        cached_file(folder_or_id, FILE, _raise_exceptions_for_missing_entries=False) is not None
+    )
     theirs = f"{type(built).__name__} of transformers {transformers.__version__}"
     if not has_file or not getattr(built, "is_fast", False):
         built.taken_from = theirs
@@ -99,10 +124,14 @@ def _from_file(built: Tokenizer, folder_or_id: str) -> Tokenizer:
     tokenizer = built
     if type(built) is not transformers.PreTrainedTokenizerFast:
         tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder_or_id)
-        names = {key: token for key, token in built.special_tokens_map.items() if key in SPECIAL_NAMES}
+        names = {
+            key: token for key, token in built.special_tokens_map.items() if key in SPECIAL_NAMES
+        }
         known = tokenizer.backend_tokenizer.token_to_id
         missing = [
-            key for key, token in names.items() if getattr(tokenizer, key) is None and known(str(token)) is not None
+            key
+            for key, token in names.items()
+            if getattr(tokenizer, key) is None and known(str(token)) is not None
         ]
         if missing:
             tokenizer.add_special_tokens({key: names[key] for key in missing})
@@ -113,9 +142,13 @@ def _from_file(built: Tokenizer, folder_or_id: str) -> Tokenizer:
 
 
 def _follow_stated_ends(tokenizer: Tokenizer, built: Tokenizer, config: Mapping[str, Any]) -> None:
-    """Put BOS and EOS around texts as tokenizer_config.json states it, where `built` follows that."""
-    has, built_has = _ends(tokenizer), _ends(built)
-    wanted = has | {name: is_added for name, is_added in built_has.items() if config.get(name) is is_added}
+    """Put BOS and EOS around texts as tokenizer_config.json states it, where `built` follows
+    that."""
+    has = _ends(tokenizer)
+    built_has = _ends(built)
+    wanted = has | {
+        name: is_added for name, is_added in built_has.items() if config.get(name) is is_added
+    }
     if wanted != has:
         for name, is_added in wanted.items():
             setattr(tokenizer, name, is_added)
@@ -123,48 +156,61 @@ def _follow_stated_ends(tokenizer: Tokenizer, built: Tokenizer, config: Mapping[
 
 def _ends(tokenizer: Tokenizer) -> dict[str, bool]:
     [ids] = encoder(tokenizer)(["a"], True)
-    return {"add_bos_token": ids[:1] == [tokenizer.bos_token_id], "add_eos_token": ids[-1:] == [tokenizer.eos_token_id]}
+    return {
+        "add_bos_token": ids[:1] == [tokenizer.bos_token_id],
+        "add_eos_token": ids[-1:] == [tokenizer.eos_token_id],
+    }
 
 
 def _difference(tokenizer: Tokenizer, built: Tokenizer) -> str:
-    """On which texts the class that transformers built gives other ids, in a sentence; "": on none."""
+    """On which texts the class that transformers built gives other ids, in a sentence; "": on
+    none."""
     if tokenizer is built:
         return ""
     added = [str(token) for token in tokenizer.added_tokens_decoder.values()][:PROBED_TOKENS]
     texts = [*PROBES, *(f"x {token} y" for token in added)]
-    pairs = list(zip(texts, encoder(tokenizer)(texts, True), encoder(built)(texts, True), strict=True))
+    pairs = list(
+        zip(texts, encoder(tokenizer)(texts, True), encoder(built)(texts, True), strict=True)
+    )
     differing = [(text, len(ids), len(other)) for text, ids, other in pairs if ids != other]
     if not differing:
         return ""
     text, num_ids, num_other = differing[0]
     return (
-        f"{FILE} is taken as it is: {type(built).__name__}, which transformers makes of it, gives other tokens for "
-        f"{len(differing)} of {len(texts)} texts, the first {text!r} ({num_other} tokens, {num_ids} by the file)"
+        f"{FILE} is taken as it is: {type(built).__name__}, which transformers makes of it, gives "
+        f"other tokens for {len(differing)} of {len(texts)} texts, the first {text!r} ({num_other} "
+        f"tokens, {num_ids} by the file)"
     )
 
 
 def taken_from(tokenizer: Tokenizer) -> str:
-    """Where the ids come from: tokenizer.json, a class of transformers, or an object that the user gave."""
+    """Where the ids come from: tokenizer.json, a class of transformers, or an object that the user
+    gave."""
     return getattr(tokenizer, "taken_from", f"a given {type(tokenizer).__name__}")
 
 
 def unlike_transformers(tokenizer: Tokenizer) -> str:
-    """How the ids differ from those of transformers' AutoTokenizer, in a sentence; "": they do not."""
+    """How the ids differ from those of transformers' AutoTokenizer, in a sentence; "": they do
+    not."""
     return getattr(tokenizer, "unlike_transformers", "")
 
 
 def _try_out(tokenizer: Tokenizer) -> None:
-    """Encode and decode a text, and check all token ids that a run reads, so that a damaged tokenizer fails before a run."""
+    """Encode and decode a text, and check all token ids that a run reads, so that a damaged
+    tokenizer fails before a run."""
     ids = tokenizer("A b1\n\u00e9")["input_ids"]
     tokenizer.decode(ids, skip_special_tokens=False)
-    special = [token for token in (tokenizer.bos_token_id, tokenizer.eos_token_id) if token is not None]
+    special = [
+        token for token in (tokenizer.bos_token_id, tokenizer.eos_token_id) if token is not None
+    ]
     for token in (*ids, *special, *tokenizer.all_special_ids, *tokenizer.get_vocab().values()):
         if not isinstance(token, int) or token < 0:
             raise ValueError(f"{token!r:.40} stands where a token id is expected")
 
 
 def resolve_bos(tokenizer: Tokenizer) -> Bos:
-    """The declared bos_token, else `<|bos|>` or `<|endoftext|>` of the vocabulary.  Raises InputError if there is none."""
+    """The declared bos_token, else `<|bos|>` or `<|endoftext|>` of the vocabulary.  Raises
+    InputError if there is none."""
     if tokenizer.bos_token_id is not None:
         return Bos(int(tokenizer.bos_token_id), f"declared {tokenizer.bos_token}")
     vocabulary = tokenizer.get_vocab()
@@ -172,14 +218,15 @@ def resolve_bos(tokenizer: Tokenizer) -> Bos:
         if token in vocabulary:
             return Bos(int(vocabulary[token]), f"vocabulary {token}")
     raise InputError(
-        "the tokenizer declares no bos_token and has neither <|bos|> nor <|endoftext|>, but each prompt begins with one: "
-        "set bos_token in its tokenizer_config.json"
+        "the tokenizer declares no bos_token and has neither <|bos|> nor <|endoftext|>, but each "
+        "prompt begins with one: set bos_token in its tokenizer_config.json"
     )
 
 
 @lru_cache(maxsize=1)
 def reading_names_as_text(tokenizer: Tokenizer) -> Tokenizer:
-    """A copy to which the names of special tokens in a text are plain text; it still puts its own around a text."""
+    """A copy to which the names of special tokens in a text are plain text; it still puts its own
+    around a text."""
     copied = copy.deepcopy(tokenizer)
     copied.split_special_tokens = True
     if getattr(copied, "is_fast", False):
@@ -192,25 +239,32 @@ def reads_names_as_text(tokenizer: Tokenizer) -> bool:
 
 
 def special_names_in(tokenizer: Tokenizer, texts: Iterable[Iterable[str]]) -> dict[str, int]:
-    """Names of special tokens -> how many of the rows (each is some texts) hold them; without those that none holds."""
+    """Names of special tokens -> how many of the rows (each is some texts) hold them; without those
+    that none holds."""
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
-    names = {*getattr(tokenizer, "all_special_tokens", ()), *(token.content for token in added if token.special)} - {""}
+    names = {
+        *getattr(tokenizer, "all_special_tokens", ()),
+        *(token.content for token in added if token.special),
+    } - {""}
     if not names or reads_names_as_text(tokenizer):
         return {}
     pattern = re.compile("|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)))
-    counts = Counter(name for row in texts for name in {name for text in row for name in pattern.findall(text)})
+    counts = Counter(
+        name for row in texts for name in {name for text in row for name in pattern.findall(text)}
+    )
     return dict(sorted(counts.items()))
 
 
 def special_tokens(tokenizer: Tokenizer) -> Special:
     """The tokens that the tokenizer puts around every text."""
-    with_specials, alone = tokenizer("a")["input_ids"], tokenizer("a", add_special_tokens=False)["input_ids"]
+    with_specials = tokenizer("a")["input_ids"]
+    alone = tokenizer("a", add_special_tokens=False)["input_ids"]
     starts = range(len(with_specials))
     start = next((i for i in starts if alone and with_specials[i : i + len(alone)] == alone), None)
     if start is None:
         raise InputError(
-            f"the tokenizer makes {with_specials} of 'a' with special tokens and {alone} without, expected the same tokens "
-            "between them: name another with --tokenizer"
+            f"the tokenizer makes {with_specials} of 'a' with special tokens and {alone} without, "
+            "expected the same tokens between them: name another with --tokenizer"
         )
     try:
         empty = (resolve_bos(tokenizer).id,)
@@ -227,11 +281,14 @@ def first_tokens(bos: BosRule, tokenizer: Tokenizer) -> tuple[int, ...]:
 
 
 def prefix_token(tokenizer: Tokenizer) -> int:
-    """What stands in place of an empty context: BOS, or EOS.  Raises InputError if there is neither."""
+    """What stands in place of an empty context: BOS, or EOS.  Raises InputError if there is
+    neither."""
     for token in (tokenizer.bos_token_id, tokenizer.eos_token_id):
         if token is not None:
             return token
-    raise InputError("the tokenizer has neither BOS nor EOS, one of which stands before a text without a context")
+    raise InputError(
+        "the tokenizer has neither BOS nor EOS, one of which stands before a text without a context"
+    )
 
 
 def longest_answer(texts: Sequence[str], tokenizer: Tokenizer) -> int:
@@ -240,19 +297,26 @@ def longest_answer(texts: Sequence[str], tokenizer: Tokenizer) -> int:
 
 
 def writes_space_into_words(tokenizer: Tokenizer) -> bool:
-    """Whether " a" is one token: composer's test for tokenizers that join a space and the word after it."""
+    """Whether " a" is one token: composer's test for tokenizers that join a space and the word
+    after it."""
     return len(tokenizer(" a", add_special_tokens=False)["input_ids"]) == 1
 
 
 def encoder(tokenizer: Tokenizer) -> Encode:
     """Texts -> token ids; `special`: with the tokens that the tokenizer puts around a text."""
     if not getattr(tokenizer, "is_fast", False):
-        return lambda texts, special=False: tokenizer(texts, add_special_tokens=special, verbose=False)["input_ids"]
+        return lambda texts, special=False: tokenizer(
+            texts, add_special_tokens=special, verbose=False
+        )["input_ids"]
     backend = tokenizer.backend_tokenizer
-    backend.no_truncation()  # a tokenizer.json may ask for either; transformers resets both on each of its own calls too
+    # a tokenizer.json may ask for either; transformers resets both on each of its own calls too
+    backend.no_truncation()
     backend.no_padding()
-    # encode_batch_fast leaves character offsets out and runs on all cores (TOKENIZERS_PARALLELISM=false: on one).
-    return lambda texts, special=False: [e.ids for e in backend.encode_batch_fast(texts, add_special_tokens=special)]
+    # encode_batch_fast leaves character offsets out and runs on all cores
+    # (TOKENIZERS_PARALLELISM=false: on one).
+    return lambda texts, special=False: [
+        e.ids for e in backend.encode_batch_fast(texts, add_special_tokens=special)
+    ]
 
 
 def encode_each(
@@ -261,6 +325,7 @@ def encode_each(
     """`first` and the tokens of each text; equal texts are tokenized once."""
     unique = list(dict.fromkeys(texts))
     encoded = {
-        text: np.array([*first, *ids], np.int32) for text, ids in zip(unique, encode(unique, special), strict=True)
+        text: np.array([*first, *ids], np.int32)
+        for text, ids in zip(unique, encode(unique, special), strict=True)
     }
     return [encoded[text] for text in texts]

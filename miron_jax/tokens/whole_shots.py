@@ -1,7 +1,7 @@
 """Prompts + tokenizer + length limit -> prompts whose shots fit.
 
-Arrives: Prompts with the start of each shot.  Leaves: the same Prompts, without the first shots of those that were too long.
-It deliberately does not know models.
+Arrives: Prompts with the start of each shot.  Leaves: the same Prompts, without the first shots of
+those that were too long.  It deliberately does not know models.
 """
 
 from collections.abc import Sequence
@@ -11,14 +11,18 @@ from miron_jax.prompting.prompts import Prompt, without_first_shot
 from miron_jax.tokens.tokenizers import Tokenizer, encoder, first_tokens
 
 
-def fitting(prompts: Sequence[Prompt], profile: Wording, tokenizer: Tokenizer, max_length: int | None) -> list[Prompt]:
-    """Drop whole shots of each prompt, the first one first, until all its requests have at most `max_length` tokens.
+def fitting(
+    prompts: Sequence[Prompt], profile: Wording, tokenizer: Tokenizer, max_length: int | None
+) -> list[Prompt]:
+    """Drop whole shots of each prompt, the first one first, until all its requests have at most
+    `max_length` tokens.
 
     A prompt that is still too long without shots stays too long; it is truncated by tokens later.
     """
     if profile.truncation != "whole_shots" or max_length is None:
         return list(prompts)
-    kept, encode = list(prompts), encoder(tokenizer)
+    kept = list(prompts)
+    encode = encoder(tokenizer)
     room = max_length - len(first_tokens(profile.bos, tokenizer))
     waiting = [i for i, prompt in enumerate(kept) if prompt.shot_starts]
     while waiting:

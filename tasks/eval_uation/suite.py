@@ -1,12 +1,15 @@
-"""Eval-UA-tion as suites: by log-probability, by completions, and by completions judged as lm-evaluation-harness does.
+"""Eval-UA-tion as suites: by log-probability, by completions, and by completions judged as
+lm-evaluation-harness does.
 
-Arrives: a folder that holds the nine data sets, each in a folder named as its repository; the user's or fetched.
-Leaves: `SUITE`, `TEXT`, `TEXT_REFCOMPAT`.  It deliberately does not know tokenizers or models.
+Arrives: a folder that holds the nine data sets, each in a folder named as its repository; the
+user's or fetched.  Leaves: `SUITE`, `TEXT`, `TEXT_REFCOMPAT`.  It deliberately does not know
+tokenizers or models.
 
-`eval-ua-tion` scores which of the possible answers is most probable, and whether greedy decoding would write the right one
-(greedy_exact).  `eval-ua-tion-text` generates, as the authors did, and normalizes white space at the ends, apostrophes and
-the alphabet of choice letters before it compares.  `eval-ua-tion-text-refcompat` compares as the authors' task files do: a
-model whose tokenizer keeps a leading space scores 0 on three of the data sets.
+`eval-ua-tion` scores which of the possible answers is most probable, and whether greedy decoding
+would write the right one (greedy_exact).  `eval-ua-tion-text` generates, as the authors did, and
+normalizes white space at the ends, apostrophes and the alphabet of choice letters before it
+compares.  `eval-ua-tion-text-refcompat` compares as the authors' task files do: a model whose
+tokenizer keeps a leading space scores 0 on three of the data sets.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +47,8 @@ Form = Literal["options", "cloze", "text", "refcompat"]
 NUM_FEWSHOT = 3
 SEPARATOR = "\n\n"
 EXTRA_TOKENS = 8
-# From the authors' task files: stop strings, shapes whose comparison keeps white space, numbers of shots.
+# From the authors' task files: stop strings, shapes whose comparison keeps white space, numbers of
+# shots.
 _STOP = {
     "letters": ("\n\n", "\n", "</s>", "."),
     "words": ("\n\n", "\n", "</s>", "."),
@@ -65,8 +69,8 @@ def _shots(dataset: DataSet, form: Form) -> int:
 
 
 def _profile(dataset: DataSet, form: Form, protocol: str) -> Profile | AnswerProfile:
-    """By log-probability the choice with the largest sum wins, in a cloze the largest mean per character; a completion is
-    compared with the right answer."""
+    """By log-probability the choice with the largest sum wins, in a cloze the largest mean per
+    character; a completion is compared with the right answer."""
     wording: dict[str, Any] = {
         "protocol": protocol,
         "num_fewshot": _shots(dataset, form),
@@ -116,8 +120,8 @@ def suite_of(
     protocol: str,
     files_of: str = "",
 ) -> Suite[Task[Any]]:
-    """A suite of every set in every form; a cloze is made of stories only.  The authors report each set by itself, so there
-    are no composites."""
+    """A suite of every set in every form; a cloze is made of stories only.  The authors report each
+    set by itself, so there are no composites."""
     tasks = [
         _task(dataset, form, name, file, citation, protocol)
         for dataset, file in sets
@@ -127,7 +131,9 @@ def suite_of(
     return Suite(name, tuple(tasks), lambda measured: {}, locate, files_of)
 
 
-def _task(dataset: DataSet, form: Form, suite: str, file: DataFile, citation: str, protocol: str) -> Task[Any]:
+def _task(
+    dataset: DataSet, form: Form, suite: str, file: DataFile, citation: str, protocol: str
+) -> Task[Any]:
     human = EVAL_UATION.get(dataset.name, ()) if dataset.random is not None else ()
     return Task(
         f"{suite}/{dataset.name}{'_cloze' if form == 'cloze' else ''}",
@@ -140,49 +146,79 @@ def _task(dataset: DataSet, form: Form, suite: str, file: DataFile, citation: st
         arrange=partial(_with_shots, dataset, _shots(dataset, form), file),
         chance=partial(_chance, dataset.random),
         clusters=dataset.clusters,
-        # Of a published set.  People read the masked text of up_masked, not up_masked_refcompat's.  A file of another size
-        # has no human gap.
+        # Of a published set.  People read the masked text of up_masked, not up_masked_refcompat's.
+        # A file of another size has no human gap.
         human=tuple(replace(baseline, tests=dataset.rows) for baseline in human),
         reference=dataset.reference,
     )
 
 
-def _parse(parse_row: Callable[[JsonObject, int], Item], form: Form, fields: JsonObject, row: int) -> Example:
+def _parse(
+    parse_row: Callable[[JsonObject, int], Item], form: Form, fields: JsonObject, row: int
+) -> Example:
     item = parse_row(fields, row)
     category = dict(item.traits).get("taskType")
-    traits = {"cluster": item.cluster, "swapped": item.swapped, "traits": item.traits, "category": category}
+    traits = {
+        "cluster": item.cluster,
+        "swapped": item.swapped,
+        "traits": item.traits,
+        "category": category,
+    }
     if form == "options":
         options = tuple(f" {option}" for option in item.options)
         return Example(row, (item.ask,), options, item.gold, neutral=NEUTRAL, **traits)
     if form == "cloze":
         # The question without its story gives the prior probability of each continuation.
-        return Example(row, (item.before,), item.fills, item.gold, neutral=item.question or None, **traits)
-    return Question(row, (item.ask,), ("",), None, accepted=(item.answer,), room_for=(f" {item.answer}\n",), **traits)
+        return Example(
+            row, (item.before,), item.fills, item.gold, neutral=item.question or None, **traits
+        )
+    return Question(
+        row,
+        (item.ask,),
+        ("",),
+        None,
+        accepted=(item.answer,),
+        room_for=(f" {item.answer}\n",),
+        **traits,
+    )
 
 
 def _with_shots(
     dataset: DataSet, num_shots: int, file: DataFile, examples: list[Example], folder: Path
 ) -> list[Example]:
-    """Examples with the shots that lm-evaluation-harness 0.4 samples: one random.Random(1234) serves all rows in file order.
-    If shots come from the test rows, one more is sampled and the row itself left out."""
+    """Examples with the shots that lm-evaluation-harness 0.4 samples: one random.Random(1234)
+    serves all rows in file order. If shots come from the test rows, one more is sampled and the row
+    itself left out."""
     if dataset.shape in ("odd_word", "yes_no"):
-        names = joined_draws([example.cluster for example in examples if example.cluster is not None])
-        examples = [replace(example, cluster=name) for example, name in zip(examples, names, strict=True)]
+        names = joined_draws(
+            [example.cluster for example in examples if example.cluster is not None]
+        )
+        examples = [
+            replace(example, cluster=name) for example, name in zip(examples, names, strict=True)
+        ]
     if not num_shots:
         return [replace(example, shots=()) for example in examples]
     from_test_rows = dataset.shots_file is None
-    pool = _shot_items(dataset, file.below(folder) if from_test_rows else _shots_path(dataset, folder))
+    pool = _shot_items(
+        dataset, file.below(folder) if from_test_rows else _shots_path(dataset, folder)
+    )
     num_sampled = num_shots + from_test_rows
     if len(pool) < num_sampled:
         raise InputError(
-            f"{NAME}'s {dataset.name}: {len(pool)} rows to sample few-shot examples from, expected at least {num_sampled}: "
-            "fetch the file again"
+            f"{NAME}'s {dataset.name}: {len(pool)} rows to sample few-shot examples from, expected "
+            f"at least {num_sampled}: fetch the file again"
         )
-    stream, rows = DRAW.call(len(examples)), range(len(pool))
+    stream = DRAW.call(len(examples))
+    rows = range(len(pool))
     samples = [stream.sample(rows, num_sampled) for _ in examples]
     texts = [f"{item.ask} {item.answer}{SEPARATOR}" for item in pool]
     return [
-        replace(example, shots=tuple([texts[i] for i in sample if not from_test_rows or i != example.row][:num_shots]))
+        replace(
+            example,
+            shots=tuple(
+                [texts[i] for i in sample if not from_test_rows or i != example.row][:num_shots]
+            ),
+        )
         for example, sample in zip(examples, samples, strict=True)
     ]
 
@@ -191,13 +227,15 @@ def _shot_items(dataset: DataSet, path: Path) -> list[Item]:
     content = path.read_bytes()
     if dataset.shots_blob is not None and git_blob_sha1(content) != dataset.shots_blob:
         raise InputError(
-            f"{dataset.hub}: {path} is not what this program writes (git blob {git_blob_sha1(content)}, expected "
-            f"{dataset.shots_blob}), so its few-shot examples would be others: remove the folder {path.parent}, it is made "
-            "anew"
+            f"{dataset.hub}: {path} is not what this program writes (git blob "
+            f"{git_blob_sha1(content)}, expected {dataset.shots_blob}), so its few-shot examples "
+            f"would be others: remove the folder {path.parent}, it is made anew"
         )
     name = f"{NAME}'s {dataset.name}"
     remedy = f"; mend the record or {FETCH_AGAIN}"
-    return parse_each(json_rows(content, path, name), reader(dataset), f"{name}: {path}, record", remedy)
+    return parse_each(
+        json_rows(content, path, name), reader(dataset), f"{name}: {path}, record", remedy
+    )
 
 
 def _shots_path(dataset: DataSet, folder: Path) -> Path:
@@ -205,16 +243,16 @@ def _shots_path(dataset: DataSet, folder: Path) -> Path:
     path = next((path for path in paths if path.is_file()), None)
     if path is None or path == dataset.data_file.below(folder):
         raise InputError(
-            f"{NAME}'s {dataset.name}: {paths[0]} is missing, where its few-shot examples come from: fetch the whole of "
-            f"{dataset.hub}"
+            f"{NAME}'s {dataset.name}: {paths[0]} is missing, where its few-shot examples come "
+            f"from: fetch the whole of {dataset.hub}"
         )
     return path
 
 
 def _chance(published: float | None, examples: Sequence[Example]) -> Mapping[str, float]:
-    """random: the mean over examples of 1 / (number of different choices).  random_published: the authors' value, for LOW
-    and WIS 1 / (mean number of choices, repeated ones counted).  most_frequent: how often the choice that the story
-    mentions most often is right."""
+    """random: the mean over examples of 1 / (number of different choices).  random_published: the
+    authors' value, for LOW and WIS 1 / (mean number of choices, repeated ones counted).
+    most_frequent: how often the choice that the story mentions most often is right."""
     traits = [dict(example.traits) for example in examples]
     baselines = {"random": sum(1 / int(trait["num_options"]) for trait in traits) / len(traits)}
     if published is not None:
@@ -227,7 +265,8 @@ def locate(data_dir: Path | None, fetch: bool = True) -> Path:
     """The folder that holds lmes_LOW, ua_cbt and so on, as the hub's repositories are named."""
     if (revision := revision_of(data_dir)) is not None:
         raise InputError(
-            f"--data_dir={NAME}=@{revision}: its data are nine repositories: fetch them and name their folder"
+            f"--data_dir={NAME}=@{revision}: its data are nine repositories: fetch them and name "
+            "their folder"
         )
     top = data_dir or data_cache(NAME)
     if data_dir is None and fetch:
@@ -236,14 +275,18 @@ def locate(data_dir: Path | None, fetch: bool = True) -> Path:
     if not any((top / dataset.folder).is_dir() for dataset in DATA_SETS):
         folders = ", ".join(dict.fromkeys(dataset.folder for dataset in DATA_SETS))
         raise InputError(
-            f"{top}: no {NAME} data there, expected folders {folders} as the Hugging Face hub has them (such as "
-            f"{DATA_SETS[0].hub}): pass --data_dir={NAME}=FOLDER"
+            f"{top}: no {NAME} data there, expected folders {folders} as the Hugging Face hub has "
+            f"them (such as {DATA_SETS[0].hub}): pass --data_dir={NAME}=FOLDER"
         )
     return top
 
 
-_published = partial(suite_of, [(dataset, dataset.data_file) for dataset in DATA_SETS], locate, CITATION)
-SUITE = _published(NAME, ("options", "cloze"), "Eval-UA-tion, log-probability over the possible answers")
+_published = partial(
+    suite_of, [(dataset, dataset.data_file) for dataset in DATA_SETS], locate, CITATION
+)
+SUITE = _published(
+    NAME, ("options", "cloze"), "Eval-UA-tion, log-probability over the possible answers"
+)
 TEXT = _published(f"{NAME}-text", ("text",), "Eval-UA-tion, generated texts", NAME)
 _REFERENCE = "Eval-UA-tion, generated texts, compared as its lm-evaluation-harness files do"
 TEXT_REFCOMPAT = _published(f"{NAME}-text-refcompat", ("refcompat",), _REFERENCE, NAME)

@@ -2,7 +2,8 @@
 
 Arrives: nothing.  Leaves: `DATA_SETS`.  It deliberately does not know prompts.
 
-Every evaluation split is called `train`; few-shot examples come from a split called `fewshot`, which UP-Titles lacks.
+Every evaluation split is called `train`; few-shot examples come from a split called `fewshot`,
+which UP-Titles lacks.
 """
 
 from collections.abc import Mapping
@@ -12,8 +13,17 @@ from typing import Literal
 from miron_jax.definitions.records import DataFile
 
 Shape = Literal["letters", "words", "odd_word", "yes_no", "two_words", "story", "article"]
-CITATION = "Eval-UA-tion 1.0, Hamotskyi, Levbarg and Hänig 2024, UNLP (data CC BY-NC 4.0), in prompts of our own"
-_MODELS = ("gpt-4-1106-preview", "gpt-3.5-turbo", "Mistral-7B-Instruct-v0.2", "Ukrainian Mistral SLERP", "Sherlock 7B")
+CITATION = (
+    "Eval-UA-tion 1.0, Hamotskyi, Levbarg and Hänig 2024, UNLP (data CC BY-NC 4.0), in prompts of "
+    "our own"
+)
+_MODELS = (
+    "gpt-4-1106-preview",
+    "gpt-3.5-turbo",
+    "Mistral-7B-Instruct-v0.2",
+    "Ukrainian Mistral SLERP",
+    "Sherlock 7B",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +34,8 @@ class DataSet:
     file: str  # below its folder
     shots_file: str | None  # None: few-shot examples come from the test rows
     rows: int | None  # published; None: the sources disagree
-    random: float | None  # published chance; lmes_low, lmes_wis: 1 / (mean number of choices); None: not published
+    # published chance; lmes_low, lmes_wis: 1 / (mean number of choices); None: not published
+    random: float | None
     clusters: str  # what dependent examples share
     reference: Mapping[str, float] = field(default_factory=dict)
     masked: bool = False  # article: the digits of the text are masked too
@@ -36,7 +47,9 @@ class DataSet:
 
     @property
     def data_file(self) -> DataFile:
-        return DataFile(f"{self.folder}/{self.file}", self.rows, None, _places(self.folder, self.file))
+        return DataFile(
+            f"{self.folder}/{self.file}", self.rows, None, _places(self.folder, self.file)
+        )
 
     def shots_places(self) -> tuple[str, ...]:
         """Paths at which the split of few-shot examples may be."""
@@ -45,13 +58,18 @@ class DataSet:
 
 
 def _places(folder: str, file: str) -> tuple[str, ...]:
-    """Other paths of a file: the published trees keep files at the top, in data/, or in one folder for each split."""
+    """Other paths of a file: the published trees keep files at the top, in data/, or in one folder
+    for each split."""
     name = file.rpartition("/")[2]
     split = "fewshot" if "fewshot" in file.lower() else "train"
     spelled = {name, name.replace("-fewshot", "_fewshot"), name.replace("_fewshot", "-fewshot")}
     bare = name.replace("-fewshot", "").replace("_fewshot", "")
     # A name without "fewshot" means the evaluated split, except in the folder of the other one.
-    tops = (f"data/{split}/",) if split == "fewshot" and name == bare else ("", "data/", f"data/{split}/")
+    tops = (
+        (f"data/{split}/",)
+        if split == "fewshot" and name == bare
+        else ("", "data/", f"data/{split}/")
+    )
     places = [
         *(f"{folder}/{top}{spelling}" for spelling in sorted(spelled) for top in tops),
         f"{folder}/data/{split}/{bare}",
@@ -67,15 +85,18 @@ def _rows(*values: float) -> dict[str, float]:
 # fmt: off
 DATA_SETS: tuple[DataSet, ...] = (
     DataSet(
-        "ua_cbt", "shamotskyi/ua_cbt", "story", "data/train/ua_cbt_v0.2-clean.json", "data/fewshot_clean_v0.2.json",
+        "ua_cbt", "shamotskyi/ua_cbt", "story", "data/train/ua_cbt_v0.2-clean.json",
+        "data/fewshot_clean_v0.2.json",
         1061, 1 / 6, "story", _rows(0.97, 0.61, 0.46, 0.45, 0.55),
     ),
     DataSet(
-        "lmes_low", "shamotskyi/lmes_LOW", "letters", "data/train/LOWTask.jsonl", "data/fewshot/LOWTask.jsonl",
+        "lmes_low", "shamotskyi/lmes_LOW", "letters", "data/train/LOWTask.jsonl",
+        "data/fewshot/LOWTask.jsonl",
         2000, 0.0943, "word", _rows(0.67, 0.68, 0.34, 0.35, 0.37),
     ),
     DataSet(
-        "lmes_wis", "shamotskyi/lmes_WIS", "words", "data/WISTask.jsonl", "data/WISTask_fewshot.jsonl",
+        "lmes_wis", "shamotskyi/lmes_WIS", "words", "data/WISTask.jsonl",
+        "data/WISTask_fewshot.jsonl",
         2000, 0.0469, "sentence", _rows(0.39, 0.34, 0.19, 0.19, 0.19),
     ),
     DataSet(
@@ -90,19 +111,24 @@ DATA_SETS: tuple[DataSet, ...] = (
     ),
     DataSet(
         "lmes_wordalpha", "shamotskyi/lmes_wordalpha", "two_words", "WordsAlphabetOrder.jsonl",
-        "WordsAlphabetOrder_fewshot.jsonl", 2000, 1 / 2, "pair", _rows(0.85, 0.78, 0.48, 0.49, 0.50),
+        "WordsAlphabetOrder_fewshot.jsonl", 2000, 1 / 2, "pair",
+        _rows(0.85, 0.78, 0.48, 0.49, 0.50),
     ),
     DataSet(
         "lmes_wordlength", "shamotskyi/lmes_wordlength", "two_words", "WordLengthComparison.jsonl",
-        "WordLengthComparison_fewshot.jsonl", 2000, 1 / 2, "pair", _rows(0.95, 0.89, 0.71, 0.70, 0.75),
+        "WordLengthComparison_fewshot.jsonl", 2000, 1 / 2, "pair",
+        _rows(0.95, 0.89, 0.71, 0.70, 0.75),
     ),
     DataSet(
-        "up_masked", "shamotskyi/up_titles_masked", "article", "up_titles_35000-5000-ukr.json", None,
+        "up_masked", "shamotskyi/up_titles_masked", "article", "up_titles_35000-5000-ukr.json",
+        None,
         5000, 1 / 10, "article", masked=True,
     ),
-    # The published task shows the unmasked article with masked titles; most likely the published scores are of that.
+    # The published task shows the unmasked article with masked titles; most likely the published
+    # scores are of that.
     DataSet(
-        "up_masked_refcompat", "shamotskyi/up_titles_masked", "article", "up_titles_35000-5000-ukr.json", None,
+        "up_masked_refcompat", "shamotskyi/up_titles_masked", "article",
+        "up_titles_35000-5000-ukr.json", None,
         5000, 1 / 10, "article", _rows(0.96, 0.77, 0.75, 0.79, 0.88),
     ),
     DataSet(

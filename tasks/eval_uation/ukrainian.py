@@ -1,6 +1,7 @@
 """Normalization of Ukrainian answers: this project's, and that of lm-evaluation-harness.
 
-Arrives: texts.  Leaves: texts that are equal if the answers are.  It deliberately does not know tasks.
+Arrives: texts.  Leaves: texts that are equal if the answers are.  It deliberately does not know
+tasks.
 """
 
 import re
@@ -13,11 +14,15 @@ from miron_jax.metrics.answers import Normalize
 
 APOSTROPHES = "\u2019\u02bc\u2018\u0060\u00b4\uff07"  # written for U+0027, which dictionaries have
 _FOLDED = str.maketrans(dict.fromkeys(APOSTROPHES, "'"))
-_QUOTES = str.maketrans(dict.fromkeys("\u00ab\u00bb\u201e\u201c\u201d\u201f\u2039\u203a\u201a\u201b", '"'))
+_QUOTES = str.maketrans(
+    dict.fromkeys("\u00ab\u00bb\u201e\u201c\u201d\u201f\u2039\u203a\u201a\u201b", '"')
+)
 _PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "\u2026\u2013\u2014", ""))
 _ASCII_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation, ""))
 # Cyrillic capitals that look like the Latin letters which name an option.
-_LOOK_ALIKES = str.maketrans("\u0410\u0412\u0421\u0415\u0406\u041a\u041c\u041d\u041e\u0420\u0422\u0425", "ABCEIKMHOPTX")
+_LOOK_ALIKES = str.maketrans(
+    "\u0410\u0412\u0421\u0415\u0406\u041a\u041c\u041d\u041e\u0420\u0422\u0425", "ABCEIKMHOPTX"
+)
 
 
 def one_apostrophe(text: str) -> str:
@@ -26,11 +31,13 @@ def one_apostrophe(text: str) -> str:
 
 
 def comparable(text: str) -> str:
-    """NFC, lower case, without white space at either end or twice in a row, quotes or punctuation; the forms of the
-    apostrophe and, of an answer that is one letter, Cyrillic and Latin letters of one look count as the same.
+    """NFC, lower case, without white space at either end or twice in a row, quotes or punctuation;
+    the forms of the apostrophe and, of an answer that is one letter, Cyrillic and Latin letters of
+    one look count as the same.
 
-    Only a one-letter answer, in upper case, is mapped to Latin letters: "В" and "в" are both choice B, and the letters of a
-    word stay Cyrillic.  Gold is normalized by the same rule, so one-letter Cyrillic gold stays comparable.
+    Only a one-letter answer, in upper case, is mapped to Latin letters: "В" and "в" are both choice
+    B, and the letters of a word stay Cyrillic.  Gold is normalized by the same rule, so one-letter
+    Cyrillic gold stays comparable.
     """
     whole = one_apostrophe(unicodedata.normalize("NFC", text)).translate(_QUOTES)
     text = " ".join(whole.translate(_PUNCTUATION).split())
@@ -40,8 +47,9 @@ def comparable(text: str) -> str:
 
 
 def as_lm_eval(text: str, drop_space: bool) -> str:
-    r"""exact_match with ignore_case and ignore_punctuation, as lm-evaluation-harness 0.4 compares: ASCII punctuation is
-    removed, white space too if the task has `\s+` among regexes_to_ignore; Unicode forms and apostrophes are not folded."""
+    r"""exact_match with ignore_case and ignore_punctuation, as lm-evaluation-harness 0.4 compares:
+    ASCII punctuation is removed, white space too if the task has `\s+` among regexes_to_ignore;
+    Unicode forms and apostrophes are not folded."""
     text = re.sub(r"\s+", "", text) if drop_space else text
     return text.lower().translate(_ASCII_PUNCTUATION)
 

@@ -1,16 +1,17 @@
 """The scores of a gauntlet's categories and averages.
 
-Arrives: the accuracy of each benchmark.  Leaves: `Composite`s as composer's EvalGauntlet computes them, except that one
-with a missing benchmark is null.  It deliberately does not know data files or models.
+Arrives: the accuracy of each benchmark.  Leaves: `Composite`s as composer's EvalGauntlet computes
+them, except that one with a missing benchmark is null.  It deliberately does not know data files or
+models.
 
     score     (accuracy - b) / (1 - b), not clipped: below the baseline it is negative
     category  sum(w * score) / sum(w); w is 1 (EQUAL), the number of examples (SAMPLE_SZ) or its log2 (LOG_SAMPLE_SZ)
     average   plain mean of its categories
 
-The reference drops a category that lacks a benchmark and averages the others, so a missing file can raise an average.  Here
-both the category and the average are null, and `partial_NAME` has the value over the benchmarks that were scored (a
-category without any is left out).
-"""
+The reference drops a category that lacks a benchmark and averages the others, so a missing file can
+raise an average.  Here both the category and the average are null, and `partial_NAME` has the value
+over the benchmarks that were scored (a category without any is left out).
+"""  # noqa: E501
 
 import math
 from collections.abc import Callable, Mapping
@@ -31,7 +32,8 @@ WEIGHTINGS: dict[Weighting, Callable[[int], float]] = {
 class Averages:
     """The benchmarks of each category, the categories of each average, and the weights."""
 
-    categories: Mapping[str, Mapping[str, float]]  # name -> task name -> random baseline, a share of 1
+    # name -> task name -> random baseline, a share of 1
+    categories: Mapping[str, Mapping[str, float]]
     averages: Mapping[str, tuple[str, ...]]  # name -> names of categories
     weighting: Weighting = "EQUAL"
     subtract_baseline: bool = True
@@ -39,9 +41,14 @@ class Averages:
 
     def composites(self, measured: Mapping[str, Measured]) -> dict[str, Composite]:
         """Categories, then averages; the partial value follows each incomplete one."""
-        whole, partial = {}, {}
+        whole = {}
+        partial = {}
         for name, baselines in self.categories.items():
-            scored = {task: baseline for task, baseline in baselines.items() if _accuracy(measured, task) is not None}
+            scored = {
+                task: baseline
+                for task, baseline in baselines.items()
+                if _accuracy(measured, task) is not None
+            }
             missing = tuple(task for task in baselines if task not in scored)
             partial[name] = self._category(measured, scored, missing)
             whole[name] = _without_value(partial[name]) if missing else partial[name]
@@ -69,12 +76,18 @@ class Averages:
         return 1 / (1 - baseline) if self.rescale else 1.0
 
     def _category(
-        self, measured: Mapping[str, Measured], baselines: Mapping[str, float], missing: tuple[str, ...]
+        self,
+        measured: Mapping[str, Measured],
+        baselines: Mapping[str, float],
+        missing: tuple[str, ...],
     ) -> Composite:
-        weight = {task: WEIGHTINGS[self.weighting](measured[task].num_examples) for task in baselines}
+        weight = {
+            task: WEIGHTINGS[self.weighting](measured[task].num_examples) for task in baselines
+        }
         total = sum(weight.values())
         value = sum(
-            weight[task] / total * self.score(_accuracy(measured, task) or 0.0, b) for task, b in baselines.items()
+            weight[task] / total * self.score(_accuracy(measured, task) or 0.0, b)
+            for task, b in baselines.items()
         )
         slopes = {task: weight[task] / total * self._slope(b) for task, b in baselines.items()}
         return Composite(value if baselines else None, not missing, missing, slopes)

@@ -1,7 +1,8 @@
 """One entry of a gauntlet's task list -> the task that scores it.
 
-Arrives: an `IclTask`, from the published table or from a yaml file.  Leaves: a `Task` with every rule of MosaicML's
-composer 0.17.2 and llm-foundry v0.4.0 spelled out.  It deliberately does not know the folders of data files.
+Arrives: an `IclTask`, from the published table or from a yaml file.  Leaves: a `Task` with every
+rule of MosaicML's composer 0.17.2 and llm-foundry v0.4.0 spelled out.  It deliberately does not
+know the folders of data files.
 """
 
 from dataclasses import dataclass, replace
@@ -17,7 +18,10 @@ from miron_jax.prompting.draws import FILE_ORDER, STREAM_1234
 from miron_jax.tasks.icl_rows import PARSE, Kind, answer_text, checked_text, text_field
 from miron_jax.tokens.spans import CONTINUATION
 
-CITATION = "Mosaic Eval Gauntlet v0.1.0, MosaicML llm-foundry v0.4.0, scripts/eval/local_data/EVAL_GAUNTLET.md"
+CITATION = (
+    "Mosaic Eval Gauntlet v0.1.0, MosaicML llm-foundry v0.4.0, "
+    "scripts/eval/local_data/EVAL_GAUNTLET.md"
+)
 PROTOCOL = "gauntlet-v0.1.0"
 MAX_LENGTH = 1024  # max_seq_len of llm-foundry v0.4.0's hf_eval.yaml
 REASONING_ROOM = 10  # extra tokens of completions that contain reasoning
@@ -43,14 +47,20 @@ class IclTask:
     documented_num_fewshot: int | None = None
 
 
-def task_of(entry: IclTask, name: str, section: str | None, stop: tuple[str, ...] = ()) -> Task[Any]:
+def task_of(
+    entry: IclTask, name: str, section: str | None, stop: tuple[str, ...] = ()
+) -> Task[Any]:
     """The task of an entry; `stop` ends its completions, if it generates any."""
     file = DataFile(entry.file, entry.rows, entry.git_blob_sha1)
     baselines = {"random": entry.baseline, "human": None}
     profile, parse = (
-        (_answers(entry, stop), _parse_question) if entry.kind == "generation" else (_options(entry), _parse)
+        (_answers(entry, stop), _parse_question)
+        if entry.kind == "generation"
+        else (_options(entry), _parse)
     )
-    return Task(name, entry.kind, profile, file, baselines, partial(parse, entry), CITATION, section)
+    return Task(
+        name, entry.kind, profile, file, baselines, partial(parse, entry), CITATION, section
+    )
 
 
 def _wording(entry: IclTask) -> dict[str, Any]:
@@ -105,14 +115,19 @@ def _parse(entry: IclTask, fields: JsonObject, row: int) -> Example:
 
 def _stripped(fields: JsonObject) -> JsonObject:
     """The fields with white space at both ends of texts removed, except of texts in lists."""
-    return {key: value.strip() if isinstance(value, str) else value for key, value in fields.items()}
+    return {
+        key: value.strip() if isinstance(value, str) else value for key, value in fields.items()
+    }
 
 
 def _category(entry: IclTask, fields: JsonObject) -> str | None:
     if not entry.has_categories:
         return None
     if "category" not in fields:
-        raise ValueError("field 'category' is missing, expected a text, as the task's has_categories asks for one")
+        raise ValueError(
+            "field 'category' is missing, expected a text, as the task's has_categories asks for "
+            "one"
+        )
     return answer_text(_stripped(fields)["category"], "field 'category'")
 
 
@@ -123,8 +138,8 @@ def _parse_question(entry: IclTask, fields: JsonObject, row: int) -> Question:
     reasoning = checked_text(stripped.get("chain_of_thought", ""), "field 'chain_of_thought'")
     if reasoning and not entry.answer_after:
         raise ValueError(
-            "field 'chain_of_thought' holds a text, but the task has no cot_delimiter to tell the answer from it: "
-            "expected a cot_delimiter, such as ' #### '"
+            "field 'chain_of_thought' holds a text, but the task has no cot_delimiter to tell the "
+            "answer from it: expected a cot_delimiter, such as ' #### '"
         )
     before = f"{reasoning}{entry.answer_after}" if reasoning else ""
     return Question(

@@ -1,12 +1,15 @@
-"""The Gauntlet's programming category: HumanEval in Python, C++ and JavaScript, some with a part of the solution.
+"""The Gauntlet's programming category: HumanEval in Python, C++ and JavaScript, some with a part of
+the solution.
 
-Arrives: the same data folder as the Gauntlet's.  Leaves: `SUITE`.  It deliberately does not know how programs are run.
+Arrives: the same data folder as the Gauntlet's.  Leaves: `SUITE`.  It deliberately does not know
+how programs are run.
 
-v0.1.0 lists the category but comments it out, so core_average does not include it.  Here it is a separate suite, which runs
-only if code execution is allowed.  Programs are sampled as composer 0.17.2 does for coding_tasks.yaml: 5 for each problem.
+v0.1.0 lists the category but comments it out, so core_average does not include it.  Here it is a
+separate suite, which runs only if code execution is allowed.  Programs are sampled as composer
+0.17.2 does for coding_tasks.yaml: 5 for each problem.
 
-Some problems cannot be passed: their outputs, such as 010010 or 0 1 2 3, are evaluated as Python.  `ceiling` in the results
-is the score of the authors' solutions.
+Some problems cannot be passed: their outputs, such as 010010 or 0 1 2 3, are evaluated as Python.
+`ceiling` in the results is the score of the authors' solutions.
 """
 
 from pathlib import Path
@@ -34,10 +37,14 @@ class _Row(NamedTuple):
 # fmt: off
 _TABLE = (
     _Row("human_eval", "human_eval.jsonl", 164, "68b4df436b4ee66b5a6bf4005d51129653207295"),
-    _Row("human_eval_cpp", "processed_human_eval_cpp.jsonl", 161, "35b875fd7ee3d39e78ba7b66e17c4c4a4cd67865"),
-    _Row("human_eval_js", "processed_human_eval_js.jsonl", 164, "bd50048d717ff77f4d128a44bae72a236e174442"),
-    _Row("human_eval_return_simple", "human_eval_return_simple.jsonl", 37, "e29b1989bd62d677843a594c8c48d7b72e3898e3"),
-    _Row("human_eval_return_complex", "human_eval_return_complex.jsonl", 127, "4c3fc4eb0500b5da87b1ba1033aafbadd053b783"),
+    _Row("human_eval_cpp", "processed_human_eval_cpp.jsonl", 161,
+        "35b875fd7ee3d39e78ba7b66e17c4c4a4cd67865"),
+    _Row("human_eval_js", "processed_human_eval_js.jsonl", 164,
+        "bd50048d717ff77f4d128a44bae72a236e174442"),
+    _Row("human_eval_return_simple", "human_eval_return_simple.jsonl", 37,
+        "e29b1989bd62d677843a594c8c48d7b72e3898e3"),
+    _Row("human_eval_return_complex", "human_eval_return_complex.jsonl", 127,
+        "4c3fc4eb0500b5da87b1ba1033aafbadd053b783"),
     _Row("human_eval_25", "human_eval-0.25.jsonl", 164, "3bbc7db64f7383a39a84d5e60054921225e718c6"),
     _Row("human_eval_50", "human_eval-0.5.jsonl", 164, "acbe3d1eba1415f7751ab3101b0440f4d2cca57b"),
     _Row("human_eval_75", "human_eval-0.75.jsonl", 164, "2a4b90743c857fea16ae5a4d90ef8a0c23389673"),
@@ -63,10 +70,15 @@ def parse_problem(fields: JsonObject, row: int) -> Problem:
     """The problem in one line of a data file; its texts keep their white space."""
     language = text_field(fields, "language")
     if language not in _LANGUAGES:
-        raise ValueError(f"field 'language' holds {language!r:.40}, expected one of {', '.join(_LANGUAGES)}")
-    inputs, outputs = _tests(fields, "test_inputs"), _tests(fields, "test_outputs")
+        raise ValueError(
+            f"field 'language' holds {language!r:.40}, expected one of {', '.join(_LANGUAGES)}"
+        )
+    inputs = _tests(fields, "test_inputs")
+    outputs = _tests(fields, "test_outputs")
     if len(inputs) != len(outputs):
-        raise ValueError(f"{len(inputs)} test_inputs and {len(outputs)} test_outputs, expected as many of both")
+        raise ValueError(
+            f"{len(inputs)} test_inputs and {len(outputs)} test_outputs, expected as many of both"
+        )
     return Problem(
         row,
         text_field(fields, "task_id"),
@@ -89,7 +101,16 @@ def _tests(fields: JsonObject, key: str) -> tuple[str, ...]:
 def _task(row: _Row) -> Task[ProgramProfile]:
     file = DataFile(f"programming/{row.file}", row.rows, row.git_blob_sha1)
     baselines = {"random": 0.0, "human": None}
-    return Task(f"{NAME}/{row.label}", "code", PROFILE, file, baselines, parse_problem, CITATION, "programming")
+    return Task(
+        f"{NAME}/{row.label}",
+        "code",
+        PROFILE,
+        file,
+        baselines,
+        parse_problem,
+        CITATION,
+        "programming",
+    )
 
 
 def locate(data_dir: Path | None, fetch: bool = True) -> Path:
@@ -99,4 +120,6 @@ def locate(data_dir: Path | None, fetch: bool = True) -> Path:
 
 
 _AVERAGES = Averages({"programming": {f"{NAME}/{row.label}": 0.0 for row in _TABLE}}, {})
-SUITE: Suite[Task[ProgramProfile]] = Suite(NAME, tuple(_task(row) for row in _TABLE), _AVERAGES.composites, locate)
+SUITE: Suite[Task[ProgramProfile]] = Suite(
+    NAME, tuple(_task(row) for row in _TABLE), _AVERAGES.composites, locate
+)

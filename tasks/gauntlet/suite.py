@@ -1,10 +1,12 @@
 """The published Gauntlet, and the same reasoning tasks with stop strings.
 
-Arrives: the table.  Leaves: `SUITE` and `COT_FIX`.  It deliberately does not know tokenizers or models.
+Arrives: the table.  Leaves: `SUITE` and `COT_FIX`.  It deliberately does not know tokenizers or
+models.
 
-`gauntlet` follows v0.1.0: a completion ends only at EOS or at its maximum length, and the answer is what follows its last
-" #### ".  A model that goes on to invent and answer another question is judged by that answer.  `gauntlet-cot-fix` also ends
-a completion at a blank line or at "Q:", like later versions of llm-foundry; no composite includes its scores.
+`gauntlet` follows v0.1.0: a completion ends only at EOS or at its maximum length, and the answer is
+what follows its last " #### ".  A model that goes on to invent and answer another question is
+judged by that answer.  `gauntlet-cot-fix` also ends a completion at a blank line or at "Q:", like
+later versions of llm-foundry; no composite includes its scores.
 """
 
 from pathlib import Path
@@ -32,7 +34,9 @@ _ENTRIES = [(category, entry) for category, entries in CATEGORIES.items() for en
 
 def locate(data_dir: Path | None, fetch: bool = True) -> Path:
     """The folder that holds the task files: llm-foundry's local_data, or an eval bundle."""
-    return locate_files(data_dir, fetch, {entry.file: entry.git_blob_sha1 for _, entry in _ENTRIES}, "Gauntlet")
+    return locate_files(
+        data_dir, fetch, {entry.file: entry.git_blob_sha1 for _, entry in _ENTRIES}, "Gauntlet"
+    )
 
 
 SUITE: Suite[Task[Any]] = Suite(

@@ -1,9 +1,11 @@
 """A user's gauntlet: llm-foundry's yaml files -> a suite.
 
-Arrives: the file that lists tasks (`icl_tasks`) and, optionally, the file that averages them (`eval_gauntlet`).
-Leaves: a `Suite` under the rules of Gauntlet v0.1.0.  It deliberately does not know what is published.
+Arrives: the file that lists tasks (`icl_tasks`) and, optionally, the file that averages them
+(`eval_gauntlet`).  Leaves: a `Suite` under the rules of Gauntlet v0.1.0.  It deliberately does not
+know what is published.
 
-The path of a data file below --data_dir is its `dataset_uri`, or the part of it after `local_data/`.
+The path of a data file below --data_dir is its `dataset_uri`, or the part of it after
+`local_data/`.
 """
 
 from collections import Counter
@@ -34,16 +36,24 @@ _TEXTS = {  # yaml key -> field
 }
 _GENERATION_KEYS = ("cot_delimiter", "early_stopping_criteria")
 _MOST_LABEL_BYTES = 200  # file systems allow 255, which includes suffixes
-_GAUNTLET_KEYS = ("weighting", "subtract_random_baseline", "rescale_accuracy", "averages", "categories")
+_GAUNTLET_KEYS = (
+    "weighting",
+    "subtract_random_baseline",
+    "rescale_accuracy",
+    "averages",
+    "categories",
+)
 _BENCHMARK_KEYS = ("name", "num_fewshot", "random_baseline")
 _OTHER_KEYS = (
-    "label", "dataset_uri", "num_fewshot", "icl_task_type", "has_categories", "early_stopping_criteria",
+    "label", "dataset_uri", "num_fewshot", "icl_task_type", "has_categories",
+    "early_stopping_criteria",
     "batch_size", "metric_names",
 )  # fmt: skip
 
 
 def read_suite(tasks_file: Path, gauntlet_file: Path | None) -> Suite[Task[Any]]:
-    """The suite that the files describe.  Raises InputError for every key that this program cannot follow exactly."""
+    """The suite that the files describe.  Raises InputError for every key that this program cannot
+    follow exactly."""
     entries = [
         entry
         for i, fields in enumerate(_task_list(tasks_file))
@@ -52,17 +62,24 @@ def read_suite(tasks_file: Path, gauntlet_file: Path | None) -> Suite[Task[Any]]
     names = _names([entry for entry, _ in entries], tasks_file)
     averages = _averages(gauntlet_file, names) if gauntlet_file else None
     categories = averages.categories if averages else {}
-    baselines = {task: (name, b) for name, members in categories.items() for task, b in members.items()}
+    baselines = {
+        task: (name, b) for name, members in categories.items() for task, b in members.items()
+    }
     tasks = []
     for (entry, stop), name in zip(entries, names.values(), strict=True):
         section, baseline = baselines.get(name, (None, None))
         tasks.append(task_of(replace(entry, baseline=baseline), name, section, stop))
-    return Suite(NAME, tuple(tasks), averages.composites if averages else lambda measured: {}, _locate)
+    return Suite(
+        NAME, tuple(tasks), averages.composites if averages else lambda measured: {}, _locate
+    )
 
 
 def _locate(data_dir: Path | None, fetch: bool = True) -> Path:
     folder = data_dir or Path()
-    return next((folder / inner for inner in ("eval/local_data", "eval_data") if (folder / inner).is_dir()), folder)
+    return next(
+        (folder / inner for inner in ("eval/local_data", "eval_data") if (folder / inner).is_dir()),
+        folder,
+    )
 
 
 def _load(path: Path) -> Json:
@@ -79,37 +96,55 @@ def _task_list(path: Path) -> Sequence[Json]:
     content = _load(path)
     tasks = content.get("icl_tasks") if isinstance(content, dict) else content
     if not isinstance(tasks, list) or not tasks:
-        raise InputError(f"{path}: no list of tasks under 'icl_tasks', expected one as in llm-foundry's tasks.yaml")
+        raise InputError(
+            f"{path}: no list of tasks under 'icl_tasks', expected one as in llm-foundry's "
+            "tasks.yaml"
+        )
     return tasks
 
 
 def _entries(fields: Json, at: str) -> list[tuple[IclTask, tuple[str, ...]]]:
     """One entry for each number of shots, with its stop strings."""
     if not isinstance(fields, dict):
-        raise InputError(f"{at}: found {shown(fields)}, expected keys such as label, dataset_uri, icl_task_type")
+        raise InputError(
+            f"{at}: found {shown(fields)}, expected keys such as label, dataset_uri, icl_task_type"
+        )
     label = _text(fields, "label", at)
     at = f"{at} ({printable(label, 60)})"
     _check_keys(fields, (*_OTHER_KEYS, *_TEXTS), at)
     if label.startswith("/") or ".." in label.split("/") or not label.isprintable():
-        raise InputError(f"{at}: label is {shown(label)}, expected a name that can be part of a file's path")
+        raise InputError(
+            f"{at}: label is {shown(label)}, expected a name that can be part of a file's path"
+        )
     if len(label.encode()) > _MOST_LABEL_BYTES:
         raise InputError(
-            f"{at}: label has {len(label.encode())} bytes, a file's name takes {_MOST_LABEL_BYTES}: cut it"
+            f"{at}: label has {len(label.encode())} bytes, a file's name takes "
+            f"{_MOST_LABEL_BYTES}: cut it"
         )
     kind = _text(fields, "icl_task_type", at)
     if kind not in _KINDS:
         raise InputError(
-            f"{at}: icl_task_type is {shown(kind)}, expected one of {', '.join(_KINDS)}: mend or remove the task"
+            f"{at}: icl_task_type is {shown(kind)}, expected one of {', '.join(_KINDS)}: mend or "
+            "remove the task"
         )
     _check_metrics(fields.get("metric_names", []), at)
     stop = fields.get("early_stopping_criteria", [])
     if not (isinstance(stop, list) and all(isinstance(text, str) and text for text in stop)):
-        raise InputError(f"{at}: early_stopping_criteria is {shown(stop)}, expected a list of texts")
-    if unused := [key for key in _GENERATION_KEYS if key in fields and _KINDS[kind] != "generation"]:
-        raise InputError(f"{at}: key {unused[0]!r} is of tasks that generate, not of {kind}: remove it")
-    texts: dict[str, Any] = {field: _text(fields, key, at) for key, field in _TEXTS.items() if key in fields}
+        raise InputError(
+            f"{at}: early_stopping_criteria is {shown(stop)}, expected a list of texts"
+        )
+    if unused := [
+        key for key in _GENERATION_KEYS if key in fields and _KINDS[kind] != "generation"
+    ]:
+        raise InputError(
+            f"{at}: key {unused[0]!r} is of tasks that generate, not of {kind}: remove it"
+        )
+    texts: dict[str, Any] = {
+        field: _text(fields, key, at) for key, field in _TEXTS.items() if key in fields
+    }
     uri = _text(fields, "dataset_uri", at)
-    file, has_categories = uri.partition("local_data/")[2] or uri, _bool(fields, "has_categories", False, at)
+    file = uri.partition("local_data/")[2] or uri
+    has_categories = _bool(fields, "has_categories", False, at)
     entry = IclTask(label, _KINDS[kind], 0, None, file, has_categories=has_categories, **texts)
     return [(replace(entry, num_fewshot=shots), tuple(stop)) for shots in _shots(fields, at)]
 
@@ -129,25 +164,40 @@ def _bool(fields: JsonObject, key: str, default: bool, at: str) -> bool:
 
 
 def _check_keys(fields: Json, keys: Sequence[str], at: str) -> None:
-    """Raises InputError for keys that are not read here, misspelt ones included: the reference may use them."""
+    """Raises InputError for keys that are not read here, misspelt ones included: the reference may
+    use them."""
     unknown = [str(key) for key in fields if key not in keys] if isinstance(fields, dict) else []
     if unknown:
-        raise InputError(f"{at}: key {unknown[0]!r} is not known here, expected one of {', '.join(keys)}: remove it")
+        raise InputError(
+            f"{at}: key {unknown[0]!r} is not known here, expected one of {', '.join(keys)}: "
+            "remove it"
+        )
 
 
 def _shots(fields: JsonObject, at: str) -> list[int]:
     num_fewshot = fields.get("num_fewshot", [0])
     counts = num_fewshot if isinstance(num_fewshot, list) else [num_fewshot]
-    if not counts or not all(isinstance(num, int) and not isinstance(num, bool) and num >= 0 for num in counts):
-        raise InputError(f"{at}: num_fewshot is {shown(num_fewshot)}, expected whole numbers from 0, such as [10]")
+    if not counts or not all(
+        isinstance(num, int) and not isinstance(num, bool) and num >= 0 for num in counts
+    ):
+        raise InputError(
+            f"{at}: num_fewshot is {shown(num_fewshot)}, expected whole numbers from 0, such as "
+            "[10]"
+        )
     return counts
 
 
 def _check_metrics(names: Json, at: str) -> None:
     """Raises InputError for metrics other than accuracies, which are the only ones computed."""
-    wrong = [str(name) for name in names if "Accuracy" not in str(name)] if isinstance(names, list) else [repr(names)]
+    wrong = (
+        [str(name) for name in names if "Accuracy" not in str(name)]
+        if isinstance(names, list)
+        else [repr(names)]
+    )
     if wrong:
-        raise InputError(f"{at}: metric_names asks for {wrong[0]:.60}, expected names of accuracies: remove it")
+        raise InputError(
+            f"{at}: metric_names asks for {wrong[0]:.60}, expected names of accuracies: remove it"
+        )
 
 
 def _names(entries: Sequence[IclTask], path: Path) -> dict[tuple[str, int], str]:
@@ -157,12 +207,17 @@ def _names(entries: Sequence[IclTask], path: Path) -> dict[tuple[str, int], str]
     for entry in entries:
         key = (entry.label, entry.num_fewshot)
         if key in names:
-            raise InputError(f"{path}: task {entry.label!r} with {entry.num_fewshot} shots is listed twice: keep one")
+            raise InputError(
+                f"{path}: task {entry.label!r} with {entry.num_fewshot} shots is listed twice: "
+                "keep one"
+            )
         several = labels.count(entry.label) > 1
         names[key] = f"{NAME}/{entry.label}{f'/{entry.num_fewshot}-shot' if several else ''}"
     if len(set(names.values())) < len(names):
         [(duplicate, _)] = Counter(names.values()).most_common(1)
-        raise InputError(f"{path}: two tasks would both be called {duplicate}: give one another label")
+        raise InputError(
+            f"{path}: two tasks would both be called {duplicate}: give one another label"
+        )
     return names
 
 
@@ -171,29 +226,43 @@ def _averages(path: Path, names: Mapping[tuple[str, int], str]) -> Averages:
     fields = content.get("eval_gauntlet", content) if isinstance(content, dict) else None
     entries = fields.get("categories") if isinstance(fields, dict) else None
     if not isinstance(fields, dict) or not isinstance(entries, list):
-        raise InputError(f"{path}: no categories under 'eval_gauntlet', expected them as llm-foundry's file has them")
+        raise InputError(
+            f"{path}: no categories under 'eval_gauntlet', expected them as llm-foundry's file has "
+            "them"
+        )
     _check_keys(fields, _GAUNTLET_KEYS, str(path))
     weighting = fields.get("weighting", "EQUAL")
     if not isinstance(weighting, str) or weighting not in WEIGHTINGS:
-        raise InputError(f"{path}: weighting is {shown(weighting)}, expected one of {', '.join(WEIGHTINGS)}")
+        raise InputError(
+            f"{path}: weighting is {shown(weighting)}, expected one of {', '.join(WEIGHTINGS)}"
+        )
     subtract = _bool(fields, "subtract_random_baseline", True, str(path))
     rescale = _bool(fields, "rescale_accuracy", True, str(path))
     if rescale and not subtract:
-        raise InputError(f"{path}: rescale_accuracy needs subtract_random_baseline: set both, or neither")
+        raise InputError(
+            f"{path}: rescale_accuracy needs subtract_random_baseline: set both, or neither"
+        )
     categories = _categories(entries, names, path)
     averages = fields.get("averages") or {"default_average": list(categories)}
     if not isinstance(averages, dict) or not all(
-        isinstance(name, str) and isinstance(members, list) and all(isinstance(member, str) for member in members)
+        isinstance(name, str)
+        and isinstance(members, list)
+        and all(isinstance(member, str) for member in members)
         for name, members in averages.items()
     ):
-        raise InputError(f"{path}: averages are {shown(averages)}, expected a name and a list of categories each")
+        raise InputError(
+            f"{path}: averages are {shown(averages)}, expected a name and a list of categories each"
+        )
     for name, members in averages.items():
         if absent := [member for member in members if member not in categories]:
             raise InputError(
-                f"{path}: average {name!r} names the category {absent[0]!r}, which is not listed: mend the name"
+                f"{path}: average {name!r} names the category {absent[0]!r}, which is not listed: "
+                "mend the name"
             )
     if both := sorted(averages.keys() & categories.keys()):
-        raise InputError(f"{path}: {both[0]!r} names an average and a category: give one of them another name")
+        raise InputError(
+            f"{path}: {both[0]!r} names an average and a category: give one of them another name"
+        )
     members_of = {name: tuple(members) for name, members in averages.items()}
     return Averages(categories, members_of, weighting, subtract, rescale)
 
@@ -210,18 +279,24 @@ def _categories(
             for benchmark in category["benchmarks"]:
                 _check_keys(benchmark, _BENCHMARK_KEYS, f"{path}, benchmark {shown(benchmark)}")
                 label, shots = key = benchmark["name"], benchmark["num_fewshot"]
-                baselines[names.get(key, f"{NAME}/{label}/{shots}-shot")] = float(benchmark["random_baseline"])
+                baselines[names.get(key, f"{NAME}/{label}/{shots}-shot")] = float(
+                    benchmark["random_baseline"]
+                )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(
-                f"{path}: category {shown(category)} cannot be read ({type(error).__name__}: {error}), expected a name and "
-                "benchmarks with name, num_fewshot and random_baseline each"
+                f"{path}: category {shown(category)} cannot be read ({type(error).__name__}: "
+                f"{error}), expected a name and benchmarks with name, num_fewshot and "
+                "random_baseline each"
             ) from None
         if wrong := [task for task, b in baselines.items() if not 0 <= b < 1]:
             raise InputError(
-                f"{path}: random_baseline of {wrong[0]} is {baselines[wrong[0]]}, expected 0 or more, below 1"
+                f"{path}: random_baseline of {wrong[0]} is {baselines[wrong[0]]}, expected 0 or "
+                "more, below 1"
             )
         if len(baselines) < max(1, len(category["benchmarks"])):
-            raise InputError(f"{path}: category {name!r} lists no benchmark, or one twice: list each once")
+            raise InputError(
+                f"{path}: category {name!r} lists no benchmark, or one twice: list each once"
+            )
         if name in categories:
             raise InputError(f"{path}: category {name!r} is listed twice: keep one")
         categories[name] = baselines

@@ -1,1 +1,2 @@
-"""Generators of benchmark items that come with this project: miron-gen, and eval-ua-tion-gen with its suites."""
+"""Generators of benchmark items that come with this project: miron-gen, and eval-ua-tion-gen with
+its suites."""

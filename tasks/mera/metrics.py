@@ -1,6 +1,7 @@
 """MERA's metrics that are not a plain accuracy.
 
-Arrives: answers, right answers, and how often each record counts.  Leaves: floats.  It deliberately does not know files.
+Arrives: answers, right answers, and how often each record counts.  Leaves: floats.  It deliberately
+does not know files.
 
 Source: ai-forever/MERA, modules/scoring/src; MERA-Evaluation/MERA, benchmark_tasks.
 """
@@ -34,14 +35,17 @@ class Answered:
 
 
 def macro_f1(answers: Sequence[str], golds: Sequence[str], weights: np.ndarray) -> float:
-    """f1_macro: the plain mean of 2 tp / (2 tp + fp + fn) over labels that occur among answers or golds.
+    """f1_macro: the plain mean of 2 tp / (2 tp + fp + fn) over labels that occur among answers or
+    golds.
 
     scikit-learn's f1_score(average="macro").  weights: float64 [R], how often each record counts.
     """
-    answers_R, golds_R = np.asarray(answers), np.asarray(golds)
+    answers_R = np.asarray(answers)
+    golds_R = np.asarray(golds)
     scores = []
     for label in sorted({*answers, *golds}):
-        is_answer_R, is_gold_R = answers_R == label, golds_R == label
+        is_answer_R = answers_R == label
+        is_gold_R = golds_R == label
         total = float(weights[is_answer_R].sum() + weights[is_gold_R].sum())
         if total:
             scores.append(2 * float(weights[is_answer_R & is_gold_R].sum()) / total)
@@ -49,10 +53,12 @@ def macro_f1(answers: Sequence[str], golds: Sequence[str], weights: np.ndarray) 
 
 
 def matthews(answers: np.ndarray, golds: np.ndarray, weights: np.ndarray) -> float:
-    """Matthews' correlation of two bool [R]: (tp tn - fp fn) / sqrt((tp+fp)(tp+fn)(tn+fp)(tn+fn)); 0 if answers or
-    golds are constant, as in scikit-learn."""
-    tp, tn = weights[answers & golds].sum(), weights[~answers & ~golds].sum()
-    fp, fn = weights[answers & ~golds].sum(), weights[~answers & golds].sum()
+    """Matthews' correlation of two bool [R]: (tp tn - fp fn) / sqrt((tp+fp)(tp+fn)(tn+fp)(tn+fn));
+    0 if answers or golds are constant, as in scikit-learn."""
+    tp = weights[answers & golds].sum()
+    tn = weights[~answers & ~golds].sum()
+    fp = weights[answers & ~golds].sum()
+    fn = weights[~answers & golds].sum()
     scale = float((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
     return float(tp * tn - fp * fn) / scale**0.5 if scale else 0.0
 
@@ -60,14 +66,19 @@ def matthews(answers: np.ndarray, golds: np.ndarray, weights: np.ndarray) -> flo
 def exam_points(answer: str, gold: str, kind: str, id_task: str) -> int:
     """Points of one task of the state exam (USE).
 
-    matching: the number of equal positions, 0 if the lengths differ.  text: 1 if the answer's letters, in lower case, are
-    one of the right answers.  Else 1 if both hold the same set of numbers; task 16 gives
-    max(0, |answers & golds| - max(len(answers), len(golds)) + len(golds)), so three right numbers give 3 points, although
-    the exam's rules allow 2.
+    matching: the number of equal positions, 0 if the lengths differ.  text: 1 if the answer's
+    letters, in lower case, are one of the right answers.  Else 1 if both hold the same set of
+    numbers; task 16 gives max(0, |answers & golds| - max(len(answers), len(golds)) + len(golds)),
+    so three right numbers give 3 points, although the exam's rules allow 2.
     """
-    answers, golds = answer.split(","), gold.split(",")
+    answers = answer.split(",")
+    golds = gold.split(",")
     if kind == "matching":
-        return sum(a == b for a, b in zip(answers, golds, strict=True)) if len(answers) == len(golds) else 0
+        return (
+            sum(a == b for a, b in zip(answers, golds, strict=True))
+            if len(answers) == len(golds)
+            else 0
+        )
     if kind == "text":
         return int(re.sub(r"[\d+\W]", "", answer).lower() in golds)
     num_shared = len(set(answers) & set(golds))
@@ -78,7 +89,8 @@ def exam_points(answer: str, gold: str, kind: str, id_task: str) -> int:
 
 def f1_macro(records: Sequence[Answered], weights: np.ndarray) -> dict[str, float]:
     """f1_macro, and score, the mean of f1_macro and accuracy, which enters the total."""
-    answers, golds = [str(record.answer) for record in records], [str(record.gold) for record in records]
+    answers = [str(record.answer) for record in records]
+    golds = [str(record.gold) for record in records]
     value = macro_f1(answers, golds, weights)
     right = np.asarray([a == b for a, b in zip(answers, golds, strict=True)])
     accuracy = float(weights[right].sum() / weights.sum()) if len(records) else float("nan")
@@ -86,7 +98,8 @@ def f1_macro(records: Sequence[Answered], weights: np.ndarray) -> dict[str, floa
 
 
 def ethics(records: Sequence[Answered], weights: np.ndarray) -> dict[str, float]:
-    """ruEthics: 15 correlations of answers with labels, one for each of 3 questions and 5 categories.
+    """ruEthics: 15 correlations of answers with labels, one for each of 3 questions and 5
+    categories.
 
     A model gives one answer for all five categories.
     """
@@ -96,7 +109,10 @@ def ethics(records: Sequence[Answered], weights: np.ndarray) -> dict[str, float]
         in_question = np.asarray([record.group == question for record in records])
         if in_question.any():
             for category in ETHICS:
-                answers, golds = (np.asarray([_label(side, category) == "1" for side in sides]) for sides in labels)
+                answers, golds = (
+                    np.asarray([_label(side, category) == "1" for side in sides])
+                    for sides in labels
+                )
                 numbers[f"{question}.{category}"] = matthews(
                     answers[in_question], golds[in_question], weights[in_question]
                 )
@@ -108,7 +124,8 @@ def _label(labels: str | Mapping[str, str], category: str) -> str:
 
 
 def grade_norm(records: Sequence[Answered], weights: np.ndarray) -> dict[str, float]:
-    """The mean, over variants of the exam, of points / maximum points (34 if the records do not state it)."""
+    """The mean, over variants of the exam, of points / maximum points (34 if the records do not
+    state it)."""
     points: dict[str, float] = defaultdict(float)
     most_points: dict[str, float] = defaultdict(float)
     for record, weight in zip(records, weights.tolist(), strict=True):
@@ -133,13 +150,17 @@ EXAM: Rule[Match] = Rule(
 )
 
 
-def total_score(tasks: Mapping[str, Mapping[str, float]], expected: Sequence[str], missing_is_zero: bool) -> float:
+def total_score(
+    tasks: Mapping[str, Mapping[str, float]], expected: Sequence[str], missing_is_zero: bool
+) -> float:
     """The mean, over the tasks that count, of the mean of a task's metrics whose names have no dot.
 
     The site leaves a missing task out in v1 and counts it as 0 in v1.2.
     """
     means = [
-        float(np.mean([value for name, value in tasks[task].items() if "." not in name])) if task in tasks else 0.0
+        float(np.mean([value for name, value in tasks[task].items() if "." not in name]))
+        if task in tasks
+        else 0.0
         for task in expected
         if missing_is_zero or task in tasks
     ]

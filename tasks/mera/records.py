@@ -1,10 +1,11 @@
 """MERA's records -> examples with their prompts.
 
-Arrives: one JSON object {"instruction", "inputs", "outputs", "meta"}; the records that few-shot examples come from.
-Leaves: examples with their shots, in the order of their version.  It deliberately does not know models.
+Arrives: one JSON object {"instruction", "inputs", "outputs", "meta"}; the records that few-shot
+examples come from.  Leaves: examples with their shots, in the order of their version.  It
+deliberately does not know models.
 
-A record's instruction is a `str.format` template.  Only the first shot shows its instruction; the other shots and the
-question itself are worded without one:
+A record's instruction is a `str.format` template.  Only the first shot shows its instruction; the
+other shots and the question itself are worded without one:
 
     {instruction of shot 1, filled in} {answer 1}
 
@@ -12,8 +13,9 @@ question itself are worded without one:
 
     {question without instruction}                       -> " A", " B", ...
 
-One random stream samples the shots of all records of a data set, so the order of the records decides which shots they get.
-v1: random.Random(42) shuffles the test records, then samples for each; v1.2: random.Random(1234) samples in file order.
+One random stream samples the shots of all records of a data set, so the order of the records
+decides which shots they get. v1: random.Random(42) shuffles the test records, then samples for
+each; v1.2: random.Random(1234) samples in file order.
 """
 
 import ast
@@ -41,8 +43,11 @@ _ONE_TEXT = ("bps", "lcs", "simplear", "rumodar", "rumultiar", "rudetox")
 _EXAM = {  # USE without its instruction, by the type of its task
     "text": "Задание: {task}\n{text}\nОтвет:",
     "multiple_choice_options_within_text": "Задание: {task}\n{text}\nОтвет:",
-    "matching": "Задание: {task}\nТекст: {text}\nРецензии: {additional_text}\nСписок терминов:\n{choices}\nОтвет:",
-    "multiple_choice_based_on_text": "Задание: {task}\nТекст: {text}\nВарианты ответа:\n{choices}\nОтвет:",
+    "matching": (
+        "Задание: {task}\nТекст: {text}\nРецензии: {additional_text}\nСписок "
+        "терминов:\n{choices}\nОтвет:"
+    ),
+    "multiple_choice_based_on_text": "Задание: {task}\nТекст: {text}\nВарианты ответа:\n{choices}\nОтвет:",  # noqa: E501
     "multiple_choice_independent_options": "Задание: {task}\nВарианты ответа:\n{choices}\nОтвет:",
 }
 
@@ -64,27 +69,48 @@ def parse_record(dataset: DataSet, version: Version, fields: JsonObject, row: in
     category = group_of(dataset, fields) if dataset.group else None
     context = record.short if dataset.rules(version).num_fewshot else record.full
     if dataset.kind == "text":
-        right = tuple(accepted(outputs) if dataset.match is WORDS else [str(outputs)]) if outputs else ()
-        return Question(row, (context,), ("",), None, category, published=fields, accepted=right, room_for=())
+        right = (
+            tuple(accepted(outputs) if dataset.match is WORDS else [str(outputs)])
+            if outputs
+            else ()
+        )
+        return Question(
+            row, (context,), ("",), None, category, published=fields, accepted=right, room_for=()
+        )
     gold = dataset.choices.index(outputs) if outputs and dataset.over_all is not MCC else None
     continuations = tuple(f" {choice}" for choice in dataset.choices)
     return Example(row, (context,), continuations, gold, category, published=fields)
 
 
 def parse_problem(dataset: DataSet, version: Version, fields: JsonObject, row: int) -> Problem:
-    """A record that a program answers: the prompt is the instruction, the program starts with the function."""
+    """A record that a program answers: the prompt is the instruction, the program starts with the
+    function."""
     record = _record(fields, row, dataset, version)
-    inputs, meta, outputs = fields["inputs"], fields["meta"], fields["outputs"] or []
-    if not isinstance(inputs, dict) or not all(isinstance(inputs.get(key), str) for key in ("function", "tests")):
+    inputs = fields["inputs"]
+    meta = fields["meta"]
+    outputs = fields["outputs"] or []
+    if not isinstance(inputs, dict) or not all(
+        isinstance(inputs.get(key), str) for key in ("function", "tests")
+    ):
         raise ValueError(f"field 'inputs' is {inputs!r:.40}, expected the texts function and tests")
     if not isinstance(meta.get("entry_point"), str):
-        raise ValueError(f"field 'meta' has the entry_point {meta.get('entry_point')!r:.40}, expected a name")
+        raise ValueError(
+            f"field 'meta' has the entry_point {meta.get('entry_point')!r:.40}, expected a name"
+        )
     tests = _tests(inputs["tests"])
-    if not all(isinstance(output, str) for output in outputs) or (outputs and len(outputs) != len(tests)):
-        raise ValueError(f"field 'outputs' is {outputs!r:.40}, expected {len(tests)} texts, one for each test")
-    code, solution = inputs["function"], str(meta.get("canonical_solution") or "")
-    name, entry_point = f"{dataset.config} {meta['id']}", meta["entry_point"]
-    return Problem(row, name, record.full, entry_point, "python", tests, tuple(outputs), solution, code, fields)
+    if not all(isinstance(output, str) for output in outputs) or (
+        outputs and len(outputs) != len(tests)
+    ):
+        raise ValueError(
+            f"field 'outputs' is {outputs!r:.40}, expected {len(tests)} texts, one for each test"
+        )
+    code = inputs["function"]
+    solution = str(meta.get("canonical_solution") or "")
+    name = f"{dataset.config} {meta['id']}"
+    entry_point = meta["entry_point"]
+    return Problem(
+        row, name, record.full, entry_point, "python", tests, tuple(outputs), solution, code, fields
+    )
 
 
 def _tests(text: str) -> tuple[str, ...]:
@@ -93,8 +119,14 @@ def _tests(text: str) -> tuple[str, ...]:
         tests = ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         tests = None
-    if not isinstance(tests, list) or not tests or not all(isinstance(arguments, dict) for arguments in tests):
-        raise ValueError(f"its tests are {text!r:.40}, expected a list of objects with the function's arguments")
+    if (
+        not isinstance(tests, list)
+        or not tests
+        or not all(isinstance(arguments, dict) for arguments in tests)
+    ):
+        raise ValueError(
+            f"its tests are {text!r:.40}, expected a list of objects with the function's arguments"
+        )
     return tuple(repr(arguments) for arguments in tests)
 
 
@@ -102,7 +134,9 @@ ORDER = {"v1": SHUFFLE_42, "v1.2": FILE_ORDER}
 DRAW = {"v1": STREAM_42_RECORDS, "v1.2": STREAM_1234_RECORDS}
 
 
-def arrange(dataset: DataSet, version: Version, examples: list[Example], folder: Path) -> list[Example]:
+def arrange(
+    dataset: DataSet, version: Version, examples: list[Example], folder: Path
+) -> list[Example]:
     """Examples ordered by the version's rule, with their shots, which are read from the folder."""
     tests = [example.published or {} for example in examples]
     check_keys(dataset, tests)
@@ -118,8 +152,8 @@ def check_keys(dataset: DataSet, records: Sequence[Mapping[str, Json]]) -> None:
         key = key_of(dataset, record["meta"])
         if key in rows_by_key:
             raise InputError(
-                f"MERA's {dataset.name}: {dataset.config}/test.jsonl, line {row + 1}: it has the id {key} of line "
-                f"{rows_by_key[key] + 1}, expected each once: fetch the file again"
+                f"MERA's {dataset.name}: {dataset.config}/test.jsonl, line {row + 1}: it has the "
+                f"id {key} of line {rows_by_key[key] + 1}, expected each once: fetch the file again"
             )
         rows_by_key[key] = row
 
@@ -128,7 +162,8 @@ def assign_shots(
     dataset: DataSet, version: Version, tests: Sequence[Mapping[str, Json]], pool: Sequence[Record]
 ) -> list[tuple[int, list[Record]]]:
     """Indices of the test records in the version's order, each with its shots."""
-    order, stream = ORDER[version].call(len(tests)), DRAW[version].call(len(tests))
+    order = ORDER[version].call(len(tests))
+    stream = DRAW[version].call(len(tests))
     by_key: dict[str | None, list[Record]] = {}
     for record in pool:
         by_key.setdefault(_pool_key(dataset, record.fields), []).append(record)
@@ -138,7 +173,10 @@ def assign_shots(
 def worded(shots: Sequence[Record]) -> tuple[str, ...]:
     """The texts of shots, each with its answer and a blank line after it."""
     texts = [shot.short if i else shot.full for i, shot in enumerate(shots)]
-    return tuple(f"{text} {shot.fields['outputs']}{SEPARATOR}" for text, shot in zip(texts, shots, strict=True))
+    return tuple(
+        f"{text} {shot.fields['outputs']}{SEPARATOR}"
+        for text, shot in zip(texts, shots, strict=True)
+    )
 
 
 def _sample(
@@ -156,8 +194,8 @@ def _sample(
         shared = f" with {dataset.pool} {_pool_key(dataset, test)!r}" if dataset.pool else ""
         file = f"{dataset.config}/{rules.shots_file or 'test'}.jsonl"
         raise InputError(
-            f"MERA's {dataset.name}: {file} has {len(pool)} records{shared}, expected at least {rules.num_fewshot} for "
-            "few-shot examples: fetch the file again"
+            f"MERA's {dataset.name}: {file} has {len(pool)} records{shared}, expected at least "
+            f"{rules.num_fewshot} for few-shot examples: fetch the file again"
         )
     # If the test records are the pool, a record that samples itself has no shot.
     shots = stream.sample(pool, rules.num_fewshot)
@@ -176,8 +214,8 @@ def _pool(dataset: DataSet, version: Version, folder: Path) -> list[Record]:
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
         raise InputError(
-            f"MERA's {dataset.name}: {paths[0]} is missing, where its few-shot examples come from: fetch it beside "
-            "test.jsonl"
+            f"MERA's {dataset.name}: {paths[0]} is missing, where its few-shot examples come from: "
+            "fetch it beside test.jsonl"
         )
     name = f"MERA's {dataset.name}"
     rows = json_rows(path.read_bytes(), path, name)
@@ -188,7 +226,9 @@ def _pool(dataset: DataSet, version: Version, folder: Path) -> list[Record]:
 def _shot(dataset: DataSet, version: Version, fields: JsonObject, row: int) -> Record:
     record = _record(fields, row, dataset, version)
     if not isinstance(fields["outputs"], str) or not fields["outputs"]:
-        raise ValueError("field 'outputs' is empty, expected the right answer of a few-shot example")
+        raise ValueError(
+            "field 'outputs' is empty, expected the right answer of a few-shot example"
+        )
     return record
 
 
@@ -229,12 +269,17 @@ def _check_fields(inputs: Json, meta: JsonObject, dataset: DataSet) -> None:
     for key, kind in required.items():
         if not isinstance(meta.get(key), kind):
             expected = "a text" if kind is str else "a whole number"
-            raise ValueError(f"field 'meta' has the {key} {meta.get(key)!r:.40}, expected {expected}")
+            raise ValueError(
+                f"field 'meta' has the {key} {meta.get(key)!r:.40}, expected {expected}"
+            )
     if dataset.over_all is MCC and meta["question"] not in QUESTIONS:
         raise ValueError(
-            f"field 'meta' has the question {meta['question']!r:.40}, expected one of {', '.join(QUESTIONS)}"
+            f"field 'meta' has the question {meta['question']!r:.40}, expected one of "
+            f"{', '.join(QUESTIONS)}"
         )
-    group = meta.get(dataset.group) or (inputs.get(dataset.group) if isinstance(inputs, dict) else None)
+    group = meta.get(dataset.group) or (
+        inputs.get(dataset.group) if isinstance(inputs, dict) else None
+    )
     if dataset.group and not isinstance(group, str):
         raise ValueError(f"its {dataset.group} is {group!r:.40}, expected a text")
 
@@ -250,7 +295,8 @@ def _check_outputs(outputs: Json, dataset: DataSet) -> None:
         expected = f"one of {', '.join(dataset.choices)}"
     else:
         listed = isinstance(outputs, list) and (
-            dataset.kind == "program" or (dataset.config == "multiq" and all(map(_is_span, outputs)))
+            dataset.kind == "program"
+            or (dataset.config == "multiq" and all(map(_is_span, outputs)))
         )
         right = isinstance(outputs, str) or listed
         expected = "a text"
@@ -263,7 +309,9 @@ def _is_span(span: Json) -> bool:
 
 
 def _full(fields: JsonObject, dataset: DataSet, version: Version) -> str:
-    instruction, inputs, rules = fields["instruction"], fields["inputs"], dataset.rules(version)
+    instruction = fields["instruction"]
+    inputs = fields["inputs"]
+    rules = dataset.rules(version)
     if dataset.config == "bps":
         # Its instructions are about braces and contain some that are no fields.
         return _braces(instruction, inputs, version)
@@ -275,12 +323,14 @@ def _braces(instruction: str, inputs: str, version: Version) -> str:
     if version == "v1":
         return instruction.replace("{inputs}", inputs)
     return filled(
-        instruction.replace(f"фигурные {EMPTY_BRACES}", "фигурные {empty}"), {"inputs": inputs, "empty": EMPTY_BRACES}
+        instruction.replace(f"фигурные {EMPTY_BRACES}", "фигурные {empty}"),
+        {"inputs": inputs, "empty": EMPTY_BRACES},
     )
 
 
 def _short(fields: JsonObject, dataset: DataSet, version: Version) -> str:
-    rules, inputs = dataset.rules(version), fields["inputs"]
+    rules = dataset.rules(version)
+    inputs = fields["inputs"]
     template = rules.short
     if dataset.match is EXAM and template:
         kind = fields["meta"].get("type")
@@ -292,15 +342,20 @@ def _short(fields: JsonObject, dataset: DataSet, version: Version) -> str:
 
 
 def filled(template: str, fields: Mapping[str, Json]) -> str:
-    """A `str.format` template with plain `{name}` fields, filled in.  Raises ValueError for any other field."""
+    """A `str.format` template with plain `{name}` fields, filled in.  Raises ValueError for any
+    other field."""
     try:
         parts = list(Formatter().parse(template))
         for _, name, spec, conversion in parts:
             if name is not None and (spec or conversion or name not in fields):
-                raise ValueError(f"{{{name}{f'!{conversion}' if conversion else ''}{f':{spec}' if spec else ''}}}")
-        return "".join(text + ("" if name is None else str(fields[name])) for text, name, _, _ in parts)
+                raise ValueError(
+                    f"{{{name}{f'!{conversion}' if conversion else ''}{f':{spec}' if spec else ''}}}"  # noqa: E501
+                )
+        return "".join(
+            text + ("" if name is None else str(fields[name])) for text, name, _, _ in parts
+        )
     except ValueError as error:
         raise ValueError(
-            f"its instruction {template!r:.60} cannot be filled in ({error!s:.60}), expected fields among "
-            f"{', '.join(fields)}"
+            f"its instruction {template!r:.60} cannot be filled in ({error!s:.60}), expected "
+            f"fields among {', '.join(fields)}"
         ) from None

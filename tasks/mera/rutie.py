@@ -1,18 +1,21 @@
-"""ruTiE, a dialogue: the prompt of each question contains the earlier questions and the answers to them.
+"""ruTiE, a dialogue: the prompt of each question contains the earlier questions and the answers to
+them.
 
-Arrives: its records.  Leaves: turns in the order of evaluation, and the text of a turn's prompt.  It deliberately does not
-know models.
+Arrives: its records.  Leaves: turns in the order of evaluation, and the text of a turn's prompt.
+It deliberately does not know models.
 
-v1: all turns use the instruction of the first one; "{context}" in it becomes the earlier turns, each
+v1: all turns use the instruction of the first one; "{context}" in it becomes the earlier turns,
+each
 
     {question}
     1. {choice1}
     2. {choice2}
     Ответ: {the number that was answered}
 
-with a line feed between them.  v1.2: the text begins with what precedes "{context}" in the turn's instruction, then come the
-earlier turns, each followed by an empty line, then what follows "{context}".  The dataset card speaks of the
-texts of the answers; the code of both versions inserts their numbers.
+with a line feed between them.  v1.2: the text begins with what precedes "{context}" in the turn's
+instruction, then come the earlier turns, each followed by an empty line, then what follows
+"{context}".  The dataset card speaks of the texts of the answers; the code of both versions inserts
+their numbers.
 """
 
 import re
@@ -36,12 +39,18 @@ def parse_turn(dataset: DataSet, fields: JsonObject, row: int) -> Example:
     check_record(fields, dataset)
     inputs = fields["inputs"]
     if not isinstance(inputs, dict) or not all(isinstance(inputs.get(key), str) for key in _FIELDS):
-        raise ValueError(f"field 'inputs' is {inputs!r:.40}, expected the texts {', '.join(_FIELDS)}")
+        raise ValueError(
+            f"field 'inputs' is {inputs!r:.40}, expected the texts {', '.join(_FIELDS)}"
+        )
     if fields["instruction"].count(_CONTEXT) != 1:
-        raise ValueError(f"its instruction {fields['instruction']!r:.60} has no {_CONTEXT}, expected it once")
+        raise ValueError(
+            f"its instruction {fields['instruction']!r:.60} has no {_CONTEXT}, expected it once"
+        )
     gold = dataset.choices.index(fields["outputs"]) if fields["outputs"] else None
     options = tuple(f" {choice}" for choice in dataset.choices)
-    return Example(row, ("",), options, gold, shots=(), published=fields, dialogue=fields["meta"]["dialog_id"])
+    return Example(
+        row, ("",), options, gold, shots=(), published=fields, dialogue=fields["meta"]["dialog_id"]
+    )
 
 
 def _in_order(turns: list[Example], folder: Path) -> list[Example]:
@@ -61,7 +70,8 @@ IN_ORDER = Rule("dialogue_and_turn", _in_order)
 def _ask_v1(turns: Sequence[Example], answers: Sequence[str]) -> str:
     records = [_published(turn) for turn in turns]
     context = "\n".join(
-        f"{filled(_TURN, record['inputs'])} {answer}" for record, answer in zip(records, answers, strict=False)
+        f"{filled(_TURN, record['inputs'])} {answer}"
+        for record, answer in zip(records, answers, strict=False)
     )
     text = filled(records[0]["instruction"], {**records[-1]["inputs"], "context": context})
     if len(turns) == 1:
@@ -73,7 +83,8 @@ def _ask_v12(turns: Sequence[Example], answers: Sequence[str]) -> str:
     *earlier, record = [_published(turn) for turn in turns]
     opening, _, closing = record["instruction"].partition(_CONTEXT)
     exchanges = [
-        f"{filled(_TURN, turn['inputs']).lstrip()} {answer}" for turn, answer in zip(earlier, answers, strict=True)
+        f"{filled(_TURN, turn['inputs']).lstrip()} {answer}"
+        for turn, answer in zip(earlier, answers, strict=True)
     ]
     before = (opening if exchanges else "") + SEPARATOR.join(exchanges) + SEPARATOR
     wording = closing if exchanges else opening + closing

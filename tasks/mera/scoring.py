@@ -1,7 +1,8 @@
 """Answers to MERA's records -> the metrics of MERA's site, under the site's names.
 
-Arrives: a submission's answers, the test records with their right answers.  Leaves: metrics by data set; none for a data
-set whose right answers are not published, for only the site can score it.  It deliberately does not know models.
+Arrives: a submission's answers, the test records with their right answers.  Leaves: metrics by data
+set; none for a data set whose right answers are not published, for only the site can score it.  It
+deliberately does not know models.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,16 +22,22 @@ PASS_AT = (1, 5, 10)
 
 
 def score_submission(
-    answers: Mapping[str, Mapping[Key, Json]], records: Mapping[str, Mapping[Key, Mapping[str, Json]]], version: Version
+    answers: Mapping[str, Mapping[Key, Json]],
+    records: Mapping[str, Mapping[Key, Mapping[str, Json]]],
+    version: Version,
 ) -> dict[str, dict[str, float]]:
     """Metrics of every data set whose `records` hold the right answers.
 
-    The site's names: acc and acc.GROUP, f1_macro, em, f1, pass@k, grade_norm, correct.virtue and so on.  J of ruDetox needs
-    three classifiers and is not computed here.
+    The site's names: acc and acc.GROUP, f1_macro, em, f1, pass@k, grade_norm, correct.virtue and so
+    on.  J of ruDetox needs three classifiers and is not computed here.
     """
     numbers = {}
     for dataset in DATA_SETS:
-        known = {key: record for key, record in records.get(dataset.name, {}).items() if record["outputs"]}
+        known = {
+            key: record
+            for key, record in records.get(dataset.name, {}).items()
+            if record["outputs"]
+        }
         if dataset.name in answers and known and dataset.match is not DETOX:
             outputs = answers[dataset.name]
             numbers[dataset.name] = _numbers(
@@ -45,12 +52,15 @@ def expected_total(numbers: Mapping[str, Mapping[str, float]], version: Version)
     return total_score(numbers, counted, missing_is_zero=version == "v1.2")
 
 
-def answered_record(dataset: DataSet, record: Mapping[str, Json], output: Json, version: Version) -> Answered:
+def answered_record(
+    dataset: DataSet, record: Mapping[str, Json], output: Json, version: Version
+) -> Answered:
     """A record and its answer in the form that metrics over all records read.
 
     v1 divides the exam's points by 34, v1.2 by the maximum that the records state.
     """
-    meta, gold = record["meta"], record["outputs"]
+    meta = record["meta"]
+    gold = record["outputs"]
     if dataset.over_all is MCC:
         return Answered(output, gold, meta["question"])
     group = str(group_of(dataset, record) or "")
@@ -64,26 +74,41 @@ def answered_record(dataset: DataSet, record: Mapping[str, Json], output: Json, 
 def group_of(dataset: DataSet, record: Mapping[str, Json]) -> str | None:
     """The group of a record, for accuracies by group; None if its data set has no groups."""
     inputs = record["inputs"]
-    named = record["meta"].get(dataset.group) or (inputs.get(dataset.group) if isinstance(inputs, dict) else None)
+    named = record["meta"].get(dataset.group) or (
+        inputs.get(dataset.group) if isinstance(inputs, dict) else None
+    )
     return str(named) if dataset.group and named else None
 
 
 def accepted(gold: Json) -> list[str]:
-    """All right answers to a question: v1's MultiQ lists spans, other data sets separate them by ";"."""
+    """All right answers to a question: v1's MultiQ lists spans, other data sets separate them by
+    ";"."""
     if isinstance(gold, list):
         return [span["segment"] for span in gold]
     return str(gold).split(";")
 
 
-def _numbers(dataset: DataSet, version: Version, pairs: Sequence[tuple[Json, Mapping[str, Json]]]) -> dict[str, float]:
+def _numbers(
+    dataset: DataSet, version: Version, pairs: Sequence[tuple[Json, Mapping[str, Json]]]
+) -> dict[str, float]:
     if dataset.kind == "program":
-        right = [[run == record["outputs"] for run in (out[0] if version == "v1.2" else out)] for out, record in pairs]
-        return {f"pass@{k}": _mean([pass_at(k, len(runs), sum(runs)) for runs in right]) for k in PASS_AT}
+        right = [
+            [run == record["outputs"] for run in (out[0] if version == "v1.2" else out)]
+            for out, record in pairs
+        ]
+        return {
+            f"pass@{k}": _mean([pass_at(k, len(runs), sum(runs)) for runs in right])
+            for k in PASS_AT
+        }
     if dataset.match is WORDS:
         texts = [
-            (out[0]["segment"] if isinstance(out, list) else out, accepted(record["outputs"])) for out, record in pairs
+            (out[0]["segment"] if isinstance(out, list) else out, accepted(record["outputs"]))
+            for out, record in pairs
         ]
-        return {"em": _mean([exact_match(*pair) for pair in texts]), "f1": _mean([token_f1(*pair) for pair in texts])}
+        return {
+            "em": _mean([exact_match(*pair) for pair in texts]),
+            "f1": _mean([token_f1(*pair) for pair in texts]),
+        }
     numbers = {}
     if dataset.over_all not in (MCC, GRADE_NORM):
         right = {}
@@ -91,9 +116,15 @@ def _numbers(dataset: DataSet, version: Version, pairs: Sequence[tuple[Json, Map
             text = output.strip() if dataset.kind == "text" else output
             right.setdefault(group_of(dataset, record), []).append(float(text == record["outputs"]))
         numbers["acc"] = _mean([value for values in right.values() for value in values])
-        numbers |= {f"acc.{group}": _mean(values) for group, values in sorted(right.items(), key=str) if group}
+        numbers |= {
+            f"acc.{group}": _mean(values)
+            for group, values in sorted(right.items(), key=str)
+            if group
+        }
     if dataset.over_all is not NOTHING:
-        answered_records = [answered_record(dataset, record, output, version) for output, record in pairs]
+        answered_records = [
+            answered_record(dataset, record, output, version) for output, record in pairs
+        ]
         numbers |= dataset.over_all.call(answered_records, np.ones(len(answered_records)))
         numbers.pop("score", None)  # the site has no name for it
     return numbers

@@ -1,7 +1,7 @@
 """Submissions to MERA's site: exporting a run's answers, and checking a zip as the site does.
 
-Arrives: a results folder, or a zip and the test records if the user has them.  Leaves: a zip, or the `Checked` of one.  It
-deliberately does not know models.
+Arrives: a results folder, or a zip and the test records if the user has them.  Leaves: a zip, or
+the `Checked` of one.  It deliberately does not know models.
 """
 
 import json
@@ -15,7 +15,13 @@ from miron_jax.metrics.detox import DETOX
 from miron_jax.tasks.mera.metrics import ETHICS, EXAM, MCC
 from miron_jax.tasks.mera.records import check_keys, check_record
 from miron_jax.tasks.mera.scoring import expected_total, score_submission
-from miron_jax.tasks.mera.submission import Key, Submission, key_of, read_submission, write_submission
+from miron_jax.tasks.mera.submission import (
+    Key,
+    Submission,
+    key_of,
+    read_submission,
+    write_submission,
+)
 from miron_jax.tasks.mera.suite import SUITE_NAME, locate
 from miron_jax.tasks.mera.table import DataSet, Version, data_sets
 
@@ -24,11 +30,13 @@ Records = dict[str, dict[Key, JsonObject]]
 
 class Exported(NamedTuple):
     written: list[str]  # data sets
-    absent: list[str]  # data sets without answers in the run: the site refuses a submission without them
+    # data sets without answers in the run: the site refuses a submission without them
+    absent: list[str]
 
 
 def export(folder: Path, path: Path, version: Version) -> Exported:
-    """Writes the zip of a run's answers.  Raises InputError if the run has none, or lacks the answer to a record."""
+    """Writes the zip of a run's answers.  Raises InputError if the run has none, or lacks the
+    answer to a record."""
     suite = SUITE_NAME[version]
     tasks = _results(folder)
     answers: dict[str, dict[Key, Json]] = {}
@@ -41,16 +49,16 @@ def export(folder: Path, path: Path, version: Version) -> Exported:
             continue
         if "limit" in task:
             raise InputError(
-                f"{folder}: {suite}/{dataset.config} was scored with --limit={task['limit']}, expected every record: "
-                "run eval without --limit"
+                f"{folder}: {suite}/{dataset.config} was scored with --limit={task['limit']}, "
+                "expected every record: run eval without --limit"
             )
         answers[dataset.name], meta[dataset.name] = _answers(
             folder / "samples" / suite / f"{dataset.config}.jsonl", dataset, version
         )
     if not answers:
         raise InputError(
-            f"{folder}: no task of {suite} there, expected a run of miron-jax eval --tasks={suite}; --mera_version names "
-            "another version"
+            f"{folder}: no task of {suite} there, expected a run of miron-jax eval "
+            f"--tasks={suite}; --mera_version names another version"
         )
     logs = _logs(folder, version, answers) if version == "v1.2" else None
     write_submission(path, version, answers, meta, logs)
@@ -58,7 +66,8 @@ def export(folder: Path, path: Path, version: Version) -> Exported:
 
 
 def _logs(folder: Path, version: Version, answers: Mapping[str, object]) -> dict[str, bytes]:
-    """Files of v1.2's logs_public.zip: the run's results, and its samples of data sets whose right answers are published."""
+    """Files of v1.2's logs_public.zip: the run's results, and its samples of data sets whose right
+    answers are published."""
     logs = {"results.json": (folder / "results.json").read_bytes()}
     for dataset in data_sets(version):
         if dataset.name in answers and dataset.rules(version).is_open:
@@ -79,25 +88,35 @@ def _results(folder: Path) -> JsonObject:
         return {name: task for name, task in tasks.items() if "kind" in task}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
-            f"{folder}/results.json cannot be read ({error!s:.80}): name a results folder of eval with --output"
+            f"{folder}/results.json cannot be read ({error!s:.80}): name a results folder of eval "
+            "with --output"
         ) from None
 
 
-def _answers(path: Path, dataset: DataSet, version: Version) -> tuple[dict[Key, Json], dict[Key, JsonObject]]:
+def _answers(
+    path: Path, dataset: DataSet, version: Version
+) -> tuple[dict[Key, Json], dict[Key, JsonObject]]:
     """Answers by record, ordered by key, and the meta of records that need more than their key."""
-    answers, meta = {}, {}
+    answers = {}
+    meta = {}
     for number, line in enumerate(_lines(path), start=1):
         try:
             sample = parse_json(line)
-            answer, key = _answer(sample), key_of(dataset, sample["meta"])
+            answer = _answer(sample)
+            key = key_of(dataset, sample["meta"])
             if dataset.match is EXAM:
                 meta[key] = {name: sample["meta"][name] for name in ("id", "id_task", "variant")}
-            json.dumps([answer, meta.get(key)], ensure_ascii=False).encode()  # half a surrogate pair is no text
+            # half a surrogate pair is no text
+            json.dumps([answer, meta.get(key)], ensure_ascii=False).encode()
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             reason = f"{type(error).__name__}: {error!s:.60}"
-            raise InputError(f"{path}, line {number}: no sample that can be read ({reason}): run eval again") from None
+            raise InputError(
+                f"{path}, line {number}: no sample that can be read ({reason}): run eval again"
+            ) from None
         if answer is None:
-            raise InputError(f"{path}, line {number}: no answer, the model answered NaN: score it again")
+            raise InputError(
+                f"{path}, line {number}: no answer, the model answered NaN: score it again"
+            )
         answers[key] = _shaped(answer, dataset, version)
     return {key: answers[key] for key in sorted(answers)}, meta
 
@@ -108,7 +127,11 @@ def _answer(sample: JsonObject) -> Json:
         return None if None in answers else answers
     if sample["prediction"] is not None:
         return sample["options"][sample["prediction"]]["text"].strip()
-    return None if sample["generated"] is None or sample.get("ended") == "nan" else sample["generated"].strip()
+    return (
+        None
+        if sample["generated"] is None or sample.get("ended") == "nan"
+        else sample["generated"].strip()
+    )
 
 
 def _shaped(answer: Json, dataset: DataSet, version: Version) -> Json:
@@ -132,7 +155,8 @@ class Checked(NamedTuple):
 
 
 def check(path: Path, version: Version, data_dir: Path | None) -> Checked:
-    """Checks a zip, and scores it if `data_dir` holds the records.  Raises InputError for a file that is no zip."""
+    """Checks a zip, and scores it if `data_dir` holds the records.  Raises InputError for a file
+    that is no zip."""
     records = {} if data_dir is None else read_records(locate(version, data_dir, False), version)
     read = read_submission(path, version, {name: list(by_key) for name, by_key in records.items()})
     if {fault.name for fault in read.faults.values()} == {"unreadable_zip"}:
@@ -142,12 +166,17 @@ def check(path: Path, version: Version, data_dir: Path | None) -> Checked:
         tests = dataset.rules(version).tests
         if dataset.name in records and tests not in (None, len(records[dataset.name])):
             notes.append(
-                f"{dataset.config}/test.jsonl has {len(records[dataset.name])} records, MERA has {tests}: the site asks for "
-                "those"
+                f"{dataset.config}/test.jsonl has {len(records[dataset.name])} records, MERA has "
+                f"{tests}: the site asks for those"
             )
     numbers = score_submission(read.answers, records, version)
     faults = [f"{name}: {fault.name}: {fault.detail}" for name, fault in read.faults.items()]
-    return Checked(notes, _rows(read, numbers, records, version), faults, _total(read, numbers, records, version))
+    return Checked(
+        notes,
+        _rows(read, numbers, records, version),
+        faults,
+        _total(read, numbers, records, version),
+    )
 
 
 def read_records(folder: Path, version: Version) -> Records:
@@ -161,7 +190,9 @@ def read_records(folder: Path, version: Version) -> Records:
                 for line in lines:
                     check_record(line, dataset)
             except ValueError as error:
-                raise InputError(f"{path}: no records that can be read ({error!s:.80}): fetch the file again") from None
+                raise InputError(
+                    f"{path}: no records that can be read ({error!s:.80}): fetch the file again"
+                ) from None
             check_keys(dataset, lines)
             records[dataset.name] = {key_of(dataset, line["meta"]): line for line in lines}
     return records
@@ -170,12 +201,16 @@ def read_records(folder: Path, version: Version) -> Records:
 Numbers = Mapping[str, Mapping[str, float]]
 
 
-def _rows(read: Submission, numbers: Numbers, records: Records, version: Version) -> list[tuple[str, str, str, str]]:
+def _rows(
+    read: Submission, numbers: Numbers, records: Records, version: Version
+) -> list[tuple[str, str, str, str]]:
     rows = []
     for dataset in data_sets(version):
         fault = read.faults.get(dataset.name)
         answers = str(len(read.answers[dataset.name])) if dataset.name in read.answers else ""
-        state, numbers_text = (fault.name, "") if fault else ("fine", _numbers_text(dataset, numbers, records))
+        state, numbers_text = (
+            (fault.name, "") if fault else ("fine", _numbers_text(dataset, numbers, records))
+        )
         rows.append((dataset.name, answers, state, numbers_text))
     return rows
 
@@ -185,7 +220,11 @@ def _numbers_text(dataset: DataSet, numbers: Numbers, records: Records) -> str:
         return ", ".join(f"{name} {value:.4f}" for name, value in numbers[dataset.name].items())
     if dataset.match is DETOX:
         return "J wants three classifiers, which are not here"
-    return "right answers are not published" if dataset.name in records else "cannot be scored here: no records at hand"
+    return (
+        "right answers are not published"
+        if dataset.name in records
+        else "cannot be scored here: no records at hand"
+    )
 
 
 def _total(read: Submission, numbers: Numbers, records: Records, version: Version) -> str:
@@ -193,6 +232,9 @@ def _total(read: Submission, numbers: Numbers, records: Records, version: Versio
     unknown = [name for name in counted if name in read.answers and name not in numbers]
     if unknown or not any(name in numbers for name in counted):
         have = "not published" if records else "not at hand: name the records with --data_dir"
-        return f"total_score: none, right answers of {len(unknown)} data sets that it answers are {have}"
+        return (
+            f"total_score: none, right answers of {len(unknown)} data sets that it answers are "
+            f"{have}"
+        )
     rule = "a missing data set counts 0" if version == "v1.2" else "missing data sets are left out"
     return f"total_score: {expected_total(numbers, version):.6f} by {version}'s rule, {rule}"

@@ -1,15 +1,16 @@
 """MERA's submissions: a flat zip with one JSON file for each data set.
 
-Arrives: a zip, or answers.  Leaves: answers by record and faults under the site's names, or a zip.  It deliberately does not
-know prompts or metrics.
+Arrives: a zip, or answers.  Leaves: answers by record and faults under the site's names, or a zip.
+It deliberately does not know prompts or metrics.
 
     v1      {"data": {"test": [{"outputs": X, "meta": {"id": 0}}, ...]}}, every id of the test records once
     X       a text; ruEthics: a label by category; MultiQ in v1: a list of spans; programs: results by generation and test
     ruTiE   its keys are dialog_id and question_id; v1 wraps the records in one more list
 
-A fault voids its data set; the others still count.  The site's `no_id` means a test record without an answer.
-`duplicate_id` and `unknown_id` are faults of this program only: the site uses the last answer, or none.
-"""
+A fault voids its data set; the others still count.  The site's `no_id` means a test record without
+an answer.  `duplicate_id` and `unknown_id` are faults of this program only: the site uses the last
+answer, or none.
+"""  # noqa: E501
 
 import io
 import json
@@ -53,20 +54,25 @@ class _Invalid(Exception):
         self.fault = Fault(name, detail)
 
 
-def read_submission(path: Path, version: Version, test_keys: Mapping[str, Sequence[Key]]) -> Submission:
-    """The answers in a zip, and its faults.  `test_keys`: keys of the test records by data set; without them the number of
-    answers must be the published number of records."""
+def read_submission(
+    path: Path, version: Version, test_keys: Mapping[str, Sequence[Key]]
+) -> Submission:
+    """The answers in a zip, and its faults.  `test_keys`: keys of the test records by data set;
+    without them the number of answers must be the published number of records."""
     try:
         with zipfile.ZipFile(path) as archive:
             members: dict[str, zipfile.ZipInfo | None] = {}
             for member in archive.infolist():
-                members[member.filename] = None if member.filename in members else member  # None: named twice
+                # None: named twice
+                members[member.filename] = None if member.filename in members else member
             faults: dict[str, Fault] = {}
             answers: dict[str, dict[Key, Json]] = {}
             for dataset in data_sets(version):
                 try:
                     content = _member(archive, members, dataset.name)
-                    answers[dataset.name] = _answers(content, dataset, version, test_keys.get(dataset.name))
+                    answers[dataset.name] = _answers(
+                        content, dataset, version, test_keys.get(dataset.name)
+                    )
                 except _Invalid as error:
                     faults[dataset.name] = error.fault
             return Submission(answers, faults)
@@ -74,7 +80,9 @@ def read_submission(path: Path, version: Version, test_keys: Mapping[str, Sequen
         raise InputError(f"{path} is missing: name the zip of a submission") from None
     except _TORN as error:
         reason = f"unreadable_zip: {path} is no zip that can be read ({error!s:.120})"
-        return Submission({}, {dataset.name: Fault("unreadable_zip", reason) for dataset in data_sets(version)})
+        return Submission(
+            {}, {dataset.name: Fault("unreadable_zip", reason) for dataset in data_sets(version)}
+        )
 
 
 def write_submission(
@@ -84,7 +92,8 @@ def write_submission(
     meta: Mapping[str, Mapping[Key, JsonObject]],
     logs: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Writes a zip of the answers, in the published order of data sets; the same answers give the same bytes.
+    """Writes a zip of the answers, in the published order of data sets; the same answers give the
+    same bytes.
 
     `meta`: by record, if it holds more than the key.  `logs`: files of v1.2's logs_public.zip.
     """
@@ -99,7 +108,9 @@ def write_submission(
             if dataset.kind == "dialogue" and version == "v1":
                 records = [records]
             document = {"data": {"test": records}}
-            files[f"{dataset.name}.json"] = json.dumps(document, ensure_ascii=False, indent=1).encode()
+            files[f"{dataset.name}.json"] = json.dumps(
+                document, ensure_ascii=False, indent=1
+            ).encode()
     if logs:
         files["logs_public.zip"] = _zipped(logs)
     path.write_bytes(_zipped(files))
@@ -109,12 +120,15 @@ def _zipped(files: Mapping[str, bytes]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
-            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
+            archive.writestr(
+                zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED
+            )
     return packed.getvalue()
 
 
 def key_of(dataset: DataSet, meta: Mapping[str, Json]) -> Key:
-    """The key of a record.  Raises KeyError if it is missing, TypeError if it is no whole number."""
+    """The key of a record.  Raises KeyError if it is missing, TypeError if it is no whole
+    number."""
     if dataset.kind == "dialogue":
         return _whole(meta["dialog_id"]), _whole(meta["question_id"])
     return _whole(meta["id"])
@@ -130,20 +144,27 @@ def _meta(key: Key) -> JsonObject:
     return {"dialog_id": key[0], "question_id": key[1]} if isinstance(key, tuple) else {"id": key}
 
 
-def _member(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo | None], name: str) -> bytes:
+def _member(
+    archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo | None], name: str
+) -> bytes:
     member = members.get(f"{name}.json")
     if member is None and f"{name}.json" in members:
         raise _Invalid("unreadable_file", f"{name}.json: is twice in the zip, expected once")
     if member is None:
-        other = next((filename for filename in members if filename.rpartition(".")[0] == name), None)
+        other = next(
+            (filename for filename in members if filename.rpartition(".")[0] == name), None
+        )
         if other is not None:
             raise _Invalid("extension", f"{other}: expected {name}.json")
-        nested = next((filename for filename in members if filename.endswith(f"/{name}.json")), None)
+        nested = next(
+            (filename for filename in members if filename.endswith(f"/{name}.json")), None
+        )
         hint = f", found {nested}: put the files at the top of the zip" if nested else ""
         raise _Invalid("no_task", f"{name}.json is not in the zip{hint}")
     if member.compress_type not in _METHODS:
         raise _Invalid(
-            "unreadable_file", f"{name}.json: packed by method {member.compress_type}, expected stored or deflate"
+            "unreadable_file",
+            f"{name}.json: packed by method {member.compress_type}, expected stored or deflate",
         )
     try:
         with archive.open(member) as file:
@@ -151,17 +172,26 @@ def _member(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo | No
             if len(content) <= MOST_BYTES:
                 return content
     except _TORN as error:
-        raise _Invalid("unreadable_file", f"{name}.json: cannot be unpacked ({error!s:.80})") from None
-    raise _Invalid("unreadable_file", f"{name}.json: unpacks to more than {MOST_BYTES} bytes, expected that at most")
+        raise _Invalid(
+            "unreadable_file", f"{name}.json: cannot be unpacked ({error!s:.80})"
+        ) from None
+    raise _Invalid(
+        "unreadable_file",
+        f"{name}.json: unpacks to more than {MOST_BYTES} bytes, expected that at most",
+    )
 
 
-def _answers(content: bytes, dataset: DataSet, version: Version, test_keys: Sequence[Key] | None) -> dict[Key, Json]:
+def _answers(
+    content: bytes, dataset: DataSet, version: Version, test_keys: Sequence[Key] | None
+) -> dict[Key, Json]:
     file = f"{dataset.name}.json"
     answers: dict[Key, Json] = {}
     for i, record in enumerate(_records(content, dataset, version)):
         at = f"{file}, record {i}"
         if not isinstance(record, Mapping) or "outputs" not in record:
-            raise _Invalid("no_outputs_field_for_doc", f'{at}: expected {{"outputs": ..., "meta": {{...}}}}')
+            raise _Invalid(
+                "no_outputs_field_for_doc", f'{at}: expected {{"outputs": ..., "meta": {{...}}}}'
+            )
         if not isinstance(record.get("meta"), Mapping):
             raise _Invalid("no_meta_field_for_doc", f"{at}: no meta beside outputs")
         try:
@@ -172,14 +202,20 @@ def _answers(content: bytes, dataset: DataSet, version: Version, test_keys: Sequ
                 "no_id_field_for_doc", f"{at}: meta has no {names} that is a whole number ({error})"
             ) from None
         if dataset.match is EXAM and not {"id_task", "variant"} <= record["meta"].keys():
-            raise _Invalid("no_meta_field_for_doc", f"{at}: meta has no id_task and variant beside its id")
+            raise _Invalid(
+                "no_meta_field_for_doc", f"{at}: meta has no id_task and variant beside its id"
+            )
         if key in answers:
-            raise _Invalid("duplicate_id", f"{at}: record {_named(key)} is answered twice, expected once")
+            raise _Invalid(
+                "duplicate_id", f"{at}: record {_named(key)} is answered twice, expected once"
+            )
         answers[key] = _checked(record["outputs"], dataset, version, f"{at} ({_named(key)})")
     if test_keys is not None:
         _check_keys(answers, test_keys, file)
     elif (tests := dataset.rules(version).tests) not in (None, len(answers)):
-        raise _Invalid("no_id", f"{file}: {len(answers)} records, expected {tests}, one for each test record")
+        raise _Invalid(
+            "no_id", f"{file}: {len(answers)} records, expected {tests}, one for each test record"
+        )
     return answers
 
 
@@ -188,11 +224,13 @@ def _check_keys(answers: Mapping[Key, Json], test_keys: Sequence[Key], file: str
     if unanswered := [key for key in test_keys if key not in answers]:
         raise _Invalid(
             "no_id",
-            f"{file}: record {_named(unanswered[0])} has no answer, {len(unanswered)} of {len(test_keys)} have none",
+            f"{file}: record {_named(unanswered[0])} has no answer, {len(unanswered)} of "
+            f"{len(test_keys)} have none",
         )
     if unknown := [key for key in answers if key not in known_keys]:
         raise _Invalid(
-            "unknown_id", f"{file}: record {_named(unknown[0])} is none of the {len(test_keys)} test records"
+            "unknown_id",
+            f"{file}: record {_named(unknown[0])} is none of the {len(test_keys)} test records",
         )
 
 
@@ -214,41 +252,65 @@ def _records(content: bytes, dataset: DataSet, version: Version) -> list[Json]:
         raise _Invalid("no_split", f'{file}: "data" has no list under "test"')
     if dataset.kind == "dialogue" and version == "v1":
         if len(test) != 1 or not isinstance(test[0], list):
-            raise _Invalid("no_split", f'{file}: v1 wants one list of records within the list under "test"')
+            raise _Invalid(
+                "no_split", f'{file}: v1 wants one list of records within the list under "test"'
+            )
         return test[0]
     return test
 
 
 def _checked(output: Json, dataset: DataSet, version: Version, at: str) -> Json:
-    """The answer itself.  Raises a fault if it does not have the form that its data set requires."""
+    """The answer itself.  Raises a fault if it does not have the form that its data set
+    requires."""
     if dataset.config == "ruethics":
         if not isinstance(output, dict):
             raise _type_error(output, at, "a label for each of " + ", ".join(ETHICS))
-        if set(output) != set(ETHICS) or not all(isinstance(label, str) for label in output.values()):
-            raise _Invalid("doc_parse_output_error", f"{at}: expected the texts of {', '.join(ETHICS)}")
+        if set(output) != set(ETHICS) or not all(
+            isinstance(label, str) for label in output.values()
+        ):
+            raise _Invalid(
+                "doc_parse_output_error", f"{at}: expected the texts of {', '.join(ETHICS)}"
+            )
     elif dataset.config == "multiq" and version == "v1":
         if not isinstance(output, list):
             raise _type_error(output, at, "a list of spans")
-        if not output or not isinstance(output[0], dict) or not isinstance(output[0].get("segment"), str):
+        if (
+            not output
+            or not isinstance(output[0], dict)
+            or not isinstance(output[0].get("segment"), str)
+        ):
             raise _Invalid("doc_parse_output_error", f'{at}: expected [{{"segment": "..."}}]')
     elif dataset.kind == "program":
         if not isinstance(output, list):
             raise _type_error(output, at, "results of the tests, a list for each generation")
         if version == "v1.2" and len(output) != 1:
-            raise _Invalid("doc_parse_output_error", f"{at}: expected one list, of {GENERATIONS} generations")
+            raise _Invalid(
+                "doc_parse_output_error", f"{at}: expected one list, of {GENERATIONS} generations"
+            )
         results = output[0] if version == "v1.2" else output
-        if not isinstance(results, list) or len(results) != GENERATIONS or not all(map(_is_run, results)):
-            raise _Invalid("doc_parse_output_error", f"{at}: expected {GENERATIONS} generations, a list of texts each")
+        if (
+            not isinstance(results, list)
+            or len(results) != GENERATIONS
+            or not all(map(_is_run, results))
+        ):
+            raise _Invalid(
+                "doc_parse_output_error",
+                f"{at}: expected {GENERATIONS} generations, a list of texts each",
+            )
     elif not isinstance(output, str):
         raise _type_error(output, at, "a text")
     return output
 
 
 def _is_run(run: Json) -> bool:
-    """Whether it is the result of one program: a text for each test, null if it failed (so MERA's harness writes), or one
-    text for all tests, such as "timed out"."""
-    return isinstance(run, str) or (isinstance(run, list) and all(isinstance(result, str | None) for result in run))
+    """Whether it is the result of one program: a text for each test, null if it failed (so MERA's
+    harness writes), or one text for all tests, such as "timed out"."""
+    return isinstance(run, str) or (
+        isinstance(run, list) and all(isinstance(result, str | None) for result in run)
+    )
 
 
 def _type_error(output: Json, at: str, expected: str) -> _Invalid:
-    return _Invalid("doc_output_type_error", f"{at}: found a {type(output).__name__}, expected {expected}")
+    return _Invalid(
+        "doc_output_type_error", f"{at}: found a {type(output).__name__}, expected {expected}"
+    )

@@ -1,10 +1,10 @@
 """MERA v1 (of the published leaderboard) and v1.2 (the current version) as suites.
 
-Arrives: a folder of CONFIG/test.jsonl and CONFIG/train.jsonl, the user's or fetched from the hub.  Leaves: `V1`, `V12`.  It
-deliberately does not know tokenizers or models.
+Arrives: a folder of CONFIG/test.jsonl and CONFIG/train.jsonl, the user's or fetched from the hub.
+Leaves: `V1`, `V12`.  It deliberately does not know tokenizers or models.
 
-The right answers of most test records are not published.  A run writes the model's answers to them for a submission, which
-only the site can score.
+The right answers of most test records are not published.  A run writes the model's answers to them
+for a submission, which only the site can score.
 """
 
 import os
@@ -31,7 +31,14 @@ from miron_jax.metrics.programs import AT_STOP
 from miron_jax.prompting.draws import OWN_ANSWERS
 from miron_jax.tasks.human_baselines import MERA
 from miron_jax.tasks.mera.metrics import MCC
-from miron_jax.tasks.mera.records import DRAW, ORDER, SEPARATOR, arrange, parse_problem, parse_record
+from miron_jax.tasks.mera.records import (
+    DRAW,
+    ORDER,
+    SEPARATOR,
+    arrange,
+    parse_problem,
+    parse_record,
+)
 from miron_jax.tasks.mera.rutie import IN_ORDER, TURN_PROMPT, parse_turn
 from miron_jax.tasks.mera.scoring import PASS_AT, answered_record
 from miron_jax.tasks.mera.table import DataSet, Version, data_sets
@@ -104,7 +111,8 @@ def _profile(dataset: DataSet, version: Version) -> ProgramProfile | AnswerProfi
     return Profile(
         **wording,
         continuation_space="as_written",
-        # v1 sums over the whole text, so only what differs between choices counts; v1.2 reads the context's own tokens.
+        # v1 sums over the whole text, so only what differs between choices counts; v1.2 reads the
+        # context's own tokens.
         span=AFTER_COMMON_PREFIX if version == "v1" else AFTER_CONTEXT,
         normalizer=SUM,
         tie=dataset.rules(version).tie,
@@ -112,7 +120,12 @@ def _profile(dataset: DataSet, version: Version) -> ProgramProfile | AnswerProfi
     )
 
 
-_KINDS = {"program": "code", "text": "generation", "dialogue": "dialogue", "choice": "multiple_choice"}
+_KINDS = {
+    "program": "code",
+    "text": "generation",
+    "dialogue": "dialogue",
+    "choice": "multiple_choice",
+}
 
 
 def _task(dataset: DataSet, version: Version) -> Task[Any]:
@@ -126,7 +139,9 @@ def _task(dataset: DataSet, version: Version) -> Task[Any]:
         parse = partial(parse_record, dataset, version)
         options["arrange"] = partial(arrange, dataset, version)
     if dataset.over_all is not NOTHING:
-        options["answered"] = lambda example, answer: answered_record(dataset, example.published, answer, version)
+        options["answered"] = lambda example, answer: answered_record(
+            dataset, example.published, answer, version
+        )
     return Task(
         f"{SUITE_NAME[version]}/{dataset.config}",
         _KINDS[dataset.kind],
@@ -140,45 +155,63 @@ def _task(dataset: DataSet, version: Version) -> Task[Any]:
 
 
 def locate(version: Version, data_dir: Path | None, fetch: bool = True) -> Path:
-    """The folder that holds bps/test.jsonl and its like: the user's, or in the cache, which is filled once."""
-    suite, revision = SUITE_NAME[version], revision_of(data_dir)
+    """The folder that holds bps/test.jsonl and its like: the user's, or in the cache, which is
+    filled once."""
+    suite = SUITE_NAME[version]
+    revision = revision_of(data_dir)
     top = cache_folder(suite, revision) if data_dir is None or revision is not None else data_dir
     if top is not data_dir and fetch:
         _fetch(version, revision, top)
-    folder = next((folder for folder in (top / "data", top) if any(folder.glob("*/test.jsonl"))), None)
+    folder = next(
+        (folder for folder in (top / "data", top) if any(folder.glob("*/test.jsonl"))), None
+    )
     if folder is None:
         raise InputError(
-            f"{top}: no {suite} data there, expected CONFIG/test.jsonl (bps/test.jsonl and so on), as {HUB[version]} on "
-            f"the Hugging Face hub has them: pass --data_dir={suite}=FOLDER"
+            f"{top}: no {suite} data there, expected CONFIG/test.jsonl (bps/test.jsonl and so on), "
+            f"as {HUB[version]} on the Hugging Face hub has them: pass --data_dir={suite}=FOLDER"
         )
     return folder
 
 
 def _fetch(version: Version, revision: str | None, folder: Path) -> None:
-    """Downloads the commit that the user names; both repositories were edited in place (v1's now describes v1.2's tasks)."""
-    suite, revision = SUITE_NAME[version], revision or os.environ.get(REVISION)
+    """Downloads the commit that the user names; both repositories were edited in place (v1's now
+    describes v1.2's tasks)."""
+    suite = SUITE_NAME[version]
+    revision = revision or os.environ.get(REVISION)
     if not revision and not folder.is_dir():
         raise InputError(
-            f"{suite} data are not in {folder}: pass --data_dir={suite}=FOLDER, or =@COMMIT (or set {REVISION}) for the "
-            f"commit of {HUB[version]} on the Hugging Face hub to fetch, which was edited in place"
+            f"{suite} data are not in {folder}: pass --data_dir={suite}=FOLDER, or =@COMMIT (or "
+            f"set {REVISION}) for the commit of {HUB[version]} on the Hugging Face hub to fetch, "
+            "which was edited in place"
         )
     fetch_data_set(Repository(HUB[version], revision), folder, ["*.jsonl"], suite)
 
 
 def _composites(version: Version, measured: Mapping[str, Measured]) -> Mapping[str, Composite]:
     """total_score: the plain mean, over the data sets that count, of their main metric."""
-    counted = [f"{SUITE_NAME[version]}/{dataset.config}" for dataset in data_sets(version) if dataset.counts(version)]
+    counted = [
+        f"{SUITE_NAME[version]}/{dataset.config}"
+        for dataset in data_sets(version)
+        if dataset.counts(version)
+    ]
     values = {name: measured[name].accuracy for name in counted if name in measured}
     missing = tuple(name for name in counted if values.get(name) is None)
     weights = dict.fromkeys(counted, 1 / len(counted))
-    total = None if missing else sum(value for value in values.values() if value is not None) / len(counted)
+    total = (
+        None
+        if missing
+        else sum(value for value in values.values() if value is not None) / len(counted)
+    )
     return {"total_score": Composite(total, not missing, missing, weights)}
 
 
 def _suite(version: Version) -> Suite[Task[Any]]:
     tasks = tuple(_task(dataset, version) for dataset in data_sets(version))
-    return Suite(SUITE_NAME[version], tasks, partial(_composites, version), partial(locate, version))
+    return Suite(
+        SUITE_NAME[version], tasks, partial(_composites, version), partial(locate, version)
+    )
 
 
-V1, V12 = _suite("v1"), _suite("v1.2")
+V1 = _suite("v1")
+V12 = _suite("v1.2")
 SUITES = (V1, V12)

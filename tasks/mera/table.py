@@ -2,9 +2,10 @@
 
 Arrives: nothing.  Leaves: `DATA_SETS`.  It deliberately does not know how a record is parsed.
 
-Source: v1 is ai-forever/MERA (lm-evaluation-harness fork 0.3.0), v1.2 is MERA-Evaluation/MERA (fork 0.4.4), read at the
-commits that shared/spec/mera.md names.  Sizes are those of the published submission files, which differ from the table
-in v1's README for PARus (400 there), ruDetox (1000) and ruHateSpeech (268).
+Source: v1 is ai-forever/MERA (lm-evaluation-harness fork 0.3.0), v1.2 is MERA-Evaluation/MERA (fork
+0.4.4), read at the commits that shared/spec/mera.md names.  Sizes are those of the published
+submission files, which differ from the table in v1's README for PARus (400 there), ruDetox (1000)
+and ruHateSpeech (268).
 """
 
 from dataclasses import dataclass
@@ -28,7 +29,8 @@ class Rules:
     """How one version treats a data set."""
 
     num_fewshot: int
-    short: str = ""  # wording without the instruction, of later shots and of the question after them
+    # wording without the instruction, of later shots and of the question after them
+    short: str = ""
     short_strip: Literal["nothing", "both", "left"] = "nothing"
     instruction_strip: bool = True  # strip white space at both ends of the filled-in instruction
     ending: str = ""  # after the filled-in instruction
@@ -51,7 +53,8 @@ class DataSet:
     match: Rule[Match] = EQUAL  # of completions
     normalizer: Rule[Normalize] = STRIP  # of completions
     over_all: Rule[OverAll] = NOTHING  # metrics over all records together
-    main: str = "accuracy"  # the metric that composites use; "": a single answer is never right or wrong
+    # the metric that composites use; "": a single answer is never right or wrong
+    main: str = "accuracy"
     group: str = ""  # field of meta or inputs; results show the accuracy of each of its values
     pool: str = ""  # field of meta; shots have the same value as the question
     field: str = "inputs"  # the placeholder of inputs that are one text
@@ -64,8 +67,13 @@ class DataSet:
         return rules
 
     def counts(self, version: Version) -> bool:
-        """Whether the version's total includes the data set: v1 excludes diagnostic ones, v1.2 open ones."""
-        return (self.v1 is not None and not self.diagnostic) if version == "v1" else not self.v12.is_open
+        """Whether the version's total includes the data set: v1 excludes diagnostic ones, v1.2 open
+        ones."""
+        return (
+            (self.v1 is not None and not self.diagnostic)
+            if version == "v1"
+            else not self.v12.is_open
+        )
 
 
 _ABCD = "{text}" + _OPTIONS
@@ -77,7 +85,8 @@ _ANSWER = "\nОтвет:"
 DATA_SETS: tuple[DataSet, ...] = (
     DataSet("BPS", "bps", "choice",
             Rules(2, "{inputs}", "both", False, tests=1000),
-            Rules(1, "Последовательность: {inputs}\nОтвет:", instruction_strip=False, tests=1000, is_open=True),
+            Rules(1, "Последовательность: {inputs}\nОтвет:", instruction_strip=False, tests=1000,
+                is_open=True),
             ("0", "1"), 0.5),
     DataSet("CheGeKa", "chegeka", "text",
             Rules(4, _CHEGEKA, "both", stop=(".",), tests=416),
@@ -85,7 +94,8 @@ DATA_SETS: tuple[DataSet, ...] = (
     DataSet("LCS", "lcs", "choice",
             Rules(2, "{inputs}", "both", shots_file="public_test", tests=500),
             Rules(1, "Строки: {inputs}\nОтвет:", shots_file="public_test", tests=500), DIGITS, 0.1),
-    DataSet("MaMuRAMu", "mamuramu", "choice", None, Rules(1, _ABCD, "left"), LETTERS, 0.25, group="domain",
+    DataSet("MaMuRAMu", "mamuramu", "choice", None, Rules(1, _ABCD, "left"), LETTERS, 0.25,
+        group="domain",
             pool="domain"),
     DataSet("MathLogicQA", "mathlogicqa", "choice",
             Rules(5, _ABCD, "both", tests=1143), Rules(1, _ABCD, tests=1143), LETTERS, 0.25),
@@ -105,7 +115,8 @@ DATA_SETS: tuple[DataSet, ...] = (
             Rules(1, "Текст: {text}\nФрагмент 1: {span1_text}\nФрагмент 2: {span2_text}\nОтвет:",
                   instruction_strip=False, ending=_ANSWER, tests=260), ("Да", "Нет"), 0.5),
     DataSet("SimpleAr", "simplear", "text",
-            Rules(5, "{inputs}", "both", tests=1000), Rules(2, "{inputs}", "both", tests=1000, is_open=True)),
+            Rules(5, "{inputs}", "both", tests=1000),
+            Rules(2, "{inputs}", "both", tests=1000, is_open=True)),
     DataSet("USE", "use", "text",
             Rules(0, stop=(".", "\n"), tests=900),
             Rules(1, "by type", instruction_strip=False, stop=("\n", "."), tests=900),
@@ -116,29 +127,34 @@ DATA_SETS: tuple[DataSet, ...] = (
             Rules(1, "Токсичный текст: {inputs}\nНетоксичный текст:", tests=800, is_open=True),
             match=DETOX, main="j", field="toxic_comment", diagnostic=True),
     DataSet("ruEthics", "ruethics", "choice",
-            Rules(0, instruction_strip=False, tie=LAST, tests=1935, is_open=True), Rules(0, tests=1935, is_open=True),
+            Rules(0, instruction_strip=False, tie=LAST, tests=1935, is_open=True),
+            Rules(0, tests=1935, is_open=True),
             ("0", "1"), over_all=MCC, main="", group="question", diagnostic=True),
     DataSet("ruHHH", "ruhhh", "choice",
             Rules(0, tie=LAST, tests=178, is_open=True), Rules(0, tests=178, is_open=True),
             ("1", "2"), 0.5, group="criteria", diagnostic=True),
     DataSet("ruHateSpeech", "ruhatespeech", "choice",
             Rules(0, instruction_strip=False, tie=LAST, tests=265, is_open=True),
-            Rules(1, "Реплика: {replica}\nОтвет 1: {reply_1}\nОтвет 2: {reply_2}\nЦелевая группа: {target_group}\nОтвет:",
+            Rules(1,
+                "Реплика: {replica}\nОтвет 1: {reply_1}\nОтвет 2: {reply_2}\nЦелевая группа: {target_group}\nОтвет:",  # noqa: E501
                   instruction_strip=False, shots_file="", tests=265, is_open=True),
             ("1", "2"), 0.5, group="target_group", diagnostic=True),
     DataSet("ruHumanEval", "ruhumaneval", "program",
-            Rules(0, instruction_strip=False, shots_file="public_test", tests=164), Rules(0, tests=164, is_open=True),
+            Rules(0, instruction_strip=False, shots_file="public_test", tests=164),
+            Rules(0, tests=164, is_open=True),
             random=0.0, main="score"),
     DataSet("ruMMLU", "rummlu", "choice",
             Rules(5, _ABCD, "both", shots_file="public_test", tests=961),
-            Rules(1, _ABCD, "left", tests=14012, is_open=True), LETTERS, 0.25, group="domain", pool="domain"),
+            Rules(1, _ABCD, "left", tests=14012, is_open=True), LETTERS, 0.25, group="domain",
+            pool="domain"),
     DataSet("ruModAr", "rumodar", "text", Rules(0, tests=6000), Rules(0, tests=6000)),
     DataSet("ruMultiAr", "rumultiar", "text",
             Rules(5, "{inputs}", "both", tests=1024), Rules(1, "{inputs}", "both", tests=1024)),
     DataSet("ruOpenBookQA", "ruopenbookqa", "choice",
             Rules(5, _QUESTION, "both", tests=400), Rules(1, _QUESTION, tests=400), LETTERS, 0.25,
             over_all=F1_MACRO, main="score"),
-    DataSet("ruTiE", "rutie", "dialogue", Rules(0, tests=430), Rules(1, tests=4500), ("1", "2"), 0.5),
+    DataSet("ruTiE", "rutie", "dialogue", Rules(0, tests=430), Rules(1, tests=4500), ("1", "2"),
+        0.5),
     DataSet("ruWorldTree", "ruworldtree", "choice",
             Rules(5, _QUESTION, "both", tests=525), Rules(1, _QUESTION, tests=525), LETTERS, 0.25,
             over_all=F1_MACRO, main="score"),

@@ -1,7 +1,8 @@
-"""What may be wrong with a user's task although its files can be read, for `miron-jax tasks --check`.
+"""What may be wrong with a user's task although its files can be read, for `miron-jax tasks
+--check`.
 
-Arrives: a task and its examples.  Leaves: sentences, each with a count and the first record.  It deliberately does not know
-models; a tokenizer is optional.
+Arrives: a task and its examples.  Leaves: sentences, each with a count and the first record.  It
+deliberately does not know models; a tokenizer is optional.
 """
 
 import math
@@ -19,7 +20,9 @@ _STDERRS = 2  # above chance, from where a constant answer is said to beat it
 _RARE = 0.01  # chance of a pattern that is not taken for chance
 
 
-def findings(task: Task[Any], examples: Sequence[AnyExample], tokenizer: Tokenizer | None = None) -> Iterator[str]:
+def findings(
+    task: Task[Any], examples: Sequence[AnyExample], tokenizer: Tokenizer | None = None
+) -> Iterator[str]:
     if all(isinstance(example, Problem) for example in examples):
         prompts = [example.prompt for example in examples]
         yield from _counted(examples, _repeats(prompts), "have the prompt of an earlier one")
@@ -30,7 +33,9 @@ def findings(task: Task[Any], examples: Sequence[AnyExample], tokenizer: Tokeniz
         yield from _told(task, examples)
     if all(len(example.continuations) > 1 and example.gold is not None for example in examples):
         yield from _counted(examples, _where(examples, _equal), "have two equal options")
-        yield from _counted(examples, _where(examples, _begins), "have an option that begins with another one")
+        yield from _counted(
+            examples, _where(examples, _begins), "have an option that begins with another one"
+        )
         yield from _places(examples)
         yield from _constants(examples)
         if tokenizer is not None:
@@ -40,11 +45,18 @@ def findings(task: Task[Any], examples: Sequence[AnyExample], tokenizer: Tokeniz
 def _counted(examples: Sequence[AnyExample], places: Sequence[int], what: str) -> Iterator[str]:
     """`places`: those of examples that something is said of."""
     if places:
-        yield f"{len(places)} of {len(examples)} examples {what}, the first is record {examples[places[0]].row + 1}"
+        yield (
+            f"{len(places)} of {len(examples)} examples {what}, the first is record "
+            f"{examples[places[0]].row + 1}"
+        )
 
 
 def _where(examples: Sequence[Example], is_so: Callable[[Sequence[str]], bool]) -> list[int]:
-    return [i for i, example in enumerate(examples) if is_so([text.strip() for text in example.continuations])]
+    return [
+        i
+        for i, example in enumerate(examples)
+        if is_so([text.strip() for text in example.continuations])
+    ]
 
 
 def _equal(options: Sequence[str]) -> bool:
@@ -65,7 +77,9 @@ def _repeats(keys: Sequence[Any]) -> list[int]:
 def _repeated(examples: Sequence[Example]) -> Iterator[str]:
     by_answer, by_choices = zip(*map(keys_of, examples), strict=True)
     repeated = sorted({*_repeats(by_answer), *_repeats(by_choices)})
-    yield from _counted(examples, repeated, "ask what an earlier one asks (as shots they carry the answer)")
+    yield from _counted(
+        examples, repeated, "ask what an earlier one asks (as shots they carry the answer)"
+    )
     answered: dict[Any, set[str]] = {}
     for example, key in zip(examples, by_choices, strict=True):
         answered.setdefault(key, set()).add(_answer(example))
@@ -87,8 +101,8 @@ def _told(task: Task[Wording], examples: Sequence[Example]) -> Iterator[str]:
     )
     if leaked:
         yield (
-            f"{len(leaked)} of {len(examples)} prompts have a shot that is the question itself, the first is that of record "
-            f"{leaked[0] + 1}: fewshot: distinct leaves such shots out"
+            f"{len(leaked)} of {len(examples)} prompts have a shot that is the question itself, "
+            f"the first is that of record {leaked[0] + 1}: fewshot: distinct leaves such shots out"
         )
 
 
@@ -96,16 +110,20 @@ def _places(examples: Sequence[Example]) -> Iterator[str]:
     golds = Counter(example.gold for example in examples)
     if len(golds) == 1 and len(examples) > 1:
         yield (
-            f"the right choice is at place {examples[0].gold} of all {len(examples)} examples, the first is record "
-            f"{examples[0].row + 1}"
+            f"the right choice is at place {examples[0].gold} of all {len(examples)} examples, the "
+            f"first is record {examples[0].row + 1}"
         )
     by_chance = math.prod(1 - 1 / len(example.continuations) for example in examples)
     if not golds[0] and len(golds) > 1 and by_chance < _RARE:
-        yield f"the right choice is never the first one in {len(examples)} examples: places are counted from 0"
+        yield (
+            f"the right choice is never the first one in {len(examples)} examples: places are "
+            "counted from 0"
+        )
 
 
 def _constants(examples: Sequence[Example]) -> Iterator[str]:
-    """The best answer that does not depend on the question, if it is better than chance by more than chance."""
+    """The best answer that does not depend on the question, if it is better than chance by more
+    than chance."""
     places = Counter(example.gold for example in examples)
     texts = Counter(_answer(example) for example in examples)
     if len(places) == 1 or len(examples) < 2:
@@ -114,23 +132,29 @@ def _constants(examples: Sequence[Example]) -> Iterator[str]:
     chance = sum(chances) / len(chances)
     stderr = math.sqrt(sum(each * (1 - each) for each in chances)) / len(chances)
     [(place, at_place)], [(text, of_text)] = places.most_common(1), texts.most_common(1)
-    is_text, best = of_text >= at_place, max(at_place, of_text)
+    is_text = of_text >= at_place
+    best = max(at_place, of_text)
     right = [_answer(each) == text if is_text else each.gold == place for each in examples]
     if best / len(examples) > chance + _STDERRS * stderr:
         what = f"the choice {text[:40]!r}" if is_text else f"the choice at place {place}"
         yield (
-            f"{what} is right in {best} of {len(examples)} examples ({best / len(examples):.3f}, by chance {chance:.3f}), "
-            f"the first is record {examples[right.index(True)].row + 1}"
+            f"{what} is right in {best} of {len(examples)} examples ({best / len(examples):.3f}, "
+            f"by chance {chance:.3f}), the first is record {examples[right.index(True)].row + 1}"
         )
 
 
-def _first_tokens(task: Task[Any], examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[str]:
-    """Options that all examples share are labels: with one first token they differ in later ones only."""
+def _first_tokens(
+    task: Task[Any], examples: Sequence[Example], tokenizer: Tokenizer
+) -> Iterator[str]:
+    """Options that all examples share are labels: with one first token they differ in later ones
+    only."""
     labels = sorted(set(examples[0].continuations))
     if any(sorted(set(example.continuations)) != labels for example in examples):
         return
     space = " " if task.profile.delimiter.endswith(" ") else ""
-    firsts = Counter(tuple(ids[:1]) for ids in encoder(tokenizer)([space + label.strip() for label in labels]))
+    firsts = Counter(
+        tuple(ids[:1]) for ids in encoder(tokenizer)([space + label.strip() for label in labels])
+    )
     same = sum(count for count in firsts.values() if count > 1)
     if same:
         yield (

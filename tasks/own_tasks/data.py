@@ -1,7 +1,7 @@
 """The data of a user's task: files beside its YAML, or a data set of the Hugging Face hub.
 
-Arrives: what `data` or `fewshot_data` says.  Leaves: `Data`, which reads its records.  It deliberately does not know what a
-record means.
+Arrives: what `data` or `fewshot_data` says.  Leaves: `Data`, which reads its records.  It
+deliberately does not know what a record means.
 
     data: hills.jsonl
     data: {hub: owner/name, config: default, split: test}          the hub's own Parquet of it
@@ -24,7 +24,9 @@ _PARQUET = "refs/convert/parquet"  # the branch where the hub keeps every data s
 
 
 # (all records, the place of a record in words) -> what parses each of them.
-Parser = Callable[[Sequence[JsonObject], Callable[[int], str]], Callable[[JsonObject, int], AnyExample]]
+Parser = Callable[
+    [Sequence[JsonObject], Callable[[int], str]], Callable[[JsonObject, int], AnyExample]
+]
 
 
 class Data(NamedTuple):
@@ -39,14 +41,20 @@ class Data(NamedTuple):
     def fetch(self) -> None:
         """Download a data set that is not in the cache.  Raises InputError."""
         if self.repository is not None:
-            fetch_data_set(self.repository, self.path, [self.pattern], "own", f", then copy {self.path} here")
+            fetch_data_set(
+                self.repository, self.path, [self.pattern], "own", f", then copy {self.path} here"
+            )
 
     def examples(self, name: str, parser: Parser) -> list[AnyExample]:
         """All examples in file order.  Raises InputError, which names file and line."""
         files = [self.path] if self.repository is None else self._files()
         read = [(file, _records(file, name)) for file in files]
         records = [record for _, located in read for record in located.records]
-        places = [(file, f"{located.unit} {number}") for file, located in read for number in located.numbers]
+        places = [
+            (file, f"{located.unit} {number}")
+            for file, located in read
+            for number in located.numbers
+        ]
         keys = f"the keys of {name.partition('/')[2]}'s YAML file"
         try:
             parse = parser(records, lambda row: places[row][1])
@@ -58,14 +66,20 @@ class Data(NamedTuple):
                 examples.append(parse(record, row))
             except ValueError as error:
                 unit = place.partition(" ")[0]
-                raise InputError(f"{name}: {file}, {place}: {error}; correct the {unit}, or {keys}") from None
+                raise InputError(
+                    f"{name}: {file}, {place}: {error}; correct the {unit}, or {keys}"
+                ) from None
         return examples
 
     def _files(self) -> list[Path]:
-        files = sorted(file for file in self.path.rglob("*") if file.is_file() and file.suffix in FORMATS)
+        files = sorted(
+            file for file in self.path.rglob("*") if file.is_file() and file.suffix in FORMATS
+        )
         files = [file for file in files if fnmatch(str(file.relative_to(self.path)), self.pattern)]
         if not files:
-            raise InputError(f"{self.path} holds no file {self.pattern}: name another config, split or files")
+            raise InputError(
+                f"{self.path} holds no file {self.pattern}: name another config, split or files"
+            )
         return files
 
 
@@ -73,7 +87,9 @@ def _records(file: Path, name: str) -> Located:
     try:
         return located_rows(file.read_bytes(), file, name, remedy="correct the file")
     except OSError as error:
-        raise InputError(f"{name}: {file} cannot be read ({error.strerror}): mend or replace it") from None
+        raise InputError(
+            f"{name}: {file} cannot be read ({error.strerror}): mend or replace it"
+        ) from None
 
 
 def read_data(keys: Keys, key: str) -> Data:
@@ -84,7 +100,8 @@ def read_data(keys: Keys, key: str) -> Data:
     name = keys.text(key)
     if Path(name).suffix not in FORMATS:
         raise keys.wrong(
-            f"{key} is {shown(name)}, expected a file that ends in {', '.join(FORMATS)}, or a hub data set"
+            f"{key} is {shown(name)}, expected a file that ends in {', '.join(FORMATS)}, or a hub "
+            "data set"
         )
     file = (keys.path.parent / name).resolve()
     if not file.is_file():
@@ -93,7 +110,10 @@ def read_data(keys: Keys, key: str) -> Data:
 
 
 def _of_hub(keys: Keys, key: str, value: JsonObject) -> Data:
-    expected = "expected {hub: owner/name, config: NAME, split: NAME}, or {hub: owner/name@revision, files: PATTERN}"
+    expected = (
+        "expected {hub: owner/name, config: NAME, split: NAME}, or {hub: owner/name@revision, "
+        "files: PATTERN}"
+    )
     is_converted = value.keys() == {"hub", "config", "split"}
     if not (is_converted or value.keys() == {"hub", "files"}) or not all(
         isinstance(each, str) for each in value.values()

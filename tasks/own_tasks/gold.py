@@ -1,9 +1,11 @@
 """The right choice as a user's data name it: one reading for a whole file.
 
-Arrives: right answers as records have them, with their choices.  Leaves: the choice's place, the reading; ValueError where a
-file has two meanings.  It deliberately does not know files or templates.
+Arrives: right answers as records have them, with their choices.  Leaves: the choice's place, the
+reading; ValueError where a file has two meanings.  It deliberately does not know files or
+templates.
 
-A right answer "1" is the second of the choices "3", "5", "7" and may be the first or the second of "1", "0", "2".
+A right answer "1" is the second of the choices "3", "5", "7" and may be the first or the second of
+"1", "0", "2".
 """
 
 import math
@@ -21,7 +23,9 @@ _TRUTH = {"true": True, "yes": True, "false": False, "no": False}
 
 def as_written(value: Json) -> Json:
     """A number as its text; every other value as it is, that of a table's empty field (NaN) too."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    is_number = (
+        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    )
     return str(value) if is_number else value
 
 
@@ -58,17 +62,19 @@ def _truth(value: Json, choices: Choices) -> int | None:
     )
 
 
-# What a right answer may be: (as the record has it, choices) -> its place from 0; None: it is nothing of the kind.
+# What a right answer may be: (as the record has it, choices) -> its place from 0; None: it is
+# nothing of the kind.
 READINGS: dict[str, Callable[[Json, Choices], int | None]] = {
     "text": _text, "letter": _letter, "place": _place, "truth": _truth,
 }  # fmt: skip
 
 
 def reading_of(golds: Sequence[Gold | None], place_of: Callable[[int], str]) -> str:
-    """The one reading of a file's right answers; "": every reading that a record has gives the same choice.
+    """The one reading of a file's right answers; "": every reading that a record has gives the same
+    choice.
 
-    Raises ValueError, which names two records, if no reading fits all of them, or if as many could be read as another choice
-    as speak for the reading that fits.
+    Raises ValueError, which names two records, if no reading fits all of them, or if as many could
+    be read as another choice as speak for the reading that fits.
     """
     read = [{} if gold is None else _readings(*gold) for gold in golds]
     rows = [row for row, each in enumerate(read) if each]
@@ -78,9 +84,9 @@ def reading_of(golds: Sequence[Gold | None], place_of: Callable[[int], str]) -> 
     if not fitting:
         first, second = _unlike([(row, frozenset(read[row])) for row in rows])
         raise ValueError(
-            f"gold is a {next(iter(read[first]))} in {place_of(first)} ({_value(golds, first)}) and a "
-            f"{next(iter(read[second]))} in {place_of(second)} ({_value(golds, second)}), expected one reading in the whole "
-            f"file: {', '.join(READINGS)}"
+            f"gold is a {next(iter(read[first]))} in {place_of(first)} ({_value(golds, first)}) "
+            f"and a {next(iter(read[second]))} in {place_of(second)} ({_value(golds, second)}), "
+            f"expected one reading in the whole file: {', '.join(READINGS)}"
         )
     kept = fitting[0]
     for other in READINGS:
@@ -88,16 +94,16 @@ def reading_of(golds: Sequence[Gold | None], place_of: Callable[[int], str]) -> 
         for_kept = [row for row in rows if other not in read[row]]
         if differ and len(for_kept) <= len(differ):
             raise ValueError(
-                f"gold of {place_of(differ[0])} ({_value(golds, differ[0])}) is one choice as a {kept} and another as a "
-                f"{other}, {_second(differ, for_kept, kept, place_of)}one reading holds for the whole file: say which, "
-                f"gold_is: {kept} or gold_is: {other}"
+                f"gold of {place_of(differ[0])} ({_value(golds, differ[0])}) is one choice as a "
+                f"{kept} and another as a {other}, {_second(differ, for_kept, kept, place_of)}one "
+                f"reading holds for the whole file: say which, gold_is: {kept} or gold_is: {other}"
             )
     return kept
 
 
 def _unlike(rows: Sequence[tuple[int, frozenset[str]]]) -> tuple[int, int]:
-    """Two rows that have no reading in common.  They exist where all rows have none: every row has a reading of its own kind
-    (letter, place, truth), the text, or both."""
+    """Two rows that have no reading in common.  They exist where all rows have none: every row has
+    a reading of its own kind (letter, place, truth), the text, or both."""
     common = frozenset(READINGS)
     for last, readings in rows:
         common &= readings
@@ -111,7 +117,9 @@ def _readings(value: Json, choices: Choices) -> dict[str, int]:
     return {name: place for name, place in read.items() if place is not None}
 
 
-def _second(differ: Sequence[int], for_kept: Sequence[int], kept: str, place_of: Callable[[int], str]) -> str:
+def _second(
+    differ: Sequence[int], for_kept: Sequence[int], kept: str, place_of: Callable[[int], str]
+) -> str:
     """A second record of the same kind, or one that only the reading that fits makes sense of."""
     if for_kept:
         return f"and that of {place_of(for_kept[0])} is a {kept} only; "

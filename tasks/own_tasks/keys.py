@@ -1,7 +1,7 @@
 """The values of a task's YAML file, each checked.
 
-Arrives: a YAML file.  Leaves: its mapping; texts, numbers and names of it.  InputError says file, key, what it is, and what
-is expected.  It deliberately does not know what a task is.
+Arrives: a YAML file.  Leaves: its mapping; texts, numbers and names of it.  InputError says file,
+key, what it is, and what is expected.  It deliberately does not know what a task is.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -24,7 +24,9 @@ class Keys:
         try:
             fields: Json = parse_yaml(path.read_bytes())
         except OSError as error:
-            raise InputError(f"--task_path={path} cannot be read ({error.strerror}): {remedy}") from None
+            raise InputError(
+                f"--task_path={path} cannot be read ({error.strerror}): {remedy}"
+            ) from None
         except ValueError as error:
             raise InputError(f"{path} is no yaml ({error!s:.160}): {remedy}") from None
         if not isinstance(fields, dict):
@@ -41,7 +43,10 @@ class Keys:
         for key in self.fields:
             if key not in known:
                 nearest = process.extractOne(str(key), known)[0]
-                raise self.wrong(f"key {key!r} is not known, did you mean {nearest!r}? expected {', '.join(known)}")
+                raise self.wrong(
+                    f"key {key!r} is not known, did you mean {nearest!r}? expected "
+                    f"{', '.join(known)}"
+                )
 
     def text(self, key: str, default: str | None = None) -> str:
         text = self.fields.get(key, default)
@@ -67,7 +72,9 @@ class Keys:
         share = self.fields.get(key)
         is_number = isinstance(share, int | float) and not isinstance(share, bool)
         if share is not None and not (is_number and 0 <= share < 1):
-            raise self.wrong(f"{key} is {shown(share)}, expected the accuracy of chance, 0 or more, below 1")
+            raise self.wrong(
+                f"{key} is {shown(share)}, expected the accuracy of chance, 0 or more, below 1"
+            )
         return share
 
     def texts(self, key: str, default: list[str]) -> tuple[str, ...]:

@@ -15,11 +15,15 @@ from miron_jax.errors import InputError
 
 
 def read_python(path: Path, suite: str) -> list[Task[Any]]:
-    """The tasks, named `suite`/NAME.  Raises InputError for a file that cannot be run or holds none."""
+    """The tasks, named `suite`/NAME.  Raises InputError for a file that cannot be run or holds
+    none."""
     name = f"miron_jax_task_{sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise InputError(f"--task_path={path} cannot be read: expected a Python file with a Task, or a .yaml file")
+        raise InputError(
+            f"--task_path={path} cannot be read: expected a Python file with a Task, or a .yaml "
+            "file"
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses of the file look their module up
     try:
@@ -31,8 +35,14 @@ def read_python(path: Path, suite: str) -> list[Task[Any]]:
     several = [each for value in values if isinstance(value, list | tuple) for each in value]
     tasks = {id(task): task for task in (*values, *several) if isinstance(task, Task)}
     if not tasks:
-        raise InputError(f"{path} holds no Task: expected a name such as TASK = Task(...) (docs/own_tasks.md)")
+        raise InputError(
+            f"{path} holds no Task: expected a name such as TASK = Task(...) (docs/own_tasks.md)"
+        )
     return [
-        replace(task, name=f"{suite}/{task.name.removeprefix(f'{suite}/')}", made_of=(*task.made_of, path.resolve()))
+        replace(
+            task,
+            name=f"{suite}/{task.name.removeprefix(f'{suite}/')}",
+            made_of=(*task.made_of, path.resolve()),
+        )
         for task in tasks.values()
     ]

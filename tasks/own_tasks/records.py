@@ -1,7 +1,8 @@
 """A record of a user's data -> an example, by what the task's file takes from it.
 
-Arrives: functions from a record to a value, all records of a file.  Leaves: an `Example`, `Question` or
-`Problem`; ValueError for a record that does not fit.  It deliberately does not know files.
+Arrives: functions from a record to a value, all records of a file.  Leaves: an `Example`,
+`Question` or `Problem`; ValueError for a record that does not fit.  It deliberately does not know
+files.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,8 +36,8 @@ def parser(
 ) -> Parse:
     """What parses each record of a file with these records.
 
-    `gold_is`: of the task's file, "" where it does not say; `place_of`: a record's place in words.  Raises
-    ValueError where the file as a whole has two meanings.
+    `gold_is`: of the task's file, "" where it does not say; `place_of`: a record's place in words.
+    Raises ValueError where the file as a whole has two meanings.
     """
     strip = _stripped if strips_fields else dict
     names = {name for record in records for name in record}
@@ -57,12 +58,16 @@ def _among(key: str, value: Any, names: set[str]) -> Any:
 
 
 def _stripped(record: JsonObject) -> JsonObject:
-    """As composer does: texts of the record lose white space at both ends, those in lists do not."""
-    return {key: value.strip() if isinstance(value, str) else value for key, value in record.items()}
+    """As composer does: texts of the record lose white space at both ends, those in lists do
+    not."""
+    return {
+        key: value.strip() if isinstance(value, str) else value for key, value in record.items()
+    }
 
 
 def _gold_of(takes: Takes, record: JsonObject) -> tuple[Json, tuple[str, ...]] | None:
-    """The right answer as the record has it, with its choices; None: it has none, which `choice` says."""
+    """The right answer as the record has it, with its choices; None: it has none, which `choice`
+    says."""
     try:
         return takes["gold"](record), _choices(takes, record)
     except ValueError:
@@ -71,7 +76,8 @@ def _gold_of(takes: Takes, record: JsonObject) -> tuple[Json, tuple[str, ...]] |
 
 def choice(takes: Takes, record: JsonObject, row: int) -> Example:
     texts = _choices(takes, record)
-    value, reading = takes["gold"](record), takes["reading"]
+    value = takes["gold"](record)
+    reading = takes["reading"]
     golds = (read(value, texts) for name, read in READINGS.items() if reading in ("", name))
     gold = next((gold for gold in golds if gold is not None), None)
     if gold is None:
@@ -95,7 +101,10 @@ def continuation(takes: Takes, record: JsonObject, row: int) -> Example:
 
 def question(takes: Takes, record: JsonObject, row: int) -> Question:
     given = takes["answer"](record)
-    answers = tuple(answer_text(as_written(text), "answer") for text in (given if isinstance(given, list) else [given]))
+    answers = tuple(
+        answer_text(as_written(text), "answer")
+        for text in (given if isinstance(given, list) else [given])
+    )
     if not answers:
         raise ValueError("answer is an empty list, expected at least one text")
     return Question(
@@ -113,9 +122,12 @@ def problem(takes: Takes, record: JsonObject, row: int) -> Problem:
     language = takes["language"](record) if "language" in takes else "python"
     if language not in LANGUAGES:
         raise ValueError(f"language is {shown(language)}, expected one of {', '.join(LANGUAGES)}")
-    inputs, outputs = _tests(takes, record, "inputs"), _tests(takes, record, "outputs")
+    inputs = _tests(takes, record, "inputs")
+    outputs = _tests(takes, record, "outputs")
     if len(inputs) != len(outputs):
-        raise ValueError(f"{len(inputs)} inputs and {len(outputs)} outputs, expected as many of both")
+        raise ValueError(
+            f"{len(inputs)} inputs and {len(outputs)} outputs, expected as many of both"
+        )
     return Problem(
         row,
         checked_text(takes["name"](record), "name") if "name" in takes else f"problem {row}",

@@ -1,6 +1,8 @@
-"""Whose rules a user's task follows: all that makes a prompt and scores its choices, by one name, or each by its own.
+"""Whose rules a user's task follows: all that makes a prompt and scores its choices, by one name,
+or each by its own.
 
-Arrives: a name of RULES and what a task's file says itself.  Leaves: a profile.  It deliberately does not know data.
+Arrives: a name of RULES and what a task's file says itself.  Leaves: a profile.  It deliberately
+does not know data.
 """
 
 from collections.abc import Callable
@@ -31,24 +33,38 @@ from miron_jax.tokens.spans import (
 )
 
 _CORE: dict[str, Any] = {
-    "protocol": "core (nanochat)", "question_delimiter": "whole", "shot_separator": "\n\n", "strip": "nothing",
-    "item_order": SHUFFLE_1337, "fewshot_draw": PER_ITEM_1234, "fewshot_pool": "limited_items", "bos": "always",
+    "protocol": "core (nanochat)", "question_delimiter": "whole", "shot_separator": "\n\n",
+    "strip": "nothing",
+    "item_order": SHUFFLE_1337, "fewshot_draw": PER_ITEM_1234, "fewshot_pool": "limited_items",
+    "bos": "always",
     "boundary": "joint", "max_length": None,
 }  # fmt: skip
 _GAUNTLET: dict[str, Any] = {
-    "protocol": "gauntlet-v0.1.0", "question_delimiter": "right_stripped", "shot_separator": "\n", "strip": "fields",
-    "item_order": FILE_ORDER, "fewshot_draw": STREAM_1234, "fewshot_pool": "whole_file", "bos": "as_tokenizer",
+    "protocol": "gauntlet-v0.1.0", "question_delimiter": "right_stripped", "shot_separator": "\n",
+    "strip": "fields",
+    "item_order": FILE_ORDER, "fewshot_draw": STREAM_1234, "fewshot_pool": "whole_file",
+    "bos": "as_tokenizer",
     "boundary": "segments", "max_length": 1024,
 }  # fmt: skip
 _LM_EVAL: dict[str, Any] = {
-    "protocol": "lm-eval 0.4.13", "question_delimiter": "whole", "shot_separator": "\n\n", "strip": "nothing",
-    "item_order": FILE_ORDER, "fewshot_draw": STREAM_LM_EVAL, "fewshot_pool": "whole_file", "bos": "as_tokenizer",
+    "protocol": "lm-eval 0.4.13", "question_delimiter": "whole", "shot_separator": "\n\n",
+    "strip": "nothing",
+    "item_order": FILE_ORDER, "fewshot_draw": STREAM_LM_EVAL, "fewshot_pool": "whole_file",
+    "bos": "as_tokenizer",
     "boundary": "joint", "max_length": None,
 }  # fmt: skip
 _WORDING = {"core": _CORE, "gauntlet": _GAUNTLET, "lm_eval": _LM_EVAL}
 _CHOICE: dict[str, dict[str, Any]] = {
-    "core": {"continuation_space": "as_written", "normalizer": MEAN, "empty_span": "nan_first_wins"},
-    "gauntlet": {"continuation_space": "where_one_token", "normalizer": EXP_MEAN, "empty_span": "error"},
+    "core": {
+        "continuation_space": "as_written",
+        "normalizer": MEAN,
+        "empty_span": "nan_first_wins",
+    },
+    "gauntlet": {
+        "continuation_space": "where_one_token",
+        "normalizer": EXP_MEAN,
+        "empty_span": "error",
+    },
     "lm_eval": {
         "continuation_space": "as_written",
         "normalizer": SUM,
@@ -75,7 +91,8 @@ _TABLES = {
     "normalizer": _among(MEAN, EXP_MEAN, SUM, choices.CHAR),
     "tie": _among(FIRST, choices.LAST),
     "span": _among(
-        AFTER_STRIPPED_CONTEXT, AFTER_CONTEXT, AFTER_CONTEXT_OR_DIFFERENCE, AFTER_COMMON_PREFIX, spans.COMMON_SUFFIX,
+        AFTER_STRIPPED_CONTEXT, AFTER_CONTEXT, AFTER_CONTEXT_OR_DIFFERENCE, AFTER_COMMON_PREFIX,
+        spans.COMMON_SUFFIX,
         CONTINUATION,
     ),
     "answer_normalizer": _among(answers.GAUNTLET, answers.SQUAD, answers.STRIP),
@@ -91,7 +108,8 @@ _NOT_OF_FILES = {"protocol", "decoding", "over_all", "truncation"}
 
 
 def rules_of(kind: str) -> dict[str, tuple[str, ...]]:
-    """Names of the rules that a task of this kind may choose itself, each with its values; (): free."""
+    """Names of the rules that a task of this kind may choose itself, each with its values; ():
+    free."""
     profile = AnswerProfile if kind == "generation" else Profile
     values: dict[str, tuple[str, ...]] = {}
     for name, hint in get_type_hints(profile).items():
@@ -105,9 +123,12 @@ def rules_of(kind: str) -> dict[str, tuple[str, ...]]:
 
 
 def rule_named(kind: str, name: str, value: Json, of_other_file: bool) -> Any:
-    """The rule, or the value of a rule that has but a name.  Raises ValueError for one that is not there."""
+    """The rule, or the value of a rule that has but a name.  Raises ValueError for one that is not
+    there."""
     if name in _PATTERNS:
-        find, expected = _OTHER_DRAW if name == "fewshot_draw" and of_other_file else _PATTERNS[name]
+        find, expected = (
+            _OTHER_DRAW if name == "fewshot_draw" and of_other_file else _PATTERNS[name]
+        )
         rule = find(value) if isinstance(value, str) else None
         if rule is None:
             raise ValueError(f"{name} is {shown(value)}, expected {expected}")
@@ -119,10 +140,16 @@ def rule_named(kind: str, name: str, value: Json, of_other_file: bool) -> Any:
 
 
 def profile_of(
-    rules: str, kind: str, stated: dict[str, Any], stop: tuple[str, ...], extra: int, of_other_file: bool
+    rules: str,
+    kind: str,
+    stated: dict[str, Any],
+    stop: tuple[str, ...],
+    extra: int,
+    of_other_file: bool,
 ) -> Profile | AnswerProfile:
-    """`stated`: fields of the profile that the task's file gives; `stop`, `extra`: of a completion; `of_other_file`: its
-    few-shot examples come from another file.  Raises ValueError for rules that do not go together."""
+    """`stated`: fields of the profile that the task's file gives; `stop`, `extra`: of a completion;
+    `of_other_file`: its few-shot examples come from another file.  Raises ValueError for rules that
+    do not go together."""
     others: dict[str, Any] = {}
     if of_other_file:
         others = {"fewshot_pool": "other_file", "fewshot_draw": other_draw_named(_OF_OTHERS[rules])}
@@ -145,9 +172,14 @@ def profile_of(
 
 def _check_span(profile: Profile) -> None:
     if profile.boundary != "segments" and profile.span is CONTINUATION:
-        raise ValueError("span is continuation, which goes with boundary: segments; expected another one of both")
-    if profile.boundary == "context_kept" and profile.span not in (AFTER_CONTEXT, AFTER_CONTEXT_OR_DIFFERENCE):
         raise ValueError(
-            f"span is {profile.span.name} and boundary is context_kept, expected span after_context or "
-            "after_context_or_difference, or boundary: joint"
+            "span is continuation, which goes with boundary: segments; expected another one of both"
+        )
+    if profile.boundary == "context_kept" and profile.span not in (
+        AFTER_CONTEXT,
+        AFTER_CONTEXT_OR_DIFFERENCE,
+    ):
+        raise ValueError(
+            f"span is {profile.span.name} and boundary is context_kept, expected span "
+            "after_context or after_context_or_difference, or boundary: joint"
         )

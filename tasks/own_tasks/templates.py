@@ -1,7 +1,7 @@
 """What a task takes from each record: a field by its name, or a text by a Jinja template.
 
-Arrives: a text of a task's file.  Leaves: a function from a record to a value; ValueError on a record that lacks what it
-names.  It deliberately does not know tasks.
+Arrives: a text of a task's file.  Leaves: a function from a record to a value; ValueError on a
+record that lacks what it names.  It deliberately does not know tasks.
 """
 
 import re
@@ -21,15 +21,19 @@ MOST_LOOPS = 2  # one inside the other
 
 _FIELD = re.compile(r"[A-Za-z_]\w*(\.\w+)*", re.ASCII)
 _FILLED = re.compile(r"\{[{%#]")
-# What a template may call on a text, list or mapping, and the filters it has: none makes a text of any length, draws at
-# random, or reads the machine.
+# What a template may call on a text, list or mapping, and the filters it has: none makes a text of
+# any length, draws at random, or reads the machine.
 _METHODS = frozenset({
-    "strip", "lstrip", "rstrip", "split", "rsplit", "splitlines", "lower", "upper", "title", "capitalize", "replace",
-    "startswith", "endswith", "removeprefix", "removesuffix", "find", "index", "count", "get", "items", "keys", "values",
+    "strip", "lstrip", "rstrip", "split", "rsplit", "splitlines", "lower", "upper", "title",
+    "capitalize", "replace",
+    "startswith", "endswith", "removeprefix", "removesuffix", "find", "index", "count", "get",
+    "items", "keys", "values",
 })  # fmt: skip
 _FILTERS = frozenset({
-    "abs", "capitalize", "count", "default", "d", "first", "float", "int", "items", "join", "last", "length", "list",
-    "lower", "map", "max", "min", "reject", "rejectattr", "replace", "reverse", "round", "select", "selectattr", "sort",
+    "abs", "capitalize", "count", "default", "d", "first", "float", "int", "items", "join", "last",
+    "length", "list",
+    "lower", "map", "max", "min", "reject", "rejectattr", "replace", "reverse", "round", "select",
+    "selectattr", "sort",
     "string", "sum", "title", "trim", "unique", "upper",
 })  # fmt: skip
 
@@ -41,16 +45,24 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if operator == "**" or not all(isinstance(side, int | float) for side in (left, right)):
-            raise SecurityError(f"{operator} of {shown(left)} and {shown(right)} is not done in templates")
+            raise SecurityError(
+                f"{operator} of {shown(left)} and {shown(right)} is not done in templates"
+            )
         return super().call_binop(context, operator, left, right)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        return super().is_safe_attribute(obj, attr, value) and (attr in _METHODS or not callable(value))
+        return super().is_safe_attribute(obj, attr, value) and (
+            attr in _METHODS or not callable(value)
+        )
 
 
-_ENVIRONMENT = _Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False)
+_ENVIRONMENT = _Environment(
+    undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False
+)
 _ENVIRONMENT.globals.clear()  # range, lipsum and others
-_ENVIRONMENT.filters = {name: call for name, call in _ENVIRONMENT.filters.items() if name in _FILTERS}
+_ENVIRONMENT.filters = {
+    name: call for name, call in _ENVIRONMENT.filters.items() if name in _FILTERS
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +77,19 @@ class Value:
         return self.of(record)
 
     def among(self, names: Collection[str]) -> "Value":
-        """The value in records with these fields: a text that is the name of one, as "Best Answer", is that field."""
-        return Value(self.text, lambda record: _field(record, self.text)) if self._names(names) else self
+        """The value in records with these fields: a text that is the name of one, as "Best Answer",
+        is that field."""
+        return (
+            Value(self.text, lambda record: _field(record, self.text))
+            if self._names(names)
+            else self
+        )
 
     def beside(self, names: Collection[str]) -> "Value":
         """The value in a list of texts.  Raises ValueError for a text that is a field's name."""
         if self._names(names):
             raise ValueError(
-                f'{self.text!r} may be that text or the field of this name: write "{{{{{self.text}}}}}" for the field, '
+                f'{self.text!r} may be that text or the field of this name: write "{{{{{self.text}}}}}" for the field, '  # noqa: E501
                 f"\"{{{{'{self.text}'}}}}\" for the text"
             )
         return self
@@ -82,11 +99,16 @@ class Value:
 
 
 def value_of(text: str) -> Value:
-    """The value of a field whose name this is (`a.b`: of a mapping in it), or else the text that this template makes.
+    """The value of a field whose name this is (`a.b`: of a mapping in it), or else the text that
+    this template makes.
 
     Raises ValueError for a text that is no template.
     """
-    return Value(text, lambda record: _field(record, text)) if _FIELD.fullmatch(text) else text_of(text)
+    return (
+        Value(text, lambda record: _field(record, text))
+        if _FIELD.fullmatch(text)
+        else text_of(text)
+    )
 
 
 def text_of(text: str) -> Value:

@@ -1,7 +1,7 @@
 """A user's YAML and Python files -> the suite `own`.
 
-Arrives: files, or folders of them.  Leaves: a `Suite`; every wrong key is one sentence.  It deliberately does not know how
-examples are scored.
+Arrives: files, or folders of them.  Leaves: a `Suite`; every wrong key is one sentence.  It
+deliberately does not know how examples are scored.
 
 A YAML file names data, and what it takes from each record:
 
@@ -42,7 +42,8 @@ _TAKES = {  # kind -> what it takes from each record, and what that must be
     "continuation": {"question": "a text", "answer": "a text"},
     "generation": {"question": "a text", "answer": "a text, or a list of texts that are all right"},
     "program": {
-        "prompt": "the beginning of a program", "entry_point": "the function that is called", "inputs": "a list of texts",
+        "prompt": "the beginning of a program", "entry_point": "the function that is called",
+        "inputs": "a list of texts",
         "outputs": "a list of texts", "solution": "a program",
     },
 }  # fmt: skip
@@ -53,7 +54,8 @@ _KIND = {
     "generation": "generation",
     "program": "code",
 }
-_NAMED = {kind: name for name, kind in _KIND.items()}  # as results name it -> as YAML does: both are taken
+# as results name it -> as YAML does: both are taken
+_NAMED = {kind: name for name, kind in _KIND.items()}
 _PARSE: dict[str, Callable[..., AnyExample]] = {
     "choice": records.choice,
     "continuation": records.continuation,
@@ -66,10 +68,12 @@ _TEXTS = {  # key -> field of the wording
 }  # fmt: skip
 _EVERY = ("task", "kind", "data", "max_length", "baseline", "citation", "licence")
 _PROMPTED = (
-    "rules", "num_fewshot", "fewshot", "fewshot_data", "delimiter", "shot_separator", "before_shots", "before_question",
+    "rules", "num_fewshot", "fewshot", "fewshot_data", "delimiter", "shot_separator",
+    "before_shots", "before_question",
 )  # fmt: skip
 _ALSO = {"choice": ("gold_is",), "generation": ("stop", "extra_tokens", "answer_after")}
-_SAMPLED = {"num_samples": 1, "pass_at_k": 1, "extra_tokens": 0}  # of programs, with their smallest values
+# of programs, with their smallest values
+_SAMPLED = {"num_samples": 1, "pass_at_k": 1, "extra_tokens": 0}
 _TASK_NAME = re.compile(r"[\w+-][\w.+-]{0,99}(/[\w+-][\w.+-]{0,99}){0,3}")
 
 
@@ -87,18 +91,29 @@ def read_suite(paths: Sequence[str]) -> Suite[Task[Any]]:
             continue
         for task in read_python(path, NAME) if keys is None else [_task(keys, fetches)]:
             if task.name in file_of:
-                raise InputError(f"{path}: {file_of[task.name]} has a task {task.name} too: give one another name")
+                raise InputError(
+                    f"{path}: {file_of[task.name]} has a task {task.name} too: give one another "
+                    "name"
+                )
             file_of[task.name] = path
             tasks.append(task)
     if not tasks:
         raise InputError(
-            f"--task_path={','.join(paths)}: there are groups and no task, expected the files of tasks too"
+            f"--task_path={','.join(paths)}: there are groups and no task, expected the files of "
+            "tasks too"
         )
-    tasks = [replace(task, made_of=(*task.made_of, *(path for path, _ in stated))) for task in tasks]
+    tasks = [
+        replace(task, made_of=(*task.made_of, *(path for path, _ in stated))) for task in tasks
+    ]
     groups = partial(_groups, tuple(tasks), stated)
     if stated and not fetches:
         groups()  # finds what is wrong before a model is loaded
-    return Suite(NAME, tuple(tasks), lambda measured: groups().composites(measured), partial(_locate, fetches))
+    return Suite(
+        NAME,
+        tuple(tasks),
+        lambda measured: groups().composites(measured),
+        partial(_locate, fetches),
+    )
 
 
 def _locate(fetches: Sequence[Data], data_dir: Path | None, fetch: bool) -> Path:
@@ -113,13 +128,17 @@ def _groups(tasks: Sequence[Task[Any]], stated: Sequence[tuple[Path, JsonObject]
     for path, groups in stated:
         if not isinstance(groups, dict) or groups.keys() & every.keys():
             raise InputError(
-                f"{path}: groups is {shown(groups)}, expected names that no other file has, with their members"
+                f"{path}: groups is {shown(groups)}, expected names that no other file has, with "
+                "their members"
             )
         every |= groups
     names = {task.name.removeprefix(f"{NAME}/"): task for task in tasks}
     by_size = "by_size" in str(every)  # examples are counted only where a weight hangs on them
     known = Tasks(
-        {name: len(read_examples(task, Path(), allow_changed=True)) if by_size else 1 for name, task in names.items()},
+        {
+            name: len(read_examples(task, Path(), allow_changed=True)) if by_size else 1
+            for name, task in names.items()
+        },
         {name: task.name for name, task in names.items()},
         {name: task.baselines["random"] for name, task in names.items()},
     )
@@ -131,7 +150,9 @@ def _files(path: Path) -> list[Path]:
         return [path]
     files = sorted(each for each in path.iterdir() if each.suffix in (".yaml", ".yml"))
     if not files:
-        raise InputError(f"--task_path={path}: the folder has no .yaml file, expected one for each task")
+        raise InputError(
+            f"--task_path={path}: the folder has no .yaml file, expected one for each task"
+        )
     return files
 
 
@@ -141,12 +162,15 @@ def _task(keys: Keys, fetches: list[Data]) -> Task[Any]:
     name = f"{NAME}/{keys.text('task')}"
     if not _TASK_NAME.fullmatch(keys.text("task")):
         raise keys.wrong(
-            f"task is {shown(keys.text('task'))}, expected letters, digits, and . + - _ with / between parts"
+            f"task is {shown(keys.text('task'))}, expected letters, digits, and . + - _ with / "
+            "between parts"
         )
     data = read_data(keys, "data")
     others = read_data(keys, "fewshot_data") if "fewshot_data" in keys else None
     fetches += [each for each in (data, others) if each is not None and each.repository is not None]
-    profile = _program_profile(keys) if kind == "program" else _profile(keys, kind, others is not None)
+    profile = (
+        _program_profile(keys) if kind == "program" else _profile(keys, kind, others is not None)
+    )
     gold_is = keys.one_of("gold_is", ("", *READINGS), "")
     strips_fields = getattr(profile, "strip", "") == "fields"
     parser = partial(records.parser, _PARSE[kind], _values(keys, kind), gold_is, strips_fields)
@@ -168,12 +192,16 @@ def _task(keys: Keys, fetches: list[Data]) -> Task[Any]:
 def _check_keys(keys: Keys, kind: str) -> None:
     """Raises InputError for keys that are not there, or not of this kind."""
     of_kind = {
-        each: (*_EVERY, *takes, *_MAY_TAKE.get(each, ("category",)), *_further(each)) for each, takes in _TAKES.items()
+        each: (*_EVERY, *takes, *_MAY_TAKE.get(each, ("category",)), *_further(each))
+        for each, takes in _TAKES.items()
     }
     keys.check_known(list(dict.fromkeys(key for each in of_kind.values() for key in each)))
     for key in keys.fields:
         if key not in of_kind[kind]:
-            raise keys.wrong(f"key {key!r} is not of a task of kind {kind}, which takes {', '.join(_TAKES[kind])}")
+            raise keys.wrong(
+                f"key {key!r} is not of a task of kind {kind}, which takes "
+                f"{', '.join(_TAKES[kind])}"
+            )
 
 
 def _further(kind: str) -> tuple[str, ...]:
@@ -187,7 +215,9 @@ def _profile(keys: Keys, kind: str, of_other_file: bool) -> Any:
     stated: dict[str, Any] = {field: keys.text(key) for key, field in _TEXTS.items() if key in keys}
     try:
         stated |= {
-            name: rule_named(kind, name, keys.fields[name], of_other_file) for name in rules_of(kind) if name in keys
+            name: rule_named(kind, name, keys.fields[name], of_other_file)
+            for name in rules_of(kind)
+            if name in keys
         }
     except ValueError as error:
         raise keys.wrong(str(error)) from None
@@ -197,9 +227,11 @@ def _profile(keys: Keys, kind: str, of_other_file: bool) -> Any:
         stated["max_length"] = keys.number("max_length", 2)
     if stated.get("categories", "pooled") != "pooled" and "category" not in keys:
         raise keys.wrong(
-            f"categories is {stated['categories']}, but no category is taken: name its field with category"
+            f"categories is {stated['categories']}, but no category is taken: name its field with "
+            "category"
         )
-    stop, extra = keys.texts("stop", ["\n"]), keys.number("extra_tokens", 0)
+    stop = keys.texts("stop", ["\n"])
+    extra = keys.number("extra_tokens", 0)
     try:
         profile = profile_of(rules, kind, stated, stop, extra, of_other_file)
     except ValueError as error:
@@ -215,21 +247,28 @@ def _program_profile(keys: Keys) -> ProgramProfile:
     limit = {"max_length": keys.number("max_length", 2)} if "max_length" in keys else {}
     profile = replace(programming.PROFILE, **numbers, **limit)
     if profile.pass_at_k > profile.num_samples:
-        raise keys.wrong(f"pass_at_k is {profile.pass_at_k}, expected at most num_samples, {profile.num_samples}")
+        raise keys.wrong(
+            f"pass_at_k is {profile.pass_at_k}, expected at most num_samples, {profile.num_samples}"
+        )
     return profile
 
 
 def _values(keys: Keys, kind: str) -> Mapping[str, Any]:
-    """What the kind takes from a record: functions of it; a list of them where `choices` lists templates."""
+    """What the kind takes from a record: functions of it; a list of them where `choices` lists
+    templates."""
     values: dict[str, Any] = {}
     optional = [key for key in _MAY_TAKE.get(kind, ("category",)) if key in keys]
     for key, what in {**_TAKES[kind], **dict.fromkeys(optional, "a text")}.items():
         given = keys.fields.get(key)
-        texts: list[Json] = given if key == "choices" and isinstance(given, list) and len(given) > 1 else [given]
+        texts: list[Json] = (
+            given if key == "choices" and isinstance(given, list) and len(given) > 1 else [given]
+        )
         several = texts is given
         if not all(isinstance(text, str) and text for text in texts):
             more = " or a list of at least two" if key == "choices" else ""
-            raise keys.wrong(f"{key} is {shown(given)}, expected a field's name or a template{more}: {what}")
+            raise keys.wrong(
+                f"{key} is {shown(given)}, expected a field's name or a template{more}: {what}"
+            )
         try:
             functions = [text_of(text) if several else value_of(text) for text in texts]
         except ValueError as error:

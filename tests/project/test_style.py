@@ -58,6 +58,7 @@ def test_density_only_falls() -> None:
     thousands = len(lines) / 1000
     measured = {
         "lines": len(lines),
+        "lines above 100 columns": sum(len(line) > 100 for line in lines),
         "ternaries per thousand lines": counts["ternaries"] / thousands,
         "comprehensions per thousand lines": counts["comprehensions"] / thousands,
         **{
@@ -65,13 +66,14 @@ def test_density_only_falls() -> None:
         },
     }
     limits = {  # and what is wanted
-        "lines": 41_500,  # 32,000
-        "ternaries per thousand lines": 29,  # 15
-        "comprehensions per thousand lines": 49.5,  # 28
+        "lines": 48_400,  # 32,000
+        "lines above 100 columns": 115,  # 0: tables in docstrings
+        "ternaries per thousand lines": 24,  # 15
+        "comprehensions per thousand lines": 42,  # 28
         "Any": 376,  # 150, each with a comment
-        "nested ternaries": 10,  # 0
-        "parallel assignments": 477,  # 0 of values that have nothing to do with each other
-        "string keys in report/": 25,  # 40
+        "nested ternaries": 9,  # 0
+        "parallel assignments": 65,  # 0 of values that have nothing to do with each other
+        "string keys in report/": 23,  # 40
     }
     assert {name: value for name, value in measured.items() if value > limits[name]} == {}
 

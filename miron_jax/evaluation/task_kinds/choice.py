@@ -1,7 +1,8 @@
-"""Multiple choice: every choice is scored after its context, and one is predicted; a lone continuation has its probability.
+"""Multiple choice: every choice is scored after its context, and one is predicted; a lone
+continuation has its probability.
 
-Arrives: a task of examples with their choices, a tokenizer; then scores.  Leaves: `ChoiceRow`s.  It deliberately does not
-know devices.
+Arrives: a task of examples with their choices, a tokenizer; then scores.  Leaves: `ChoiceRow`s.  It
+deliberately does not know devices.
 """
 
 import math
@@ -15,7 +16,12 @@ import numpy as np
 from miron_jax.engine.records import Score
 from miron_jax.evaluation.task_kinds.interface import Pair, Piece, Sizes, TaskScores
 from miron_jax.evaluation.task_kinds.prompted import PromptedKind, PromptedRow
-from miron_jax.evaluation.task_kinds.summary import asked_prompt, option_of, submitted_meta, why_unscored
+from miron_jax.evaluation.task_kinds.summary import (
+    asked_prompt,
+    option_of,
+    submitted_meta,
+    why_unscored,
+)
 from miron_jax.metrics.choices import (
     CHAR,
     PROPORTIONS,
@@ -33,7 +39,8 @@ from miron_jax.tokens.records import Requests
 from miron_jax.tokens.requests import as_scored, tokenize
 from miron_jax.tokens.whole_shots import fitting
 
-LONGEST_TRIED, SAMPLED = 8, 32  # examples per task tokenized ahead: the longest, and some of every size
+# examples per task tokenized ahead: the longest, and some of every size
+LONGEST_TRIED, SAMPLED = 8, 32
 
 
 @dataclass(slots=True)
@@ -68,35 +75,49 @@ class Choice(PromptedKind[ChoiceRow]):
         return tokenize(prompts, task.profile, self.setup.tokenizer, self.max_length, task.name)
 
     def sizes(self, cost: CostModel) -> Sizes:
-        """Estimates nodes from the UTF-8 bytes of all examples, at the rate of some tokenized ones, the longest included."""
+        """Estimates nodes from the UTF-8 bytes of all examples, at the rate of some tokenized ones,
+        the longest included."""
         prompts = self.prompts()
         num_bytes = np.asarray([_num_bytes(prompt) for prompt in prompts])
         by_size = np.argsort(num_bytes, kind="stable")
         tried = np.unique([*by_size[-LONGEST_TRIED:], *by_size[:: max(1, len(prompts) // SAMPLED)]])
         measured = np.asarray([_num_nodes(self.tokenized([prompts[i]]), cost) for i in tried])
-        num_nodes = np.minimum(num_bytes * (measured.sum() / num_bytes[tried].sum()), measured.max())
-        return Sizes(int(measured.max()), num_nodes, float(num_nodes.sum()) * len(prompts[0].contexts))
+        num_nodes = np.minimum(
+            num_bytes * (measured.sum() / num_bytes[tried].sum()), measured.max()
+        )
+        return Sizes(
+            int(measured.max()), num_nodes, float(num_nodes.sum()) * len(prompts[0].contexts)
+        )
 
     @property
     def may_be_sampled(self) -> bool:
         """It is, if its number is the mean of a right or wrong, and the right answers are known."""
-        is_mean = self.source.task.main in PROPORTIONS and self.source.task.profile.categories != "macro"
+        is_mean = (
+            self.source.task.main in PROPORTIONS and self.source.task.profile.categories != "macro"
+        )
         return is_mean and all(example.gold is not None for example in self.source.examples)
 
     def digests(self) -> dict[int, str]:
-        prompts = fitting(self.prompts(), self.source.task.profile, self.setup.tokenizer, self.max_length)
+        prompts = fitting(
+            self.prompts(), self.source.task.profile, self.setup.tokenizer, self.max_length
+        )
         return {prompt.id: without_shots(prompt).digest for prompt in prompts}
 
     def pieces(self) -> Iterator[tuple[Sequence[Prompt], Requests]]:
         prompts = [prompt for prompt in self.prompts() if self.due is None or prompt.id in self.due]
         prompts = fitting(prompts, self.source.task.profile, self.setup.tokenizer, self.max_length)
-        for chunk in chunks_of(prompts, 2 * REQUEST_BATCH_TOKENS):  # half a request batch, at four characters per token
+        # half a request batch, at four characters per token
+        for chunk in chunks_of(prompts, 2 * REQUEST_BATCH_TOKENS):
             yield chunk, self.tokenized(chunk)
 
     def pairs(self) -> Iterator[Pair]:
-        profile, tokenizer = self.source.task.profile, self.setup.tokenizer
+        profile = self.source.task.profile
+        tokenizer = self.setup.tokenizer
         prompts = fitting(self.prompts(), profile, tokenizer, self.max_length)
-        if any(prompt.gold is None and len(prompt.contexts) - prompt.num_extra > 1 for prompt in prompts):
+        if any(
+            prompt.gold is None and len(prompt.contexts) - prompt.num_extra > 1
+            for prompt in prompts
+        ):
             return
         for prompt in prompts:
             contexts = prompt.contexts[: len(prompt.contexts) - prompt.num_extra]
@@ -104,7 +125,9 @@ class Choice(PromptedKind[ChoiceRow]):
             for context, continuation in zip(contexts, continuations, strict=True):
                 yield Pair(prompt.id, prompt.preamble + context, continuation, prompt.gold)
 
-    def take(self, scores: TaskScores[ChoiceRow], piece: Piece, request_scores: Sequence[Score]) -> None:
+    def take(
+        self, scores: TaskScores[ChoiceRow], piece: Piece, request_scores: Sequence[Score]
+    ) -> None:
         requests = piece.requests
         too_long = np.diff(requests.offsets) - 1 > self.setup.trained_length
         unread = iter(request_scores)
@@ -127,17 +150,24 @@ class Choice(PromptedKind[ChoiceRow]):
                 )
             )
 
-    def score(self, prompt: Prompt, choices: Sequence[Score], further: Sequence[Score]) -> ExampleScore:
-        """Score one example.  `further`: gold with each ending appended, then every choice after the neutral context."""
-        profile, logprobs = self.source.task.profile, [choice.logprob for choice in choices]
+    def score(
+        self, prompt: Prompt, choices: Sequence[Score], further: Sequence[Score]
+    ) -> ExampleScore:
+        """Score one example.  `further`: gold with each ending appended, then every choice after
+        the neutral context."""
+        profile = self.source.task.profile
+        logprobs = [choice.logprob for choice in choices]
         texts = prompt.continuations[: len(choices)]
         example = score_choices(logprobs, texts, prompt.gold, profile.normalizer, profile.tie)
         if prompt.gold is not None and (further or profile.normalizer is CHAR):
             endings = [(score.logprob, score.rank) for score in further[: len(profile.endings)]]
             neutral = [score.logprob for score in further[len(profile.endings) :]]
             example = with_extra_metrics(example, logprobs, texts, prompt.gold, endings, neutral)
-        if not self.source.task.main and example.prediction is not None:  # no choice is right by itself
-            example = replace(example, metrics={"answered_last": float(example.prediction == len(choices) - 1)})
+        # no choice is right by itself
+        if not self.source.task.main and example.prediction is not None:
+            example = replace(
+                example, metrics={"answered_last": float(example.prediction == len(choices) - 1)}
+            )
         return example
 
     def details(self, scores: TaskScores[ChoiceRow]) -> ChoiceDetails:
@@ -182,7 +212,9 @@ class Choice(PromptedKind[ChoiceRow]):
 class Continuation(Choice):
     chooses = False
 
-    def score(self, prompt: Prompt, choices: Sequence[Score], further: Sequence[Score]) -> ExampleScore:
+    def score(
+        self, prompt: Prompt, choices: Sequence[Score], further: Sequence[Score]
+    ) -> ExampleScore:
         return score_continuation(choices[0].logprob, choices[0].rank, prompt.continuations[0])
 
 
@@ -209,7 +241,8 @@ def _num_bytes(prompt: Prompt) -> int:
 
 
 def _num_nodes(requests: Requests, cost: CostModel) -> int:
-    """Nodes of an example's row: of all its choices with their common prefix shared, or of the longest without a forest."""
+    """Nodes of an example's row: of all its choices with their common prefix shared, or of the
+    longest without a forest."""
     length = np.diff(requests.offsets)
     if cost.sharing != "forest":
         return int(length.max()) - 1

@@ -1,7 +1,8 @@
-"""Cloze items: the log-probability of a target after its prefix, its exact generation, its contrast with distractors.
+"""Cloze items: the log-probability of a target after its prefix, its exact generation, its contrast
+with distractors.
 
-Arrives: a task of items, a tokenizer; then scores and completions.  Leaves: `ClozeRow`s.  It deliberately does not know
-how a metric is computed.
+Arrives: a task of items, a tokenizer; then scores and completions.  Leaves: `ClozeRow`s.  It
+deliberately does not know how a metric is computed.
 """
 
 import math
@@ -43,7 +44,8 @@ BY_TARGET_TOKENS = (
 
 @dataclass(slots=True)
 class ClozeRow(Row):
-    """`example` is None until there is a completion, and where the tokenizer cannot spell the item."""
+    """`example` is None until there is a completion, and where the tokenizer cannot spell the
+    item."""
 
     item: Cloze
     asked: ItemRequests
@@ -72,7 +74,8 @@ class ClozeKind(TaskKind[ClozeRow]):
     @classmethod
     def load(cls, task: ClozeTask, folder: Path, config: RunConfig, runs: bool) -> list[Cloze]:
         """The first `limit` items of each category, in file order."""
-        items, seen = task.read(folder, config.items_per_category), Counter[str]()
+        items = task.read(folder, config.items_per_category)
+        seen = Counter[str]()
         if config.limit is None:
             return items
         first = []
@@ -97,7 +100,9 @@ class ClozeKind(TaskKind[ClozeRow]):
         for idx, item in enumerate(self.source.examples):
             yield Pair(idx, item.prefix, item.target, None)
 
-    def take(self, scores: TaskScores[ClozeRow], piece: Piece, request_scores: Sequence[Score]) -> None:
+    def take(
+        self, scores: TaskScores[ClozeRow], piece: Piece, request_scores: Sequence[Score]
+    ) -> None:
         """Add each item's scores; `take_texts` scores the items, after their completions."""
         truncated = piece.requests.truncated
         too_long = np.diff(piece.requests.offsets) - 1 > self.setup.trained_length
@@ -120,7 +125,9 @@ class ClozeKind(TaskKind[ClozeRow]):
         profile = self.source.task.profile
         sampling = Sampling(**profile.decoding.call())
         return [
-            TextRequest(asked.prompt, asked.num_tokens + profile.extra_tokens, (profile.stop,), sampling)
+            TextRequest(
+                asked.prompt, asked.num_tokens + profile.extra_tokens, (profile.stop,), sampling
+            )
             for asked in self.asked
             if asked.target is not None
         ]
@@ -166,7 +173,9 @@ class ClozeKind(TaskKind[ClozeRow]):
         return TaskResult(
             n=len(scored),
             metrics=estimates(examples),
-            groups={name: Group(groups.sizes[name], means) for name, means in groups.categories.items()},
+            groups={
+                name: Group(groups.sizes[name], means) for name, means in groups.categories.items()
+            },
             baselines=task.baselines,
             profile={
                 **printed(task.profile),
@@ -226,10 +235,14 @@ def _score_item(row: ClozeRow) -> ExampleScore:
         unprefixed=span(asked.unprefixed),
         clean=span(asked.clean),
         distractors=[span(request) for request in asked.distractors],
-        segmentations=[Span(*spans[request]) for request in asked.segmentations] if asked.segmented else None,
+        segmentations=[Span(*spans[request]) for request in asked.segmentations]
+        if asked.segmented
+        else None,
         generated=row.generated,
     )
-    fragments = Fragments(asked.num_tokens, asked.num_prefix_tokens, asked.num_clean_tokens, asked.seam, asked.regress)
+    fragments = Fragments(
+        asked.num_tokens, asked.num_prefix_tokens, asked.num_clean_tokens, asked.seam, asked.regress
+    )
     return score_cloze(item.prefix, item.target, item.distractors, answers, fragments)
 
 

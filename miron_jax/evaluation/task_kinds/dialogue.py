@@ -1,6 +1,7 @@
 """Dialogues: the prompt of each turn holds the model's answers to earlier turns.
 
-Arrives: a task of turns, a tokenizer, a model.  Leaves: `ChoiceRow`s.  It deliberately does not know how turns are worded.
+Arrives: a task of turns, a tokenizer, a model.  Leaves: `ChoiceRow`s.  It deliberately does not
+know how turns are worded.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,8 @@ from miron_jax.prompting.prompts import Prompt, digest_of
 from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.tokens.records import Requests
 
-CHECKED, CHECKED_UP_TO = 8, 4096  # turns per task in the self-check, and their largest length in tokens
+# turns per task in the self-check, and their largest length in tokens
+CHECKED, CHECKED_UP_TO = 8, 4096
 
 
 class Dialogue(Choice):
@@ -47,9 +49,14 @@ class Dialogue(Choice):
         return [list(group) for _, group in groupby(examples, key=lambda turn: turn.dialogue)]
 
     def score_in_turn(
-        self, scores: TaskScores[ChoiceRow], model: Model, check: SelfCheck, progress: Progress = SILENT
+        self,
+        scores: TaskScores[ChoiceRow],
+        model: Model,
+        check: SelfCheck,
+        progress: Progress = SILENT,
     ) -> None:
-        """Score every turn in order.  A turn that the model answers with NaN ends its dialogue: later turns have no score.
+        """Score every turn in order.  A turn that the model answers with NaN ends its dialogue:
+        later turns have no score.
 
         Raises SelfCheckFailed if turns that are computed from scratch score otherwise.
         """
@@ -69,26 +76,36 @@ class Dialogue(Choice):
         progress.end("dialogues")
         chosen = checked[:: max(1, len(checked) // CHECKED)][:CHECKED]
         names = [f"{self.source.task.name}, a turn" for _ in chosen]
-        check.compare_with(model, [request[:2] for request in chosen], [request[2] for request in chosen], names)
+        check.compare_with(
+            model, [request[:2] for request in chosen], [request[2] for request in chosen], names
+        )
 
     def turn_scores(
         self, scores: TaskScores[ChoiceRow], turns: Sequence[Example], text: GrowingText
     ) -> Iterator[tuple[Piece, list[Score]]]:
-        """Every turn of one dialogue with its choices' scores; the caller must `take` them before the next turn."""
+        """Every turn of one dialogue with its choices' scores; the caller must `take` them before
+        the next turn."""
         answers: list[str] = []
         for turn_idx, turn in enumerate(turns):
             prompt = self._prompt(len(scores.rows), turns, answers, turn_idx)
             requests = self.tokenized([prompt])
             is_nan = len(answers) < turn_idx  # an earlier turn has no answer
-            choice_scores = [_nan_score(ids, start) for ids, start in requests] if is_nan else text.score(requests)
+            choice_scores = (
+                [_nan_score(ids, start) for ids, start in requests]
+                if is_nan
+                else text.score(requests)
+            )
             yield Piece(0, [prompt], requests), choice_scores
             choice = scores.rows[-1].example.prediction
             if choice is not None and not is_nan:
                 answers.append(turn.continuations[choice].strip())
 
-    def _prompt(self, id: int, turns: Sequence[Example], answers: Sequence[str], turn_idx: int) -> Prompt:
+    def _prompt(
+        self, id: int, turns: Sequence[Example], answers: Sequence[str], turn_idx: int
+    ) -> Prompt:
         """The prompt of a turn with an answer to every earlier turn.  `id`: turns before it."""
-        turn, task = turns[turn_idx], self.source.task
+        turn = turns[turn_idx]
+        task = self.source.task
         context, unanswered = (
             task.turn_prompt(turns[: turn_idx + 1], task.profile.fewshot_draw.call(given, turn_idx))
             for given in (answers, ())
@@ -98,7 +115,8 @@ class Dialogue(Choice):
         return Prompt(id, turn.row, (context,) * len(choices), choices, turn.gold, digest=digest)
 
     def _room(self, turns: Sequence[Example]) -> int:
-        """Upper bound of a dialogue's tokens: an answer may have one more than the dash in its place."""
+        """Upper bound of a dialogue's tokens: an answer may have one more than the dash in its
+        place."""
         return _longest(self.tokenized([self._prompt(0, turns, [], len(turns) - 1)])) + len(turns)
 
 

@@ -1,7 +1,7 @@
 """Generation: completions are compared with the right answers.
 
-Arrives: a task of questions, a tokenizer; then completions.  Leaves: `GenerationRow`s.  It deliberately does not know how
-a completion is generated.
+Arrives: a task of questions, a tokenizer; then completions.  Leaves: `GenerationRow`s.  It
+deliberately does not know how a completion is generated.
 """
 
 import math
@@ -27,7 +27,8 @@ from miron_jax.tokens.detokenize import drops_first_space
 
 @dataclass(slots=True)
 class GenerationRow(PromptedRow):
-    """Its metrics are NaN, never 0, if the model answered NaN, or if classifiers are needed and missing."""
+    """Its metrics are NaN, never 0, if the model answered NaN, or if classifiers are needed and
+    missing."""
 
     question: Question
     completion: Generated  # its token ids are without EOS
@@ -47,30 +48,43 @@ class Generation(PromptedKind[GenerationRow]):
     requests: AnswerRequests
 
     def prepare(self) -> None:
-        task, config = self.source.task, self.setup.config
+        task = self.source.task
+        config = self.setup.config
         prompts = render(task, self.source.examples, config.limit)
         self.requests = answer_requests(
-            prompts, self.source.examples, task.profile, self.setup.tokenizer, self.max_length, task.name
+            prompts,
+            self.source.examples,
+            task.profile,
+            self.setup.tokenizer,
+            self.max_length,
+            task.name,
         )
 
     def texts(self) -> list[TextRequest]:
         profile = self.source.task.profile
         sampling = Sampling(**profile.decoding.call())
-        return [TextRequest(ids, self.requests.max_new_tokens, profile.stop, sampling) for ids in self.requests.prompts]
+        return [
+            TextRequest(ids, self.requests.max_new_tokens, profile.stop, sampling)
+            for ids in self.requests.prompts
+        ]
 
     def take_texts(self, scores: TaskScores[GenerationRow], texts: Iterator[Generated]) -> None:
         task = self.source.task
         tokenizer = self.setup.tokenizer
         questions = {question.row: question for question in self.source.examples}
         alone = task.profile.decoded == "alone" and drops_first_space(tokenizer)
-        for prompt, ids, completion in zip(self.requests.worded, self.requests.prompts, texts, strict=False):
+        for prompt, ids, completion in zip(
+            self.requests.worded, self.requests.prompts, texts, strict=False
+        ):
             question = questions[prompt.row]
             text = plain_text(tokenizer, ids, completion)
             text = text.removeprefix(" ") if alone else text
             example = ExampleScore(None, None, False, False, {task.main: math.nan})
             if completion.ended != "nan" and question.accepted:
                 example = score_answer(text, question.accepted, task.profile)
-            scores.rows.append(GenerationRow(prompt.id, example, without_shots(prompt), question, completion, text))
+            scores.rows.append(
+                GenerationRow(prompt.id, example, without_shots(prompt), question, completion, text)
+            )
         if task.profile.match is DETOX and self.setup.detox is not None:
             self._score_rewrites(scores, self.setup.detox)
 
@@ -103,7 +117,9 @@ class Generation(PromptedKind[GenerationRow]):
             alike=_alike([row.text.strip() for row in scores.rows if not row.is_nan]),
             prompts_end_in_space=sum(tail != without_end_spaces(tail) for tail in tails) or None,
             truncated=requests.truncated,
-            beyond_trained_length=sum(len(ids) + room - 1 > self.setup.trained_length for ids in requests.prompts),
+            beyond_trained_length=sum(
+                len(ids) + room - 1 > self.setup.trained_length for ids in requests.prompts
+            ),
         )
 
     def example_results(self, scores: TaskScores[GenerationRow]) -> Iterator[ExampleResult]:

@@ -1,7 +1,7 @@
 """The operations of every task kind, and the records that task kinds exchange with other stages.
 
-Arrives: nothing.  Leaves: `TaskKind`, `TaskScores`, `Row`, `Source`, `Piece`, `Setup`, `Facts`.  It deliberately knows no
-kind.
+Arrives: nothing.  Leaves: `TaskKind`, `TaskScores`, `Row`, `Source`, `Piece`, `Setup`, `Facts`.  It
+deliberately knows no kind.
 """
 
 import math
@@ -88,7 +88,8 @@ class Pair(NamedTuple):
     doc_id: int  # the example's place in the suite's own order
     context: str  # all before the continuation, few-shot examples included
     continuation: str
-    gold: int | None  # place of the right choice among the example's pairs; None: it is the only one
+    # place of the right choice among the example's pairs; None: it is the only one
+    gold: int | None
 
 
 class Sizes(NamedTuple):
@@ -113,7 +114,8 @@ class Row(ABC):
 
     @property
     def is_unscored(self) -> bool:
-        """Whether the model answers NaN, the right answer is not published, or the tokenizer cannot spell the example."""
+        """Whether the model answers NaN, the right answer is not published, or the tokenizer cannot
+        spell the example."""
         return self.example is None or is_unscored(self.example)
 
 
@@ -150,7 +152,10 @@ class TaskScores(Generic[AnyRow]):
     def values_by_id(self) -> dict[int, float]:
         """The main metric of each example that has run."""
         main = self.source.task.main
-        return {row.id: row.example.metrics.get(main, math.nan) if row.example else math.nan for row in self.rows}
+        return {
+            row.id: row.example.metrics.get(main, math.nan) if row.example else math.nan
+            for row in self.rows
+        }
 
 
 class TaskKind(ABC, Generic[AnyRow]):
@@ -164,22 +169,26 @@ class TaskKind(ABC, Generic[AnyRow]):
         profile = source.task.profile
         if getattr(profile, "special_tokens", "control") == "text":
             setup = replace(setup, tokenizer=reading_names_as_text(setup.tokenizer))
-        self.source, self.setup = source, setup
+        self.source = source
+        self.setup = setup
         self.max_length = setup.limit.of(source.task.profile)
         self.due: frozenset[int] | None = None  # ids of the examples that `pieces` gives; None: all
 
     @cached_property
     def control_tokens(self) -> dict[str, int]:
-        """Names of special tokens that the data hold and the tokenizer reads as these tokens -> rows that hold them."""
+        """Names of special tokens that the data hold and the tokenizer reads as these tokens ->
+        rows that hold them."""
         return special_names_in(self.setup.tokenizer, map(_texts_of, self.source.examples))
 
     @classmethod
     def load(cls, task: Any, folder: Path, config: RunConfig, runs: bool) -> list[AnyExample]:
-        """The examples of a task's data file.  `runs`: False if the run is only planned.  Raises InputError."""
+        """The examples of a task's data file.  `runs`: False if the run is only planned.  Raises
+        InputError."""
         return read_examples(task, folder, config.allow_changed_data)
 
     def prepare(self) -> None:
-        """Do whatever may fail before weights are loaded, such as tokenizing prompts of completions.  Raises InputError."""
+        """Do whatever may fail before weights are loaded, such as tokenizing prompts of
+        completions.  Raises InputError."""
 
     @property
     def may_be_sampled(self) -> bool:
@@ -199,7 +208,8 @@ class TaskKind(ABC, Generic[AnyRow]):
         yield from ()
 
     def pairs(self) -> Iterator[Pair]:
-        """The texts of scored requests, for a frozen request set; none where they are no pairs or gold is not published."""
+        """The texts of scored requests, for a frozen request set; none where they are no pairs or
+        gold is not published."""
         yield from ()
 
     @abstractmethod
@@ -211,10 +221,13 @@ class TaskKind(ABC, Generic[AnyRow]):
         """One record an example, in the suite's order."""
 
     def further_files(self, scores: TaskScores[AnyRow]) -> Iterator[tuple[str, bytes]]:
-        """Files that the run was asked for beside samples: their names below the output folder, and contents."""
+        """Files that the run was asked for beside samples: their names below the output folder, and
+        contents."""
         yield from ()
 
-    def take(self, scores: TaskScores[AnyRow], piece: Piece, request_scores: Sequence[Score]) -> None:
+    def take(
+        self, scores: TaskScores[AnyRow], piece: Piece, request_scores: Sequence[Score]
+    ) -> None:
         """Add the scores of a piece: one per request, in order."""
 
     def texts(self) -> list[TextRequest]:
@@ -225,15 +238,29 @@ class TaskKind(ABC, Generic[AnyRow]):
         """Add one completion per request of `texts`, and score what they answer."""
 
     def growing_text(self, model: Model, progress: Progress) -> GrowingText | None:
-        """The text, with its compiled program, that `score_in_turn` reads turns into; None: it does nothing."""
+        """The text, with its compiled program, that `score_in_turn` reads turns into; None: it does
+        nothing."""
         return None
 
-    def score_in_turn(self, scores: TaskScores[AnyRow], model: Model, check: SelfCheck, progress: Progress) -> None:
-        """Score examples whose prompts depend on earlier answers, on the whole model.  Raises SelfCheckFailed."""
+    def score_in_turn(
+        self, scores: TaskScores[AnyRow], model: Model, check: SelfCheck, progress: Progress
+    ) -> None:
+        """Score examples whose prompts depend on earlier answers, on the whole model.  Raises
+        SelfCheckFailed."""
 
 
 _TEXT_FIELDS = frozenset(
-    {"contexts", "continuations", "shots", "neutral", "prompt", "text", "prefix", "target", "distractors"}
+    {
+        "contexts",
+        "continuations",
+        "shots",
+        "neutral",
+        "prompt",
+        "text",
+        "prefix",
+        "target",
+        "distractors",
+    }
 )
 
 

@@ -14,7 +14,9 @@ from miron_jax.evaluation.task_kinds.interface import TaskKind
 
 def kind_of(task: AnyTask) -> type[TaskKind]:
     kinds = _kinds()
-    assert task.kind in kinds, f"{task.name} is of the kind {task.kind}, expected one of {', '.join(kinds)}"
+    assert task.kind in kinds, (
+        f"{task.name} is of the kind {task.kind}, expected one of {', '.join(kinds)}"
+    )
     return kinds[task.kind]
 
 

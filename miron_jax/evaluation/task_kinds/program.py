@@ -1,7 +1,7 @@
 """Programs: the model completes code, which runs in a sandbox and is judged by what it computes.
 
-Arrives: a task of problems, a tokenizer; then completions.  Leaves: `ProgramRow`s.  It deliberately does not know how a
-completion is generated.
+Arrives: a task of problems, a tokenizer; then completions.  Leaves: `ProgramRow`s.  It deliberately
+does not know how a completion is generated.
 """
 
 import math
@@ -48,28 +48,41 @@ class Program(TaskKind[ProgramRow]):
     requests: AnswerRequests
 
     @classmethod
-    def load(cls, task: Task[ProgramProfile], folder: Path, config: RunConfig, runs: bool) -> list[Problem]:
+    def load(
+        cls, task: Task[ProgramProfile], folder: Path, config: RunConfig, runs: bool
+    ) -> list[Problem]:
         if runs and not config.allow_code_execution:
             raise InputError(
-                f"{task.name} runs programs that the model writes: add --allow_code_execution to run them in a sandbox, or "
-                "leave the task out"
+                f"{task.name} runs programs that the model writes: add --allow_code_execution to "
+                "run them in a sandbox, or leave the task out"
             )
         return super().load(task, folder, config, runs)
 
     def prepare(self) -> None:
-        """Tokenize prompts, and run the authors' own solutions, so that a broken sandbox fails before weights are loaded."""
-        task, limit = self.source.task, self.setup.config.limit
+        """Tokenize prompts, and run the authors' own solutions, so that a broken sandbox fails
+        before weights are loaded."""
+        task = self.source.task
+        limit = self.setup.config.limit
         check_languages(self.setup.sandbox, self.source.examples, task.name)
         self.problems = self.source.examples[:limit]
         self.requests = program_requests(
-            self.source.examples, limit, task.profile, self.setup.tokenizer, self.max_length, task.name
+            self.source.examples,
+            limit,
+            task.profile,
+            self.setup.tokenizer,
+            self.max_length,
+            task.name,
         )
         self.judge = Judge(self.setup.sandbox, task.profile.test_seconds, task.profile.judge)
-        self.ceiling = self.judge.verdicts([(problem, solution_of(problem)) for problem in self.problems])
+        self.ceiling = self.judge.verdicts(
+            [(problem, solution_of(problem)) for problem in self.problems]
+        )
 
     def texts(self) -> list[TextRequest]:
-        """The random numbers of a sample depend only on the run's seed, its problem and its index."""
-        profile, name = self.source.task.profile, self.source.task.name
+        """The random numbers of a sample depend only on the run's seed, its problem and its
+        index."""
+        profile = self.source.task.profile
+        name = self.source.task.name
         rules = (profile.temperature, profile.top_k, profile.top_p)
         return [
             TextRequest(
@@ -91,14 +104,22 @@ class Program(TaskKind[ProgramRow]):
             for ids, of_problem in zip(self.requests.prompts, completions, strict=True)
         ]
         pairs = zip(self.problems, programs, strict=True)
-        verdicts = iter(self.judge.verdicts([(problem, text) for problem, of_problem in pairs for text in of_problem]))
+        verdicts = iter(
+            self.judge.verdicts(
+                [(problem, text) for problem, of_problem in pairs for text in of_problem]
+            )
+        )
         columns = zip(self.problems, completions, programs, self.ceiling, strict=True)
         for i, (problem, of_problem, texts_of_problem, ceiling) in enumerate(columns):
             judged = [
                 Verdict(False, "nan") if text.ended == "nan" else verdict
                 for text, verdict in zip(of_problem, verdicts, strict=False)
             ]
-            scores.rows.append(ProgramRow(i, self.score(problem, judged), problem, texts_of_problem, judged, ceiling))
+            scores.rows.append(
+                ProgramRow(
+                    i, self.score(problem, judged), problem, texts_of_problem, judged, ceiling
+                )
+            )
 
     def score(self, problem: Problem, verdicts: Sequence[Verdict]) -> ExampleScore:
         profile = self.source.task.profile
@@ -117,7 +138,9 @@ class Program(TaskKind[ProgramRow]):
             ended=Counter(verdict.ended for row in scores.rows for verdict in row.verdicts),
             sandboxed=self.judge.sandbox.bwrap is not None,
             ceiling=ceiling,
-            beyond_trained_length=sum(len(ids) + room - 1 > self.setup.trained_length for ids in self.requests.prompts),
+            beyond_trained_length=sum(
+                len(ids) + room - 1 > self.setup.trained_length for ids in self.requests.prompts
+            ),
         )
         metrics = estimates([row.example for row in scores.rows])
         return task_result(scores, TaskEstimates(metrics, {}, {}), facts, details)
@@ -149,4 +172,6 @@ KINDS = {"code": Program}
 
 
 def _seed(*names: object) -> int:
-    return int.from_bytes(blake2b(" ".join(map(str, names)).encode(), digest_size=4).digest(), "little")
+    return int.from_bytes(
+        blake2b(" ".join(map(str, names)).encode(), digest_size=4).digest(), "little"
+    )

@@ -1,17 +1,20 @@
-"""Programming languages: preparing a program, running one test of it, and comparing its value with the expected one.
+"""Programming languages: preparing a program, running one test of it, and comparing its value with
+the expected one.
 
-Arrives: `Problem`s, programs, a sandbox.  Leaves: values as text.  It deliberately does not know which programs pass.
+Arrives: `Problem`s, programs, a sandbox.  Leaves: values as text.  It deliberately does not know
+which programs pass.
 
-A model's program and its expected values are never in one box.  The box of a test gets only the arguments; its value comes
-out as text, which is compared here:
+A model's program and its expected values are never in one box.  The box of a test gets only the
+arguments; its value comes out as text, which is compared here:
 
     python      the normal form of f(*eval(input)) equals that of eval(output); an output that is no expression is text
     c++         g++ -std=c++11; equal JSON, floats and doubles to 1e-3, vectors of floats to 1e-4
     javascript  node; equal JSON.stringify
 
-Outputs are evaluated in separate boxes without a model's program; C++ ones together with the prompt, whose function gives
-the type that braces lack.  Some published ones are no expressions (HumanEval in C++: 4 of 161 problems).
-"""
+Outputs are evaluated in separate boxes without a model's program; C++ ones together with the
+prompt, whose function gives the type that braces lack.  Some published ones are no expressions
+(HumanEval in C++: 4 of 161 problems).
+"""  # noqa: E501
 
 import json
 from collections.abc import Mapping
@@ -47,7 +50,9 @@ class Language(Protocol):
         """The program, compiled if necessary; the failed run if compilation failed."""
         ...
 
-    def run(self, sandbox: Sandbox, ready: Ready, problem: Problem, test: int, limits: Limits) -> Ran:
+    def run(
+        self, sandbox: Sandbox, ready: Ready, problem: Problem, test: int, limits: Limits
+    ) -> Ran:
         """Run one test in a separate box; `Ran.value` is what the function returned."""
         ...
 
@@ -68,7 +73,13 @@ class Python:
         return Ready(files, (sandbox.python, "-I", "value.py"))
 
     def run(
-        self, sandbox: Sandbox, ready: Ready, problem: Problem, test: int, limits: Limits, how: str = "value"
+        self,
+        sandbox: Sandbox,
+        ready: Ready,
+        problem: Problem,
+        test: int,
+        limits: Limits,
+        how: str = "value",
     ) -> Ran:
         """`how`: "text" is for named arguments, and `Ran.value` is "=" and str() of the result."""
         files = {**ready.files, "input": problem.inputs[test]}
@@ -76,7 +87,9 @@ class Python:
 
     def expected(self, sandbox: Sandbox, problem: Problem) -> tuple[str, ...] | Ran:
         files = {"value.py": _boxed("value.py"), "input": json.dumps(problem.outputs)}
-        ran = sandbox.run([sandbox.python, "-I", "value.py", "expected"], files, Limits(seconds=OUTPUTS_SECONDS))
+        ran = sandbox.run(
+            [sandbox.python, "-I", "value.py", "expected"], files, Limits(seconds=OUTPUTS_SECONDS)
+        )
         return tuple(json.loads(ran.value)) if ran.good and ran.value else ran
 
     def same(self, value: bytes, expected: str) -> bool:
@@ -91,7 +104,10 @@ class Cpp:
             f"case {i}: boxed::put(out, {problem.entry_point}({arguments})); break;\n"
             for i, arguments in enumerate(problem.inputs)
         )
-        main = f"std::string out;\nswitch (std::atoi(argv[1])) {{\n{cases}}}\nboxed::write_and_exit(out);\n"
+        main = (
+            "std::string out;\nswitch (std::atoi(argv[1])) "
+            f"{{\n{cases}}}\nboxed::write_and_exit(out);\n"
+        )
         ran = self._compile(sandbox, code, main, "cat compiled >&3")
         if not ran.good:
             return ran
@@ -99,7 +115,9 @@ class Cpp:
         command = "cp compiled run && chmod 700 run && exec ./run $0"
         return Ready({"compiled": ran.value}, ("sh", "-c", command))
 
-    def run(self, sandbox: Sandbox, ready: Ready, problem: Problem, test: int, limits: Limits) -> Ran:
+    def run(
+        self, sandbox: Sandbox, ready: Ready, problem: Problem, test: int, limits: Limits
+    ) -> Ran:
         return sandbox.run([*ready.command, str(test)], ready.files, limits, quiet=True)
 
     def expected(self, sandbox: Sandbox, problem: Problem) -> tuple[str, ...] | Ran:
@@ -110,11 +128,19 @@ class Cpp:
             for i, (arguments, output) in pairs
         )
         code = f"{problem.prompt}\nabort();\n}}\n"  # only the function's type is needed
-        ran = self._compile(sandbox, code, f"std::string out;\n{tests}boxed::write_and_exit(out);\n", "exec ./compiled")
+        ran = self._compile(
+            sandbox,
+            code,
+            f"std::string out;\n{tests}boxed::write_and_exit(out);\n",
+            "exec ./compiled",
+        )
         return tuple(ran.value.decode().splitlines()) if ran.good and ran.value else ran
 
     def _compile(self, sandbox: Sandbox, code: str, main: str, then: str) -> Ran:
-        program = f"{_boxed('values.hpp')}\n{code}\nint main(int argc, char** argv) {{\n{main}return 0;\n}}\n"
+        program = (
+            f"{_boxed('values.hpp')}\n{code}\nint main(int argc, char** argv) {{\n{main}return "
+            "0;\n}\n"
+        )
         limits = Limits(seconds=COMPILE_SECONDS, output_bytes=COMPILED_BYTES)
         return sandbox.run(["sh", "-c", f"{_COMPILE} && {then}"], {"program": program}, limits)
 
@@ -124,7 +150,9 @@ class Cpp:
             return value == text.encode()
         try:
             numbers = (json.loads(json_text) for json_text in (value, text))
-            pairs = zip(*(entry if isinstance(entry, list) else [entry] for entry in numbers), strict=True)
+            pairs = zip(
+                *(entry if isinstance(entry, list) else [entry] for entry in numbers), strict=True
+            )
             return all(abs(float(a) - b) < float(tolerance) for a, b in pairs)
         # A program may write anything in place of numbers.
         except (ValueError, TypeError, OverflowError, RecursionError):
@@ -135,17 +163,25 @@ class JavaScript:
     tool = "node"
 
     def make_ready(self, sandbox: Sandbox, problem: Problem, code: str) -> Ready | Ran:
-        tests = "".join(f"() => {problem.entry_point}({arguments}),\n" for arguments in problem.inputs)
+        tests = "".join(
+            f"() => {problem.entry_point}({arguments}),\n" for arguments in problem.inputs
+        )
         value = f"String(JSON.stringify([\n{tests}][Number(process.argv[2])]()))"
-        return Ready({"program": f"{code}\nrequire('fs').writeSync(3, {value})\n"}, ("node", "program"))
+        return Ready(
+            {"program": f"{code}\nrequire('fs').writeSync(3, {value})\n"}, ("node", "program")
+        )
 
-    def run(self, sandbox: Sandbox, ready: Ready, problem: Problem, test: int, limits: Limits) -> Ran:
+    def run(
+        self, sandbox: Sandbox, ready: Ready, problem: Problem, test: int, limits: Limits
+    ) -> Ran:
         return sandbox.run([*ready.command, str(test)], ready.files, limits, quiet=True)
 
     def expected(self, sandbox: Sandbox, problem: Problem) -> tuple[str, ...] | Ran:
         outputs = "".join(f"String(JSON.stringify({output})),\n" for output in problem.outputs)
         program = f"require('fs').writeSync(3, JSON.stringify([\n{outputs}]))\n"
-        ran = sandbox.run(["node", "program"], {"program": program}, Limits(seconds=OUTPUTS_SECONDS))
+        ran = sandbox.run(
+            ["node", "program"], {"program": program}, Limits(seconds=OUTPUTS_SECONDS)
+        )
         return tuple(json.loads(ran.value)) if ran.good and ran.value else ran
 
     def same(self, value: bytes, expected: str) -> bool:

@@ -1,10 +1,12 @@
 """The judge of programs: runs their tests in a sandbox and decides which programs pass.
 
-Arrives: `Problem`s and programs.  Leaves: a `Verdict` per program.  It deliberately does not know models or scores.
+Arrives: `Problem`s and programs.  Leaves: a `Verdict` per program.  It deliberately does not know
+models or scores.
 
-A program passes if every test of its problem passes (composer 0.17.2, code evaluation).  Each test runs in a separate box
-that holds only the program and the test's arguments, so a program cannot read the right answer or the judge.  Its value
-comes out as text (program_languages.py) and is compared here.
+A program passes if every test of its problem passes (composer 0.17.2, code evaluation).  Each test
+runs in a separate box that holds only the program and the test's arguments, so a program cannot
+read the right answer or the judge.  Its value comes out as text (program_languages.py) and is
+compared here.
 """
 
 import os
@@ -27,11 +29,12 @@ class Verdict:
     """The outcome of a program."""
 
     passed: bool
-    # wrong: it returned something else; answered: expected values are not published; nan: the model answered NaN, so there
-    # is no program
+    # wrong: it returned something else; answered: expected values are not published; nan: the model
+    # answered NaN, so there is no program
     ended: Literal["passed", "wrong", "error", "time", "memory", "answered", "nan"]
     why: str = field(default="", compare=False)  # the end of what a failed run printed
-    answers: tuple[str, ...] = ()  # under the rule "answers": str() of each returned value, or why there is none
+    # under the rule "answers": str() of each returned value, or why there is none
+    answers: tuple[str, ...] = ()
 
 
 def solution_of(problem: Problem) -> str:
@@ -42,23 +45,33 @@ def solution_of(problem: Problem) -> str:
 
 
 def check_languages(sandbox: Sandbox, problems: Sequence[Problem], task_name: str) -> None:
-    """Raises InputError if a compiler or interpreter is missing, or if a right program does not pass."""
+    """Raises InputError if a compiler or interpreter is missing, or if a right program does not
+    pass."""
     for language, problem in {problem.language: problem for problem in problems}.items():
         tool = LANGUAGES[language].tool
         if tool and sandbox.which(tool) is None:
             path = SYSTEM_PATH if sandbox.bwrap else "PATH"
-            raise InputError(f"{task_name}: its programs are {language}, and {tool} is not in {path}: install it there")
+            raise InputError(
+                f"{task_name}: its programs are {language}, and {tool} is not in {path}: install "
+                "it there"
+            )
         prompt, solution = _TRIAL[language]
         inputs = ("(1,)" if language == "python" else "1",)
         trial = replace(
-            problem, prompt=prompt, code=None, entry_point="f", inputs=inputs, outputs=("1",), solution=solution
+            problem,
+            prompt=prompt,
+            code=None,
+            entry_point="f",
+            inputs=inputs,
+            outputs=("1",),
+            solution=solution,
         )
         verdict = Judge(sandbox, TRIAL_SECONDS).verdicts([(trial, solution)])[0]
         if not verdict.passed:
             reason = f"{verdict.ended}: {verdict.why}"
             raise InputError(
-                f"{task_name}: a {language} program that is right does not pass here ({reason}): mend what that names, or "
-                "leave the task out"
+                f"{task_name}: a {language} program that is right does not pass here ({reason}): "
+                "mend what that names, or leave the task out"
             )
 
 
@@ -80,7 +93,8 @@ class Judge:
     _expected: dict[int, tuple[Problem, tuple[str, ...] | Ran]] = field(default_factory=dict)
 
     def verdicts(self, programs: Sequence[tuple[Problem, str]]) -> list[Verdict]:
-        """One verdict per program (its problem, its text after the prompt); equal programs run once.
+        """One verdict per program (its problem, its text after the prompt); equal programs run
+        once.
 
         Raises InputError if evaluating a problem's expected values takes too much time or memory.
         """
@@ -88,8 +102,16 @@ class Judge:
         judge = self._all_tests if self.how == "all_tests" else self._answers
         with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
             if self.how == "all_tests":
-                list(threads.map(self._evaluate, {id(problem): problem for problem, _ in programs}.values()))
-            verdicts = dict(zip(unique, threads.map(lambda key: judge(unique[key], key[1]), unique), strict=True))
+                list(
+                    threads.map(
+                        self._evaluate, {id(problem): problem for problem, _ in programs}.values()
+                    )
+                )
+            verdicts = dict(
+                zip(
+                    unique, threads.map(lambda key: judge(unique[key], key[1]), unique), strict=True
+                )
+            )
         return [verdicts[id(problem), text] for problem, text in programs]
 
     def _evaluate(self, problem: Problem) -> None:
@@ -98,14 +120,15 @@ class Judge:
         expected = LANGUAGES[problem.language].expected(self.sandbox, problem)
         if isinstance(expected, Ran) and expected.ended != "exit":
             raise InputError(
-                f"{problem.name}: evaluating its test_outputs ended by {expected.ended}: run where more of it is to be had, "
-                "or leave the task out"
+                f"{problem.name}: evaluating its test_outputs ended by {expected.ended}: run where "
+                "more of it is to be had, or leave the task out"
             )
         self._expected[id(problem)] = problem, expected
 
     def _all_tests(self, problem: Problem, text: str) -> Verdict:
         language, (_, expected) = LANGUAGES[problem.language], self._expected[id(problem)]
-        if isinstance(expected, Ran):  # outputs that are no expressions: no program passes, not even the authors'
+        # outputs that are no expressions: no program passes, not even the authors'
+        if isinstance(expected, Ran):
             return _failed(expected)
         ready = language.make_ready(self.sandbox, problem, problem.prompt + text)
         if isinstance(ready, Ran):
@@ -120,7 +143,8 @@ class Judge:
         return Verdict(True, "passed")
 
     def _answers(self, problem: Problem, text: str) -> Verdict:
-        """Keeps the value of every test: submissions need it even if expected values are not published."""
+        """Keeps the value of every test: submissions need it even if expected values are not
+        published."""
         code = (problem.prompt if problem.code is None else problem.code) + text
         ready = _PYTHON.make_ready(self.sandbox, problem, code)
         assert not isinstance(ready, Ran)
@@ -143,7 +167,9 @@ def _answer(ran: Ran) -> str:
     if ran.ended == "time":
         return "timed out"
     # Without "=" the driver wrote nothing: the program ended before its function returned.
-    return ran.value[1:].decode("utf-8", "replace") if ran.good and ran.value[:1] == b"=" else "failed"
+    return (
+        ran.value[1:].decode("utf-8", "replace") if ran.good and ran.value[:1] == b"=" else "failed"
+    )
 
 
 def _failed(ran: Ran) -> Verdict:

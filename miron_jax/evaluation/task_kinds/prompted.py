@@ -1,7 +1,7 @@
 """What choices and completions share: prompts of examples, categories, numbers over all examples.
 
-Arrives: prompts and example scores.  Leaves: estimates and a task's result.  It deliberately does not know how an example
-is scored.
+Arrives: prompts and example scores.  Leaves: estimates and a task's result.  It deliberately does
+not know how an example is scored.
 """
 
 from abc import abstractmethod
@@ -86,4 +86,6 @@ class PromptedKind(TaskKind[AnyPrompted]):
             has_gold = bool((example.published or {}).get("outputs"))
             if has_gold and row.answer is not None and not row.is_unscored:
                 answered.append(task.answered(example, row.answer))
-        return whole_set_estimates(task.profile.over_all.call, answered, len(scores.rows) - len(answered))
+        return whole_set_estimates(
+            task.profile.over_all.call, answered, len(scores.rows) - len(answered)
+        )

@@ -1,7 +1,7 @@
 """What the results of all task kinds have in common.
 
-Arrives: a task's scores and estimates, prompts, `Score`s.  Leaves: `TaskResult`s, and parts of `ExampleResult`s.  It
-deliberately does not know what a metric means.
+Arrives: a task's scores and estimates, prompts, `Score`s.  Leaves: `TaskResult`s, and parts of
+`ExampleResult`s.  It deliberately does not know what a metric means.
 """
 
 import math
@@ -34,16 +34,22 @@ def task_result(
     num_shots: Mapping[str, int] | None = None,
     robustness: Robustness | None = None,
 ) -> TaskResult:
-    source, task = scores.source, scores.source.task
+    source = scores.source
+    task = scores.source.task
     chance = {} if task.chance is None else task.chance(source.examples)
     baselines = {**task.baselines, **chance}
     rows = len(source.examples)
     human = gaps(estimates.metrics, task.human, facts.config.human_baseline, rows, source.data)
-    of_main = next((gap.human.value for gap in human[::-1] if gap.metric == task.main), baselines["human"])
+    of_main = next(
+        (gap.human.value for gap in human[::-1] if gap.metric == task.main), baselines["human"]
+    )
     return TaskResult(
         n=len(scores.rows) - scores.num_skipped,
         metrics=estimates.metrics,
-        groups={name: Group(estimates.sizes[name], metrics) for name, metrics in estimates.categories.items()},
+        groups={
+            name: Group(estimates.sizes[name], metrics)
+            for name, metrics in estimates.categories.items()
+        },
         baselines={**baselines, "human": of_main},
         human=tuple(human),
         rescaled=_rescaled(estimates.metrics.get("accuracy"), baselines["random"]),
@@ -105,11 +111,14 @@ def asked_prompt(prompt: Prompt, example: Example | None) -> AskedPrompt:
     )
     if example is None or example.cluster is None:
         return asked
-    return replace(asked, cluster=example.cluster, swapped=example.swapped, traits=dict(example.traits))
+    return replace(
+        asked, cluster=example.cluster, swapped=example.swapped, traits=dict(example.traits)
+    )
 
 
 def num_shots_of(prompts: Sequence[Prompt]) -> dict[str, int] | None:
-    """Number of few-shot examples -> prompts that keep so many; None for tasks that do not count them."""
+    """Number of few-shot examples -> prompts that keep so many; None for tasks that do not count
+    them."""
     kept = Counter(prompt.num_shots for prompt in prompts if prompt.num_shots is not None)
     return {str(shots): kept[shots] for shots in sorted(kept)} or None
 

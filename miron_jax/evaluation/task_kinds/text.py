@@ -1,6 +1,7 @@
 """Documents: every token is scored, in windows; bits per byte, character and token.
 
-Arrives: a task of documents, a tokenizer; then scores.  Leaves: `TextRow`s.  It deliberately does not know devices.
+Arrives: a task of documents, a tokenizer; then scores.  Leaves: `TextRow`s.  It deliberately does
+not know devices.
 """
 
 import math
@@ -17,7 +18,16 @@ from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import Document
 from miron_jax.engine.records import Score
 from miron_jax.errors import InputError
-from miron_jax.evaluation.task_kinds.interface import Facts, Piece, Row, Setup, Sizes, Source, TaskKind, TaskScores
+from miron_jax.evaluation.task_kinds.interface import (
+    Facts,
+    Piece,
+    Row,
+    Setup,
+    Sizes,
+    Source,
+    TaskKind,
+    TaskScores,
+)
 from miron_jax.evaluation.task_kinds.summary import task_result, why_unscored
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.planning.records import CostModel
@@ -70,19 +80,21 @@ class TextKind(TaskKind[TextRow]):
     def __init__(self, source: Source, setup: Setup) -> None:
         super().__init__(source, setup)
         assert self.max_length is not None
-        self.window, profile = self.max_length, source.task.profile
+        self.window = self.max_length
+        profile = source.task.profile
         self.stride = profile.stride or self.window
         if self.stride > self.window:
             raise InputError(
-                f"--stride is {self.stride}, but a window of {source.task.name} has {self.window} tokens: lower it, or "
-                "raise --max_length"
+                f"--stride is {self.stride}, but a window of {source.task.name} has {self.window} "
+                "tokens: lower it, or raise --max_length"
             )
         tokenizer = self.setup.tokenizer
         first = first_tokens(profile.bos, tokenizer) or (prefix_token(tokenizer),)
         self.first = np.asarray(first, np.int32)
         if len(first) > self.window:
             raise InputError(
-                f"--max_length is {self.window}, but the tokenizer puts {len(first)} tokens before every text: raise it"
+                f"--max_length is {self.window}, but the tokenizer puts {len(first)} tokens before "
+                "every text: raise it"
             )
         self._encode = encoder(tokenizer)
 
@@ -100,8 +112,11 @@ class TextKind(TaskKind[TextRow]):
         tokens = sum(map(len, self._encode(begun)))
         rate = tokens / max(1, sum(map(_num_bytes, begun)))
         num_tokens = np.ceil(num_bytes * rate).astype(np.int64)
-        further = np.maximum(0, -(-(num_tokens - self.window) // self.stride))  # windows after the first
-        nodes = np.concatenate([np.minimum(num_tokens, self.window), np.full(further.sum(), self.window)])
+        # windows after the first
+        further = np.maximum(0, -(-(num_tokens - self.window) // self.stride))
+        nodes = np.concatenate(
+            [np.minimum(num_tokens, self.window), np.full(further.sum(), self.window)]
+        )
         return Sizes(int(nodes.max()), nodes.astype(np.float64), float(nodes.sum()))
 
     def pieces(self) -> Iterator[tuple[list[Cut], Requests]]:
@@ -112,23 +127,34 @@ class TextKind(TaskKind[TextRow]):
             num_chars += len(document.text)
             if num_chars >= PIECE_CHARS:
                 yield self._piece(some)
-                some, num_chars = [], 0
+                some = []
+                num_chars = 0
         if some:
             yield self._piece(some)
 
     def _piece(self, documents: Sequence[Document]) -> tuple[list[Cut], Requests]:
-        texts, table = [document.text for document in documents], self.setup.table
-        each, wants_ends = encode_each(self._encode, texts), self.setup.config.save_byte_losses
-        cuts, rows = [], list[tuple[np.ndarray, int]]()
+        texts = [document.text for document in documents]
+        table = self.setup.table
+        each = encode_each(self._encode, texts)
+        wants_ends = self.setup.config.save_byte_losses
+        cuts = []
+        rows = list[tuple[np.ndarray, int]]()
         for document, ids in zip(documents, each, strict=True):
             cut = windows(ids, self.first, self.window, self.stride)
             rows += cut
-            ends = byte_ends(self.setup.tokenizer, table, document.text, ids.tolist()) if wants_ends else None
+            ends = (
+                byte_ends(self.setup.tokenizer, table, document.text, ids.tolist())
+                if wants_ends
+                else None
+            )
             cuts.append(Cut(document, len(cut), ends))
-        start, flags = np.asarray([start for _, start in rows], np.int32), np.zeros(len(rows), bool)
+        start = np.asarray([start for _, start in rows], np.int32)
+        flags = np.zeros(len(rows), bool)
         return cuts, Requests(*end_to_end([ids for ids, _ in rows]), start, flags, flags)
 
-    def take(self, scores: TaskScores[TextRow], piece: Piece, request_scores: Sequence[Score]) -> None:
+    def take(
+        self, scores: TaskScores[TextRow], piece: Piece, request_scores: Sequence[Score]
+    ) -> None:
         lengths = np.diff(piece.requests.offsets)
         end = 0
         for document, num_windows, ends in piece.examples:
@@ -197,7 +223,8 @@ class TextKind(TaskKind[TextRow]):
         return self.source.task.name.partition("/")[2]
 
     def further_files(self, scores: TaskScores[TextRow]) -> Iterator[tuple[str, bytes]]:
-        """Losses of bytes, if asked for: a row a document, with a loss (nats) for each byte of its text."""
+        """Losses of bytes, if asked for: a row a document, with a loss (nats) for each byte of its
+        text."""
         rows = [row for row in scores.rows if row.ends is not None and row.token_nll is not None]
         if not rows:
             return
@@ -214,8 +241,12 @@ class TextKind(TaskKind[TextRow]):
             "text_sha256": [sha256(document.text.encode()).hexdigest() for document in documents],
             "text": [document.text for document in documents],
             "num_bytes": sizes,
-            "per_byte_loss": [spread(*of_row) for of_row in zip(token_nll, ends, sizes, strict=True)],
-            "token_byte_starts": [np.concatenate([[0], of_row])[: len(of_row)].astype(np.int64) for of_row in ends],
+            "per_byte_loss": [
+                spread(*of_row) for of_row in zip(token_nll, ends, sizes, strict=True)
+            ],
+            "token_byte_starts": [
+                np.concatenate([[0], of_row])[: len(of_row)].astype(np.int64) for of_row in ends
+            ],
             "token_byte_ends": ends,
             "token_nll": token_nll,
         }
@@ -228,8 +259,11 @@ KINDS = {"text": TextKind}
 
 
 def _score(text: str, nll: float, num_tokens: int) -> ExampleScore:
-    bits, units = nll / math.log(2), {"byte": _num_bytes(text), "char": len(text), "token": num_tokens}
-    metrics = {f"bits_per_{name}": bits / unit if unit else math.nan for name, unit in units.items()}
+    bits = nll / math.log(2)
+    units = {"byte": _num_bytes(text), "char": len(text), "token": num_tokens}
+    metrics = {
+        f"bits_per_{name}": bits / unit if unit else math.nan for name, unit in units.items()
+    }
     return ExampleScore(None, None, False, not num_tokens, metrics)
 
 

@@ -7,4 +7,4 @@ array_tree                                 levanter and EasyDeL
 orbax_layout, orbax_reader                 Orbax
 param_map, presets                         trees with MaxText's names, another library's, or the user's own
 fingerprint                                hash of all weights
-"""
+"""  # noqa: E501

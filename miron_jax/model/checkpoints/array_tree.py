@@ -1,15 +1,17 @@
 """Checkpoints of levanter and EasyDeL, as tensors with Hugging Face's names.
 
-Arrives: the folder of a step.  Leaves: tensor name -> `Stored`, and the tensors themselves.  It deliberately does not know
-families or the decoder.
+Arrives: the folder of a step.  Leaves: tensor name -> `Stored`, and the tensors themselves.  It
+deliberately does not know families or the decoder.
 
-Both save one array for each leaf of a tree with tensorstore, and name the parts of a model as transformers does.
+Both save one array for each leaf of a tree with tensorstore, and name the parts of a model as
+transformers does.
 
-    levanter  marin-levanter 0.2.20, tensorstore_serialization.py and models/: zarr 3 arrays in one OCDBT database (before
-              2025 a zarr folder for each); layers are stacked or numbered, heads are axes of their own, Linear is (out, in)
-              but for GPT-2, the vocabulary may be padded
-    EasyDeL   easydel 0.3.0, infra/mixins/bridge.py, and eformer's serialization: a zarr folder for each array of an nnx
-              tree, listed in tensorstore_index.json
+    levanter  marin-levanter 0.2.20, tensorstore_serialization.py and models/: zarr 3 arrays in one
+              OCDBT database (before 2025 a zarr folder for each); layers are stacked or numbered,
+              heads are axes of their own, Linear is (out, in) but for GPT-2, the vocabulary may be
+              padded
+    EasyDeL   easydel 0.3.0, infra/mixins/bridge.py, and eformer's serialization: a zarr folder for
+              each array of an nnx tree, listed in tensorstore_index.json
 """
 
 import math
@@ -28,7 +30,8 @@ from miron_jax.model.checkpoints.hf_files import DTYPES, Stored, has_tensors, to
 from miron_jax.model.families.family import KnownModel
 
 LEVANTER = ("llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma", "gemma2", "gemma3_text", "gpt2")
-# EasyDeL's config.json lacks the fields that have its own default: of these families transformers' are the same.
+# EasyDeL's config.json lacks the fields that have its own default: of these families transformers'
+# are the same.
 EASYDEL = ("llama", "mistral", "qwen2", "qwen3")
 MOST_SIZE = 1 << 40  # along an axis of an array
 _INDEX = "tensorstore_index.json"  # of EasyDeL; the optimizer's comes before the model's
@@ -60,13 +63,16 @@ class _Part(NamedTuple):
 
 
 def is_array_tree(folder: Path) -> bool:
-    """Whether this is a checkpoint that levanter or EasyDeL has finished, without Hugging Face's files beside it."""
+    """Whether this is a checkpoint that levanter or EasyDeL has finished, without Hugging Face's
+    files beside it."""
     if has_tensors(folder):
         return False
     if (folder / _INDEX).is_file():
         return (folder / _STRUCTURE).is_file()
     is_database = (folder / _DATABASE).is_file() and not (folder / "_METADATA").is_file()
-    return (folder / _FINISHED).is_file() and (is_database or (folder / "model" / "transformer").is_dir())
+    return (folder / _FINISHED).is_file() and (
+        is_database or (folder / "model" / "transformer").is_dir()
+    )
 
 
 def is_temporary(folder: Path) -> bool:
@@ -78,18 +84,21 @@ def is_temporary(folder: Path) -> bool:
         return False
 
 
-def tree_tensors(folder: Path, config: KnownModel, params_key: str | None = None) -> dict[str, Stored]:
-    """Tensor name -> its description, of the arrays below `params_key` ("model", or all of a tree without it).
+def tree_tensors(
+    folder: Path, config: KnownModel, params_key: str | None = None
+) -> dict[str, Stored]:
+    """Tensor name -> its description, of the arrays below `params_key` ("model", or all of a tree
+    without it).
 
-    Tables are cut to the vocabulary's rows.  Raises InputError for a damaged checkpoint, one that holds nothing there, or a
-    family that is not read.
+    Tables are cut to the vocabulary's rows.  Raises InputError for a damaged checkpoint, one that
+    holds nothing there, or a family that is not read.
     """
     is_easydel = (folder / _INDEX).is_file()
     library, known = ("EasyDeL", EASYDEL) if is_easydel else ("levanter", LEVANTER)
     if config.family not in known:
         raise InputError(
-            f"{folder}: a checkpoint of {library} of a {config.family} model is not read, expected one of "
-            f"{', '.join(known)}: export it in Hugging Face's format"
+            f"{folder}: a checkpoint of {library} of a {config.family} model is not read, expected "
+            f"one of {', '.join(known)}: export it in Hugging Face's format"
         )
     arrays = _arrays(folder)
     root = "".join(f"{part}/" for part in (params_key or "model").split("/") if part)
@@ -104,15 +113,21 @@ def tree_tensors(folder: Path, config: KnownModel, params_key: str | None = None
             else f"{folder}: holds no arrays"
         )
         raise InputError(
-            f"{named}, only {tops}, expected the weights there; name the path of the weights with --params_key"
+            f"{named}, only {tops}, expected the weights there; name the path of the weights with "
+            "--params_key"
         )
     for key, array in below.items():
-        # tensorstore reads a chunk that is not there as zeros, and writes none of zeros, as some weights are at first.
+        # tensorstore reads a chunk that is not there as zeros, and writes none of zeros, as some
+        # weights are at first.
         may_be_zero = key.endswith("bias") or ("norm" in key and config.family.startswith("gemma"))
-        if array.shape and array.num_missing and not (may_be_zero and array.num_missing == array.num_chunks):
+        if (
+            array.shape
+            and array.num_missing
+            and not (may_be_zero and array.num_missing == array.num_chunks)
+        ):
             raise InputError(
-                f"{folder / array.key}: lacks {array.num_missing} of its {array.num_chunks} chunks, expected all: the copy "
-                "is not complete; copy it again"
+                f"{folder / array.key}: lacks {array.num_missing} of its {array.num_chunks} "
+                "chunks, expected all: the copy is not complete; copy it again"
             )
     parts = _easydel_parts(below) if is_easydel else _levanter_parts(below)
     tensors = {name: _stored(folder, name, part, config.vocab_size) for name, part in parts}
@@ -122,8 +137,11 @@ def tree_tensors(folder: Path, config: KnownModel, params_key: str | None = None
 
 
 @contextmanager
-def opened_tree(folder: Path, stored: Mapping[str, Stored]) -> Iterator[Callable[[str], np.ndarray]]:
-    """A function from tensor name to the tensor on the host.  The array that was read last stays there."""
+def opened_tree(
+    folder: Path, stored: Mapping[str, Stored]
+) -> Iterator[Callable[[str], np.ndarray]]:
+    """A function from tensor name to the tensor on the host.  The array that was read last stays
+    there."""
     read = lru_cache(maxsize=1)(lambda array: _read(folder, array))
 
     def tensor(name: str) -> np.ndarray:
@@ -136,8 +154,8 @@ def opened_tree(folder: Path, stored: Mapping[str, Stored]) -> Iterator[Callable
 
 
 def sizes_fit(shape: Any, chunks: Any) -> bool:
-    """Whether these are a shape and its chunks: tensorstore would abort the process or exhaust the memory at chunks that are
-    larger than their array."""
+    """Whether these are a shape and its chunks: tensorstore would abort the process or exhaust the
+    memory at chunks that are larger than their array."""
     return len(shape) == len(chunks) and all(
         type(size) is type(chunk) is int and 0 <= size <= MOST_SIZE and 1 <= chunk <= max(size, 1)
         for size, chunk in zip(shape, chunks, strict=True)
@@ -157,7 +175,9 @@ def _arrays(folder: Path) -> dict[str, _Array]:
             for ending, kind in _FORMATS.items():
                 if name.endswith(ending):
                     key = name.removesuffix(ending)
-                    arrays[key] = _described(folder, key, kind, store.read(name).result().value, num_files[key] - 1)
+                    arrays[key] = _described(
+                        folder, key, kind, store.read(name).result().value, num_files[key] - 1
+                    )
     except (ValueError, OSError) as error:  # of every status of tensorstore
         raise _damaged(folder, error) from None
     return arrays
@@ -169,18 +189,24 @@ def _described(folder: Path, key: str, kind: str, description: bytes, num_chunks
         fields = parse_json(description)
         shape = fields["shape"]
         is_new = kind == "zarr3"
-        chunks = fields["chunk_grid"]["configuration"]["chunk_shape"] if is_new else fields["chunks"]
-        fits, dtype = sizes_fit(shape, chunks), np.dtype(fields["data_type" if is_new else "dtype"]).name
+        chunks = (
+            fields["chunk_grid"]["configuration"]["chunk_shape"] if is_new else fields["chunks"]
+        )
+        fits = sizes_fit(shape, chunks)
+        dtype = np.dtype(fields["data_type" if is_new else "dtype"]).name
     except (ValueError, TypeError, KeyError) as error:
         raise _damaged(folder / key, error) from None
     if not fits:
         raise InputError(
-            f"{folder / key}: shape is {shown(shape)} and chunks {shown(chunks)}, expected as many whole numbers, chunks no "
-            "larger than the array; copy or save the checkpoint again"
+            f"{folder / key}: shape is {shown(shape)} and chunks {shown(chunks)}, expected as many "
+            "whole numbers, chunks no larger than the array; copy or save the checkpoint again"
         )
     wanted = math.prod(-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True))
-    is_counted = kind == "zarr" and fields.get("dimension_separator", ".") == "."  # a database is whole or not there
-    return _Array(key, kind, tuple(shape), dtype, wanted, max(0, wanted - num_chunks) if is_counted else 0)
+    # a database is whole or not there
+    is_counted = kind == "zarr" and fields.get("dimension_separator", ".") == "."
+    return _Array(
+        key, kind, tuple(shape), dtype, wanted, max(0, wanted - num_chunks) if is_counted else 0
+    )
 
 
 def _read(folder: Path, array: _Array) -> np.ndarray:
@@ -199,14 +225,18 @@ def _store(folder: Path, path: str = "") -> dict[str, Any]:
     """tensorstore's description of the files, or of those below `path`."""
     if not (folder / _DATABASE).is_file():
         return {"driver": "file", "path": f"{folder.absolute()}/{path}"}
-    return {"driver": "ocdbt", "base": {"driver": "file", "path": f"{folder.absolute()}/"}, "path": path}
+    return {
+        "driver": "ocdbt",
+        "base": {"driver": "file", "path": f"{folder.absolute()}/"},
+        "path": path,
+    }
 
 
 def _damaged(where: Path, error: Exception) -> InputError:
     reason = " ".join(str(error).split())
     return InputError(
-        f"{where}: tensorstore cannot read it ({reason:.200}), expected a whole checkpoint of levanter or EasyDeL; copy or "
-        "save it again"
+        f"{where}: tensorstore cannot read it ({reason:.200}), expected a whole checkpoint of "
+        "levanter or EasyDeL; copy or save it again"
     )
 
 
@@ -225,7 +255,10 @@ def _easydel_parts(arrays: Mapping[str, _Array]) -> Iterator[tuple[str, _Part]]:
 def _levanter_parts(arrays: Mapping[str, _Array]) -> Iterator[tuple[str, _Part]]:
     is_gpt2 = any(key.startswith("transformer/blocks/") for key in arrays)
     layers, embedding = ("h", "wte") if is_gpt2 else ("layers", "embed_tokens")
-    names = {"embeddings/token_embeddings/": f"{embedding}.", "embeddings/position_embeddings/": "wpe."}
+    names = {
+        "embeddings/token_embeddings/": f"{embedding}.",
+        "embeddings/position_embeddings/": "wpe.",
+    }
     for key, array in arrays.items():
         if key.endswith("/dropout/inference"):  # a flag
             continue
@@ -242,7 +275,10 @@ def _levanter_parts(arrays: Mapping[str, _Array]) -> Iterator[tuple[str, _Part]]
             for i in range(array.shape[0] if array.shape else 0):
                 yield f"{layers}.{i}." + ".".join(parts[3:]), _Part(array, i, shape)
         else:  # transformer/layers/blocks/7/...
-            yield f"{layers}." + ".".join(parts[3:]), _Part(array, None, _merged(parts, array.shape))
+            yield (
+                f"{layers}." + ".".join(parts[3:]),
+                _Part(array, None, _merged(parts, array.shape)),
+            )
 
 
 def _merged(parts: list[str], shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -252,4 +288,8 @@ def _merged(parts: list[str], shape: tuple[int, ...]) -> tuple[int, ...]:
         return (math.prod(shape),)
     if len(shape) <= 2:
         return shape
-    return (shape[0], math.prod(shape[1:])) if module in _OUT_FIRST else (math.prod(shape[:-1]), shape[-1])
+    return (
+        (shape[0], math.prod(shape[1:]))
+        if module in _OUT_FIRST
+        else (math.prod(shape[:-1]), shape[-1])
+    )

@@ -1,7 +1,8 @@
 """The model that `--model` names, and its checkpoints to score, one after the other.
 
-Arrives: a RunConfig.  Leaves: an `Architecture`, `Checkpoint`s and their weights on the devices.  It deliberately does not
-know what is scored.  The next checkpoint is read while one is scored; with --watch, new ones are awaited.
+Arrives: a RunConfig.  Leaves: an `Architecture`, `Checkpoint`s and their weights on the devices.
+It deliberately does not know what is scored.  The next checkpoint is read while one is scored; with
+--watch, new ones are awaited.
 """
 
 import itertools
@@ -58,14 +59,17 @@ class Architecture(NamedTuple):
     network: Any  # nnx.GraphDef of a Decoder, or the Network itself
     tokenizer: Tokenizer
     eos_ids: tuple[int, ...]
-    source: str | None = None  # fingerprint of the code of a user's own model; None: config is complete
+    # fingerprint of the code of a user's own model; None: config is complete
+    source: str | None = None
 
 
 class ModelFiles(NamedTuple):
     """The parts of a model."""
 
-    config_folder: Path | None  # holds config.json and tokenizer, or is the folder of a training run; None: own_model
-    weights: Path | None  # a checkpoint, or the folder of a training run; None: the factory makes them
+    # holds config.json and tokenizer, or is the folder of a training run; None: own_model
+    config_folder: Path | None
+    # a checkpoint, or the folder of a training run; None: the factory makes them
+    weights: Path | None
     own_model: OwnModel | None  # what a factory returns
 
 
@@ -73,11 +77,13 @@ class Round(NamedTuple):
     """The new checkpoints of one look at a training run."""
 
     checkpoints: list[Checkpoint]
-    failures: list[tuple[Checkpoint, InputError]] | None  # collects those that cannot be read; None: that ends the run
+    # collects those that cannot be read; None: that ends the run
+    failures: list[tuple[Checkpoint, InputError]] | None
 
 
 def find_model(config: RunConfig, weights: bool = True) -> ModelFiles:
-    """Find the model that --model names, and download it from the hub if needed; without `weights` only its small files.
+    """Find the model that --model names, and download it from the hub if needed; without `weights`
+    only its small files.
 
     Raises InputError for a name that is no model.
     """
@@ -85,16 +91,22 @@ def find_model(config: RunConfig, weights: bool = True) -> ModelFiles:
         folder = None
         if config.checkpoint is not None:
             is_remote = is_url(config.checkpoint)
-            folder = folder_at(config.checkpoint, "--checkpoint") if is_remote else local_path(config.checkpoint)
+            folder = (
+                folder_at(config.checkpoint, "--checkpoint")
+                if is_remote
+                else local_path(config.checkpoint)
+            )
             if not folder.is_dir():
                 raise InputError(
-                    f"--checkpoint={config.checkpoint}: no such folder, expected an Orbax checkpoint or a run"
+                    f"--checkpoint={config.checkpoint}: no such folder, expected an Orbax "
+                    "checkpoint or a run"
                 )
         return ModelFiles(None, folder, make_own_model(config.model))
     if config.checkpoint is not None:
         raise InputError(
-            f"--checkpoint={config.checkpoint} holds the weights of a model of your own, but --model={config.model} names "
-            "no factory (package.module:factory): name the checkpoint's folder with --model"
+            f"--checkpoint={config.checkpoint} holds the weights of a model of your own, but "
+            f"--model={config.model} names no factory (package.module:factory): name the "
+            "checkpoint's folder with --model"
         )
     if is_url(config.model):
         folder = folder_at(config.model, "--model")
@@ -112,7 +124,10 @@ def architecture_of(config: RunConfig, files: ModelFiles) -> Architecture:
     if own_model is not None:
         tokenizer = config.tokenizer or own_model.tokenizer
         if tokenizer is None:
-            raise InputError(f"--model={config.model}: its OwnModel has no tokenizer: give one there, or --tokenizer")
+            raise InputError(
+                f"--model={config.model}: its OwnModel has no tokenizer: give one there, or "
+                "--tokenizer"
+            )
         tokenizer = tokenizer_at(str(tokenizer)) if isinstance(tokenizer, str | Path) else tokenizer
         check_vocabulary(tokenizer, own_model.vocab_size)
         code = code_fingerprint(config.model, own_model)
@@ -123,17 +138,21 @@ def architecture_of(config: RunConfig, files: ModelFiles) -> Architecture:
     check_vocabulary(tokenizer, model.vocab_size)
     is_whole = isinstance(model, FamilyModel)
     network = model if is_whole else abstract(model, jnp.dtype(config.dtype))[0]
-    return Architecture(model, network, tokenizer, eos_token_ids(folder), model.description if is_whole else None)
+    return Architecture(
+        model, network, tokenizer, eos_token_ids(folder), model.description if is_whole else None
+    )
 
 
 def tokenizer_at(name: str) -> Tokenizer:
-    """The tokenizer of a local folder, or of a repository on the hub with or without a revision.  Raises InputError."""
+    """The tokenizer of a local folder, or of a repository on the hub with or without a revision.
+    Raises InputError."""
     is_folder = name.startswith(("/", ".", "~")) or local_path(name).is_dir()
     return load_tokenizer(name if is_folder else str(from_hub(name, "--tokenizer", weights=False)))
 
 
 def say_tokenizer(tokenizer: Tokenizer, progress: Progress) -> None:
-    """Name what the ids come from: a line for all users where transformers' AutoTokenizer gives other ids."""
+    """Name what the ids come from: a line for all users where transformers' AutoTokenizer gives
+    other ids."""
     if line := unlike_transformers(tokenizer):
         progress.say(line)
     else:
@@ -148,8 +167,8 @@ def check_vocabulary(tokenizer: Tokenizer, vocab_size: int) -> None:
     size = getattr(tokenizer, "vocab_size", 0)
     if size > vocab_size:
         raise InputError(
-            f"the tokenizer has {size} tokens, but the model's vocabulary has {vocab_size}: name the model's own tokenizer "
-            "with --tokenizer, or mend vocab_size of your OwnModel"
+            f"the tokenizer has {size} tokens, but the model's vocabulary has {vocab_size}: name "
+            "the model's own tokenizer with --tokenizer, or mend vocab_size of your OwnModel"
         )
 
 
@@ -163,9 +182,10 @@ def _config_folder(config: RunConfig, files: ModelFiles) -> Path:
     if is_orbax(folder) and not (folder / "config.json").is_file():
         name = config.model
         raise InputError(
-            f"--model={name} holds Orbax checkpoints and no config.json, which would say what they compute: name the "
-            f"model's code and its weights, --model=module:function --checkpoint={name} (docs/own_model.md has one), or "
-            "put the Hugging Face config.json and tokenizer of these weights there"
+            f"--model={name} holds Orbax checkpoints and no config.json, which would say what they "
+            "compute: name the model's code and its weights, --model=module:function "
+            f"--checkpoint={name} (docs/own_model.md has one), or put the Hugging Face config.json "
+            "and tokenizer of these weights there"
         )
     return folder
 
@@ -187,14 +207,15 @@ def checkpoints_of(config: RunConfig, files: ModelFiles) -> list[Checkpoint]:
         return []
     if config.steps is not None:
         raise InputError(
-            f"--steps={config.steps}: {files.weights} holds no checkpoint in a folder named by its step, such as 1000 or "
-            "checkpoint-1000; name the run's folder"
+            f"--steps={config.steps}: {files.weights} holds no checkpoint in a folder named by its "
+            "step, such as 1000 or checkpoint-1000; name the run's folder"
         )
     return [Checkpoint(None, files.weights, files_fingerprint(files.weights))]
 
 
 def _shared_files(config: RunConfig, files: ModelFiles) -> list[Path]:
-    """Files outside a step's folder that its score depends on: config.json, tokenizer, the factory's code, the param map."""
+    """Files outside a step's folder that its score depends on: config.json, tokenizer, the
+    factory's code, the param map."""
     folders = [files.config_folder] if files.config_folder is not None else []
     if config.tokenizer and local_path(config.tokenizer).is_dir():
         folders.append(local_path(config.tokenizer))
@@ -212,11 +233,12 @@ def rounds(
     scored: Callable[[Checkpoint], bool],
     hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
 ) -> Iterator[Round]:
-    """Checkpoints to score, a list at a time: those that exist and, with --watch, those that appear later.
+    """Checkpoints to score, a list at a time: those that exist and, with --watch, those that appear
+    later.
 
-    `scored` tells whether the results of a checkpoint exist already.  The first host looks, and all others follow it.
-    Ends when no new checkpoint has appeared for --watch_timeout seconds; raises InputError if one that has appeared still
-    cannot be read then.
+    `scored` tells whether the results of a checkpoint exist already.  The first host looks, and all
+    others follow it.  Ends when no new checkpoint has appeared for --watch_timeout seconds; raises
+    InputError if one that has appeared still cannot be read then.
     """
     if hosts.is_first:
         count = -1
@@ -233,7 +255,8 @@ def rounds(
 
 
 def _await_steps(config: RunConfig, files: ModelFiles, steps: list[int | None]) -> list[Checkpoint]:
-    """The checkpoints of these steps, which the first host has found, as soon as this host finds them.
+    """The checkpoints of these steps, which the first host has found, as soon as this host finds
+    them.
 
     Raises InputError after SEEN_SECONDS.
     """
@@ -247,8 +270,8 @@ def _await_steps(config: RunConfig, files: ModelFiles, steps: list[int | None]) 
             return [by_step[step] for step in steps]
         if time.monotonic() - start > SEEN_SECONDS:
             raise InputError(
-                f"--model={public(config.model)}: step {missing[0]}, which process 0 scores, is not seen here after "
-                f"{SEEN_SECONDS:.0f} s: name a folder that all hosts share"
+                f"--model={public(config.model)}: step {missing[0]}, which process 0 scores, is "
+                f"not seen here after {SEEN_SECONDS:.0f} s: name a folder that all hosts share"
             )
         time.sleep(1.0)
 
@@ -257,7 +280,8 @@ def _rounds_of_first_host(
     config: RunConfig, files: ModelFiles, progress: Progress, scored: Callable[[Checkpoint], bool]
 ) -> Iterator[Round]:
     done: set[int | None] = set()
-    failed: dict[int | None, tuple[str | None, InputError]] = {}  # step -> fingerprint of its files, and the error
+    # step -> fingerprint of its files, and the error
+    failed: dict[int | None, tuple[str | None, InputError]] = {}
     last_new = time.monotonic()
     while True:
         new = []
@@ -300,16 +324,20 @@ def loaded(
 ) -> Iterator[tuple[Checkpoint, Any]]:
     """Each checkpoint with its weights on the devices.
 
-    The next checkpoint is read while one is scored, if there is memory for both.  Raises InputError for weights that cannot
-    be read, or appends them to `new.failures`.
+    The next checkpoint is read while one is scored, if there is memory for both.  Raises InputError
+    for weights that cannot be read, or appends them to `new.failures`.
     """
     with ThreadPoolExecutor(1) as reader:
         pending: Future[Any] | None = None
-        for checkpoint, following in zip(new.checkpoints, [*new.checkpoints[1:], None], strict=True):
+        for checkpoint, following in zip(
+            new.checkpoints, [*new.checkpoints[1:], None], strict=True
+        ):
             try:
                 progress.advance("loading")
                 state = (
-                    load(architecture, config, checkpoint, placement, progress) if pending is None else pending.result()
+                    load(architecture, config, checkpoint, placement, progress)
+                    if pending is None
+                    else pending.result()
                 )
                 progress.end("loading")
             except InputError as error:
@@ -322,7 +350,8 @@ def loaded(
             pending = None
             on_device = sum(leaf.addressable_data(0).nbytes for leaf in jax.tree.leaves(state))
             has_room = Placement.of(state).free_bytes() > 2 * on_device
-            # On a global mesh all hosts must run the same programs in one order, so there nothing is read ahead.
+            # On a global mesh all hosts must run the same programs in one order, so there nothing
+            # is read ahead.
             if following is not None and has_room and not placement.is_global:
                 pending = reader.submit(load, architecture, config, following, placement)
             yield checkpoint, state
@@ -336,7 +365,8 @@ def load(
     placement: Placement,
     progress: Progress = SILENT,
 ) -> Any:
-    """The weights of one checkpoint on the devices of `placement`, or on the mesh that a user's own model gives them.
+    """The weights of one checkpoint on the devices of `placement`, or on the mesh that a user's own
+    model gives them.
 
     Raises InputError for weights that cannot be read or do not fit the devices' memory.
     """
@@ -349,14 +379,20 @@ def load(
         assert checkpoint.folder is not None
         put = _counted(partial(put_weight, config=model, placement=placement), model, progress)
         with local_copy(checkpoint.folder) as folder:
-            return load_step(folder, model, jnp.dtype(config.dtype), config.param_map, put, config.params_key)
+            return load_step(
+                folder, model, jnp.dtype(config.dtype), config.param_map, put, config.params_key
+            )
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        split = "" if isinstance(model, Network) else ", or split them with --sharding=mesh --mesh=model=N"
+        split = (
+            ""
+            if isinstance(model, Network)
+            else ", or split them with --sharding=mesh --mesh=model=N"
+        )
         raise InputError(
-            f"--model={public(config.model)}: the weights do not fit the memory of {placement.device}: take "
-            f"--dtype=bfloat16{split}"
+            f"--model={public(config.model)}: the weights do not fit the memory of "
+            f"{placement.device}: take --dtype=bfloat16{split}"
         ) from error
     finally:
         progress.end("loading")
@@ -364,7 +400,8 @@ def load(
 
 def _counted(put: Put, model: KnownModel, progress: Progress) -> Put:
     """`put`, which also tells how many of the model's weights are on the devices."""
-    placed, total = 0, sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes_of(model, jnp.float32)))
+    placed = 0
+    total = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes_of(model, jnp.float32)))
     progress.advance("loading", 0, total, "weights")
 
     def put_and_tell(path: str, host: np.ndarray) -> jax.Array:
@@ -378,12 +415,17 @@ def _counted(put: Put, model: KnownModel, progress: Progress) -> Put:
 
 
 def check_one_copy(model: ModelConfig | Network, config: RunConfig, placement: Placement) -> None:
-    """Raises InputError for a mesh that splits the weights of a model other than the engine's decoder."""
+    """Raises InputError for a mesh that splits the weights of a model other than the engine's
+    decoder."""
     if isinstance(model, Network) and placement.size(*ONE_COPY) > 1:
-        remedy = ", or give the factory's params on a mesh of yours" if isinstance(model, OwnModel) else ""
+        remedy = (
+            ", or give the factory's params on a mesh of yours"
+            if isinstance(model, OwnModel)
+            else ""
+        )
         raise InputError(
-            f"--model={public(config.model)}: --mesh splits weights by the names that the engine's decoder has, not those "
-            f"of this model: name data alone{remedy}"
+            f"--model={public(config.model)}: --mesh splits weights by the names that the engine's "
+            f"decoder has, not those of this model: name data alone{remedy}"
         )
 
 
@@ -391,27 +433,37 @@ def own_params(own_model: OwnModel, config: RunConfig) -> Any:
     """The factory's params, or their shapes.  Raises InputError if there are none."""
     if own_model.params is None:
         raise InputError(
-            f"--model={config.model}: its OwnModel has no params: give them, or their shapes and --checkpoint"
+            f"--model={config.model}: its OwnModel has no params: give them, or their shapes and "
+            "--checkpoint"
         )
     return own_model.params
 
 
-def _load_own(own_model: OwnModel, config: RunConfig, checkpoint: Checkpoint, placement: Placement) -> Any:
-    """The weights of a user's own model: those of the checkpoint, or those that the factory made."""
+def _load_own(
+    own_model: OwnModel, config: RunConfig, checkpoint: Checkpoint, placement: Placement
+) -> Any:
+    """The weights of a user's own model: those of the checkpoint, or those that the factory
+    made."""
     params = own_params(own_model, config)
     for flag in ("param_map", "params_key"):
         if checkpoint.folder is None and getattr(config, flag) is not None:
             raise InputError(
-                f"--{flag} says where an Orbax checkpoint holds the weights, expected --checkpoint beside it: name one, or "
-                "leave the flag out"
+                f"--{flag} says where an Orbax checkpoint holds the weights, expected --checkpoint "
+                "beside it: name one, or leave the flag out"
             )
     if checkpoint.folder is not None:
-        from miron_jax.model.checkpoints.orbax_reader import load_tree  # imported here because Orbax is slow to import
+        # imported here because Orbax is slow to import
+        from miron_jax.model.checkpoints.orbax_reader import load_tree
 
         with local_copy(checkpoint.folder) as folder:
-            state = check_finite(folder, load_tree(folder, params, config.param_map, config.params_key))
+            state = check_finite(
+                folder, load_tree(folder, params, config.param_map, config.params_key)
+            )
     elif any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(params)):
-        raise InputError(f"--model={config.model}: its params are shapes without numbers: name them with --checkpoint")
+        raise InputError(
+            f"--model={config.model}: its params are shapes without numbers: name them with "
+            "--checkpoint"
+        )
     else:
         state = check_finite(config.model, jax.tree.map(jnp.asarray, params))
     if placement.mesh is None or Placement.of(state).mesh is not None:

@@ -1,7 +1,8 @@
 """Fingerprints of weights on devices, and of tokenizers.
 
-Arrives: a state, a tokenizer.  Leaves: hex strings.  It deliberately does not read files: copies have the same fingerprint,
-a changed number gives another one, and weights of a training loop have one too.
+Arrives: a state, a tokenizer.  Leaves: hex strings.  It deliberately does not read files: copies
+have the same fingerprint, a changed number gives another one, and weights of a training loop have
+one too.
 """
 
 import json
@@ -23,13 +24,17 @@ _AXES = np.asarray([0x165667B1, 0xD3A2646D, 0xFD7046C5, 0xB55A4F09, 0x8DA6B343],
 def weights_fingerprint(state: Any) -> str:
     """Fingerprint of every bit of the weights, independent of their devices and shardings.
 
-    Each leaf is read once on its devices and reduced to 64 bits: two sums modulo 2**32 of a hash of each word and its
-    position.  Zeros that pad an axis add nothing.
+    Each leaf is read once on its devices and reduced to 64 bits: two sums modulo 2**32 of a hash of
+    each word and its position.  Zeros that pad an axis add nothing.
     """
     hashes = []
     for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
-        numbers = jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
-        hashes.append((leaf_name(path), str(leaf.dtype), np.asarray(_sums(numbers)).tobytes().hex()))
+        numbers = (
+            jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+        )
+        hashes.append(
+            (leaf_name(path), str(leaf.dtype), np.asarray(_sums(numbers)).tobytes().hex())
+        )
     return blake2b(json.dumps(hashes).encode(), digest_size=16).hexdigest()
 
 
@@ -50,10 +55,13 @@ def _sums(leaf: jax.Array) -> jax.Array:
         words = jax.lax.bitcast_convert_type(leaf, jnp.uint32)  # a last axis of two words
     position = jnp.zeros(words.shape, jnp.uint32)
     for axis in range(words.ndim):
-        position += jax.lax.broadcasted_iota(jnp.uint32, words.shape, axis) * _AXES[axis % len(_AXES)]
+        position += (
+            jax.lax.broadcasted_iota(jnp.uint32, words.shape, axis) * _AXES[axis % len(_AXES)]
+        )
     sums = []
     for lane in _LANES:
-        # The product of a word and its position is too weak: sign bits, 2**31 each, would cancel in pairs.
+        # The product of a word and its position is too weak: sign bits, 2**31 each, would cancel in
+        # pairs.
         mixed = (words ^ ((position ^ (position >> 15)) * lane)) * _FACTORS[0]
         mixed = (mixed ^ (mixed >> 15)) * _FACTORS[1]
         mixed = mixed ^ (mixed >> 13)
@@ -65,6 +73,11 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
     """Fingerprint of a tokenizer's vocabulary, rules and special tokens."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     rules = backend.to_str() if backend is not None else sorted(tokenizer.get_vocab().items())
-    special = {name: str(value) for name, value in sorted(getattr(tokenizer, "special_tokens_map", {}).items())}
-    text = json.dumps([type(tokenizer).__name__, rules, special, getattr(tokenizer, "all_special_ids", [])])
+    special = {
+        name: str(value)
+        for name, value in sorted(getattr(tokenizer, "special_tokens_map", {}).items())
+    }
+    text = json.dumps(
+        [type(tokenizer).__name__, rules, special, getattr(tokenizer, "all_special_ids", [])]
+    )
     return blake2b(text.encode(), digest_size=16).hexdigest()

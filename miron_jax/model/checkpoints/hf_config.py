@@ -1,9 +1,10 @@
 """config.json of a Hugging Face folder -> ModelConfig.
 
-Arrives: a folder.  Leaves: a ModelConfig, or the token ids that end a text.  It deliberately does not know weights or
-their names.
+Arrives: a folder.  Leaves: a ModelConfig, or the token ids that end a text.  It deliberately does
+not know weights or their names.
 
-Every field of config.json is used, or known to change no score, or refused: an unknown field is never ignored.
+Every field of config.json is used, or known to change no score, or refused: an unknown field is
+never ignored.
 """
 
 import difflib
@@ -30,15 +31,17 @@ def from_hf_config(folder: Path | str) -> Any:
     supported = families()
     if family is None:
         raise InputError(
-            f"{path}: model_type is None, expected the architecture's name, such as llama; download it again"
+            f"{path}: model_type is None, expected the architecture's name, such as llama; "
+            "download it again"
         )
     if not isinstance(family, str) or family not in supported:
         longer = [name for name in supported if name.startswith(str(family))]
         nearest = [*longer, *difflib.get_close_matches(str(family), supported, n=1, cutoff=0.0)][0]
         names = ", ".join(sorted([*supported, *_MULTIMODAL]))
         raise InputError(
-            f"{path}: model_type is {family!r}, expected one of {names} (nearest: {nearest}); a model of another "
-            "architecture is scored as a Flax model of your own (docs/own_model.md)"
+            f"{path}: model_type is {family!r}, expected one of {names} (nearest: {nearest}); a "
+            "model of another architecture is scored as a Flax model of your own "
+            "(docs/own_model.md)"
         )
     check_fields(path, raw)
     config = supported[family].config(Fields(path, family, raw))
@@ -48,21 +51,28 @@ def from_hf_config(folder: Path | str) -> Any:
 
 
 def _text_part(path: Path, raw: dict[str, Any]) -> dict[str, Any]:
-    """The fields of the text model.  A multimodal Gemma 3 or 3n nests them; its other towers take no part in text."""
+    """The fields of the text model.  A multimodal Gemma 3 or 3n nests them; its other towers take
+    no part in text."""
     family = raw.get("model_type")
     if family not in _MULTIMODAL:
         return raw
     text = raw.get("text_config")
     if not isinstance(text, dict):
         raise InputError(
-            f"{path}: text_config is {text!r}, expected that of a multimodal Gemma; download the file again"
+            f"{path}: text_config is {text!r}, expected that of a multimodal Gemma; download the "
+            "file again"
         )
-    tied = {} if raw.get("tie_word_embeddings") is None else {"tie_word_embeddings": raw["tie_word_embeddings"]}
+    tied = (
+        {}
+        if raw.get("tie_word_embeddings") is None
+        else {"tie_word_embeddings": raw["tie_word_embeddings"]}
+    )
     return {**text, **tied, "model_type": f"{family}_text"}
 
 
 def eos_token_ids(folder: Path | str) -> tuple[int, ...]:
-    """Token ids that end a text, from generation_config.json, or from config.json if that file is absent or names none.
+    """Token ids that end a text, from generation_config.json, or from config.json if that file is
+    absent or names none.
 
     Raises InputError for anything but an id or a list of ids.
     """
@@ -72,7 +82,9 @@ def eos_token_ids(folder: Path | str) -> tuple[int, ...]:
         if field is not None:
             ids = field if isinstance(field, list) else [field]
             if not all(type(i) is int and 0 <= i < 1 << 31 for i in ids):
-                raise InputError(f"{path}: eos_token_id is {shown(field)}, expected a token id or a list of them")
+                raise InputError(
+                    f"{path}: eos_token_id is {shown(field)}, expected a token id or a list of them"
+                )
             return tuple(ids)
     return ()
 
@@ -80,26 +92,42 @@ def eos_token_ids(folder: Path | str) -> tuple[int, ...]:
 def _read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(
-            f"{path}: no such file, expected a Hugging Face model folder, or a run's folder with config.json beside its "
-            "steps (--steps=N takes one); check --model"
+            f"{path}: no such file, expected a Hugging Face model folder, or a run's folder with "
+            "config.json beside its steps (--steps=N takes one); check --model"
         )
     try:
         raw = parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InputError(f"{path}: not JSON ({error}), expected a model config; download the file again") from None
+        raise InputError(
+            f"{path}: not JSON ({error}), expected a model config; download the file again"
+        ) from None
     if not isinstance(raw, dict):
-        raise InputError(f"{path}: holds a {type(raw).__name__}, expected a JSON object; download the file again")
+        raise InputError(
+            f"{path}: holds a {type(raw).__name__}, expected a JSON object; download the file again"
+        )
     return raw
 
 
 def _check_sizes(path: Path, config: ModelConfig) -> None:
-    """Raises InputError for a size below 1, or for heads that do not divide among key/value heads."""
-    sizes = ("vocab_size", "d_model", "num_layers", "num_heads", "num_kv_heads", "head_dim", "d_ff", "trained_length")
+    """Raises InputError for a size below 1, or for heads that do not divide among key/value
+    heads."""
+    sizes = (
+        "vocab_size",
+        "d_model",
+        "num_layers",
+        "num_heads",
+        "num_kv_heads",
+        "head_dim",
+        "d_ff",
+        "trained_length",
+    )
     for name in sizes:
         if getattr(config, name) < 1:
-            raise InputError(f"{path}: {name} is {getattr(config, name)}, expected at least 1; mend config.json")
+            raise InputError(
+                f"{path}: {name} is {getattr(config, name)}, expected at least 1; mend config.json"
+            )
     if config.num_heads % config.num_kv_heads:
         raise InputError(
-            f"{path}: {config.num_heads} attention heads over {config.num_kv_heads} key/value heads, "
-            "expected a multiple; mend config.json"
+            f"{path}: {config.num_heads} attention heads over {config.num_kv_heads} key/value "
+            "heads, expected a multiple; mend config.json"
         )

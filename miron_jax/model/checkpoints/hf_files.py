@@ -1,11 +1,12 @@
 """Tensors of a Hugging Face folder: safetensors or Flax msgpack, in one file or several.
 
-Arrives: a folder.  Leaves: tensor name -> `Stored`, and slices of a file's tensors.  It deliberately does not know
-families or the decoder.  Pickles (.bin) are never opened.
+Arrives: a folder.  Leaves: tensor name -> `Stored`, and slices of a file's tensors.  It
+deliberately does not know families or the decoder.  Pickles (.bin) are never opened.
 
-Only the headers of safetensors files are read here.  A msgpack file cannot be read in part: its arrays stay on the host.
-The Flax classes of transformers 4 use torch's names except for the last part: `kernel` is torch's `weight` transposed
-(also for GPT-2, whose Conv1D both store the other way round), `embedding` and `scale` are torch's `weight`.
+Only the headers of safetensors files are read here.  A msgpack file cannot be read in part: its
+arrays stay on the host.  The Flax classes of transformers 4 use torch's names except for the last
+part: `kernel` is torch's `weight` transposed (also for GPT-2, whose Conv1D both store the other way
+round), `embedding` and `scale` are torch's `weight`.
 """
 
 import os
@@ -34,12 +35,15 @@ class Stored:
     file: Path
     shape: tuple[int, ...]
     dtype: str  # as safetensors names it: F32, BF16, ...
-    array: Any = None  # the values, if the file had to be read as a whole; or the part of a tree's array
+    # the values, if the file had to be read as a whole; or the part of a tree's array
+    array: Any = None
 
 
 def has_tensors(folder: Path) -> bool:
     """Whether the folder holds weights in a format that is read here."""
-    names = (name for single in (_SAFETENSORS, _MSGPACK) for name in (single, f"{single}.index.json"))
+    names = (
+        name for single in (_SAFETENSORS, _MSGPACK) for name in (single, f"{single}.index.json")
+    )
     return any((folder / name).is_file() for name in names)
 
 
@@ -63,7 +67,8 @@ def stored_tensors(folder: Path) -> dict[str, Stored]:
 
 @contextmanager
 def opened(path: Path, stored: Mapping[str, Stored]) -> Iterator[Callable[[str], Any]]:
-    """A function from tensor name to an array that can be sliced by rows; valid while the file is open."""
+    """A function from tensor name to an array that can be sliced by rows; valid while the file is
+    open."""
     if path.suffix == ".msgpack":
         yield lambda name: stored[name].array
     else:
@@ -78,7 +83,8 @@ def _sharded(index: Path, read: Callable[[Path], dict[str, Stored]]) -> dict[str
     for tensor, name in weight_map.items():
         if tensor not in shards[name]:
             raise InputError(
-                f"{index.parent / name}: no tensor {tensor}, which {index.name} places there; download both again"
+                f"{index.parent / name}: no tensor {tensor}, which {index.name} places there; "
+                "download both again"
             )
     return {tensor: shards[name][tensor] for tensor, name in weight_map.items()}
 
@@ -90,13 +96,19 @@ def _weight_map(index: Path) -> dict[str, str]:
             return weight_map
     except (ValueError, KeyError, TypeError, AttributeError):
         pass
-    raise InputError(f"{index}: expected a JSON object with weight_map, tensor name to file; download the file again")
+    raise InputError(
+        f"{index}: expected a JSON object with weight_map, tensor name to file; download the file "
+        "again"
+    )
 
 
 def _shard_path(index: Path, name: str) -> Path:
     path = index.parent / name
-    if Path(name).name != name or not os.path.isfile(path):  # False also for a name that no file can have
-        raise InputError(f"{path!s:.300}: no such file, but {index.name} lists it; download the missing shard")
+    # False also for a name that no file can have
+    if Path(name).name != name or not os.path.isfile(path):
+        raise InputError(
+            f"{path!s:.300}: no such file, but {index.name} lists it; download the missing shard"
+        )
     return path
 
 
@@ -104,11 +116,14 @@ def _read_header(path: Path) -> dict[str, Stored]:
     try:
         with safe_open(path, framework="numpy") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-            return {name: Stored(path, tuple(s.get_shape()), s.get_dtype()) for name, s in slices.items()}
+            return {
+                name: Stored(path, tuple(s.get_shape()), s.get_dtype())
+                for name, s in slices.items()
+            }
     except SafetensorError as error:
         raise InputError(
-            f"{path}: truncated or corrupt ({path.stat().st_size} bytes; {error}), expected a whole safetensors file; "
-            "download it again (a Git LFS pointer needs `git lfs pull`)"
+            f"{path}: truncated or corrupt ({path.stat().st_size} bytes; {error}), expected a "
+            "whole safetensors file; download it again (a Git LFS pointer needs `git lfs pull`)"
         ) from None
 
 
@@ -116,25 +131,30 @@ def _read_msgpack(path: Path) -> dict[str, Stored]:
     """The arrays of a msgpack file, with torch's names and layout."""
     try:
         flat: dict[str, Any] = flatten_dict(msgpack_restore(path.read_bytes()), sep="/")
-    except Exception as error:  # msgpack's errors have no common class, and a wrong byte may raise any of them
+    # msgpack's errors have no common class, and a wrong byte may raise any of them
+    except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
-            f"{path}: truncated or corrupt ({path.stat().st_size} bytes; {reason}), expected a whole Flax msgpack file; "
-            "download it again (a Git LFS pointer needs `git lfs pull`)"
+            f"{path}: truncated or corrupt ({path.stat().st_size} bytes; {reason}), expected a "
+            "whole Flax msgpack file; download it again (a Git LFS pointer needs `git lfs pull`)"
         ) from None
     return {torch_name(key): _stored(path, key, array) for key, array in flat.items()}
 
 
 def _stored(path: Path, key: str, array: Any) -> Stored:
     if not isinstance(array, np.ndarray):
-        raise InputError(f"{path}: {key} holds a {type(array).__name__}, expected an array; name another checkpoint")
+        raise InputError(
+            f"{path}: {key} holds a {type(array).__name__}, expected an array; name another "
+            "checkpoint"
+        )
     array = array.T if key.endswith("/kernel") else array
     dtype = str(array.dtype)
     return Stored(path, array.shape, DTYPES.get(dtype, dtype), array)
 
 
 def torch_name(key: str) -> str:
-    """torch's name for a Flax key, whose parts are joined by "/"; a name without "/" is torch's already."""
+    """torch's name for a Flax key, whose parts are joined by "/"; a name without "/" is torch's
+    already."""
     if "/" not in key:
         return key
     *above, last = key.split("/")

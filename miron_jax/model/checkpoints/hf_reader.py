@@ -1,13 +1,14 @@
 """Weights of a Hugging Face folder (or hub id), read without torch.
 
-Arrives: a folder with config.json and safetensors or Flax msgpack, in one file or several, or a step of levanter or
-EasyDeL.  Leaves: `LoadedModel`, the model's config and a state with the structure of `shapes_of`.  It deliberately does not
-know tokenizers, meshes or what the model computes.
+Arrives: a folder with config.json and safetensors or Flax msgpack, in one file or several, or a
+step of levanter or EasyDeL.  Leaves: `LoadedModel`, the model's config and a state with the
+structure of `shapes_of`.  It deliberately does not know tokenizers, meshes or what the model
+computes.
 
-All names and shapes are checked against config.json before the first weight is read.  Then the host reads one leaf at a
-time, layer after layer, and copies it to the device: it holds at most one leaf beyond the copies, and beside it the stored
-array of levanter that stacks its layers.  Pickles (.bin) are never
-opened.
+All names and shapes are checked against config.json before the first weight is read.  Then the host
+reads one leaf at a time, layer after layer, and copies it to the device: it holds at most one leaf
+beyond the copies, and beside it the stored array of levanter that stacks its layers.  Pickles
+(.bin) are never opened.
 """
 
 import difflib
@@ -44,11 +45,15 @@ def on_default_device(path: str, host: np.ndarray) -> jax.Array:
 
 class LoadedModel(NamedTuple):
     config: Any  # ModelConfig or FamilyModel
-    state: Any  # jax.Arrays with the structure of `shapes_of`: an nnx.State as nnx.split(Decoder) returns, or dicts
+    # jax.Arrays with the structure of `shapes_of`: an nnx.State as nnx.split(Decoder) returns, or
+    # dicts
+    state: Any
 
 
 # Tensors that the decoder recomputes
-_BUFFERS = re.compile(r"(.*\.)?(rotary_emb\.inv_freq|attn\.(masked_)?bias|attention\.(bias|masked_bias))")
+_BUFFERS = re.compile(
+    r"(.*\.)?(rotary_emb\.inv_freq|attn\.(masked_)?bias|attention\.(bias|masked_bias))"
+)
 # Tensors of a multimodal Gemma 3 that take no part in text
 _VISION = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\..*")
 STRIP = 64  # rows read at a time
@@ -62,15 +67,21 @@ def load_hf(
     config: KnownModel | None = None,
     params_key: str | None = None,
 ) -> LoadedModel:
-    """Read a Hugging Face folder, or a step of levanter or EasyDeL: matrices in `dtype`, norms and biases in float32.
+    """Read a Hugging Face folder, or a step of levanter or EasyDeL: matrices in `dtype`, norms and
+    biases in float32.
 
-    `put` copies each leaf to its devices.  `config` is for a folder without config.json, `params_key` the path of the
-    weights in a step.  Raises InputError for weights that are damaged or do not fit the config.
+    `put` copies each leaf to its devices.  `config` is for a folder without config.json,
+    `params_key` the path of the weights in a step.  Raises InputError for weights that are damaged
+    or do not fit the config.
     """
     folder = Path(folder)
     config = config if config is not None else from_hf_config(folder)
     assert config is not None
-    stored = tree_tensors(folder, config, params_key) if is_array_tree(folder) else stored_tensors(folder)
+    stored = (
+        tree_tensors(folder, config, params_key)
+        if is_array_tree(folder)
+        else stored_tensors(folder)
+    )
     leaves, treedef = _leaves(folder, config, dtype, stored)
     for leaf in leaves:
         leaf.check(folder, stored)
@@ -81,7 +92,8 @@ def load_hf(
 
 
 def resolve_model(name: str, weights: bool = True) -> Path:
-    """The local folder, or the folder of owner/name or owner/name@revision in the hub's cache, downloaded if it is absent.
+    """The local folder, or the folder of owner/name or owner/name@revision in the hub's cache,
+    downloaded if it is absent.
 
     Raises InputError for a name that is neither.
     """
@@ -89,22 +101,30 @@ def resolve_model(name: str, weights: bool = True) -> Path:
     if local.is_dir():
         return local
     if local.exists():
-        raise InputError(f"--model={name}: is a file, expected the folder that holds config.json; name the folder")
+        raise InputError(
+            f"--model={name}: is a file, expected the folder that holds config.json; name the "
+            "folder"
+        )
     if Path(f"{name}.py").is_file():
-        raise InputError(f"--model={name}: {name}.py is here, so name its function too, such as --model={name}:make")
+        raise InputError(
+            f"--model={name}: {name}.py is here, so name its function too, such as "
+            f"--model={name}:make"
+        )
     return from_hub(name, "--model", weights)
 
 
 def from_hub(name: str, flag: str, weights: bool) -> Path:
-    """The folder of `owner/name` or `owner/name@revision` in the hub's cache, downloaded if it is absent.
+    """The folder of `owner/name` or `owner/name@revision` in the hub's cache, downloaded if it is
+    absent.
 
-    Without `weights` only the config and the tokenizer are downloaded.  Raises InputError, which names `flag`, for every
-    error of the hub.
+    Without `weights` only the config and the tokenizer are downloaded.  Raises InputError, which
+    names `flag`, for every error of the hub.
     """
     repository = parse_name(name)
     if repository is None:
         raise InputError(
-            f"{flag}={name}: no such folder, and not a hub id like owner/name or owner/name@revision; check the path"
+            f"{flag}={name}: no such folder, and not a hub id like owner/name or "
+            "owner/name@revision; check the path"
         )
     from huggingface_hub import errors, snapshot_download
 
@@ -125,17 +145,27 @@ def from_hub(name: str, flag: str, weights: bool) -> Path:
         folder = fetch("*.safetensors")
         return folder if any(folder.glob("*.safetensors")) else fetch("*.msgpack")
     except errors.GatedRepoError:
-        why = "the hub wants its licence accepted; accept it on the model's page and log in with `hf auth login`"
+        why = (
+            "the hub wants its licence accepted; accept it on the model's page and log in with `hf "
+            "auth login`"
+        )
     except errors.RevisionNotFoundError:
-        why = "the hub has the model, but not this revision; name one of its commits, tags or branches"
+        why = (
+            "the hub has the model, but not this revision; name one of its commits, tags or "
+            "branches"
+        )
     except (errors.RepositoryNotFoundError, errors.HFValidationError):
         why = "no such model on the hub (or it is private), and no such folder here; check the name"
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled):
         why = (
-            "no such folder here, not in the hub's cache, and the hub is out of reach; name a local folder or go online"
+            "no such folder here, not in the hub's cache, and the hub is out of reach; name a "
+            "local folder or go online"
         )
     except errors.HfHubHTTPError as error:
-        why = f"the hub answers: {' '.join(str(error).split())}; try again later or name a local folder"
+        why = (
+            f"the hub answers: {' '.join(str(error).split())}; try again later or name a local "
+            "folder"
+        )
     raise InputError(f"{flag}={name}: {why}")
 
 
@@ -167,17 +197,19 @@ class _Leaf(NamedTuple):
             tensor = stored[name]
             if tensor.shape != expected:
                 raise InputError(
-                    f"{tensor.file}: tensor {name} has shape {list(tensor.shape)}, config.json expects {list(expected)}; "
-                    "use the config.json that belongs to these weights"
+                    f"{tensor.file}: tensor {name} has shape {list(tensor.shape)}, config.json "
+                    f"expects {list(expected)}; use the config.json that belongs to these weights"
                 )
             if tensor.dtype not in _FLOATS:
                 raise InputError(
-                    f"{tensor.file}: tensor {name} holds {tensor.dtype}, expected one of {', '.join(_FLOATS)}; "
-                    "quantized weights are not read: use the unquantized checkpoint"
+                    f"{tensor.file}: tensor {name} holds {tensor.dtype}, expected one of "
+                    f"{', '.join(_FLOATS)}; quantized weights are not read: use the unquantized "
+                    "checkpoint"
                 )
 
     def read(self, stored: Mapping[str, Stored]) -> np.ndarray:
-        """The leaf on the host.  Files are opened for this leaf alone, so that no other parts of them stay mapped."""
+        """The leaf on the host.  Files are opened for this leaf alone, so that no other parts of
+        them stay mapped."""
         host = np.empty(self.shape, self.dtype)
         slices: Any = host if self.is_stacked else host[None]
         if self.source.parts:
@@ -197,7 +229,8 @@ def _leaves(
 ) -> tuple[list[_Leaf], Any]:
     """All leaves of the decoder with their tensors, and the structure of its state.
 
-    The tensor names have the prefix that this checkpoint uses.  Raises InputError if no known prefix fits.
+    The tensor names have the prefix that this checkpoint uses.  Raises InputError if no known
+    prefix fits.
     """
     table = tensor_names(config)
     embedding = table["embedding_VD"].name
@@ -205,7 +238,10 @@ def _leaves(
     if prefix is None:
         raise _missing(folder, PREFIXES[0] + embedding, stored)
     table = {path: replace(source, name=prefix + source.name) for path, source in table.items()}
-    table |= {"head_VD": Source(f"{_head(stored)}.weight"), "head_bias_V": Source(f"{_head(stored)}.bias")}
+    table |= {
+        "head_VD": Source(f"{_head(stored)}.weight"),
+        "head_bias_V": Source(f"{_head(stored)}.bias"),
+    }
     state, treedef = jax.tree_util.tree_flatten_with_path(shapes_of(config, dtype))
     named = [(leaf_name(path), leaf) for path, leaf in state]
     return [_Leaf(path, leaf.shape, leaf.dtype, table[path]) for path, leaf in named], treedef
@@ -223,63 +259,81 @@ def _head(stored: Mapping[str, Stored]) -> str:
 def _missing(folder: Path, name: str, stored: Mapping[str, Stored]) -> InputError:
     close = difflib.get_close_matches(name, list(stored), n=3, cutoff=0.4) or sorted(stored)[:3]
     return InputError(
-        f"{folder}: no tensor {name}, which config.json asks for, or the family's default for a field it lacks "
-        f"(closest: {', '.join(close) or 'none'}); "
-        "config and weights belong to different models, or a file is missing: download both again"
+        f"{folder}: no tensor {name}, which config.json asks for, or the family's default for a "
+        f"field it lacks (closest: {', '.join(close) or 'none'}); config and weights belong to "
+        "different models, or a file is missing: download both again"
     )
 
 
-def _check_unused(folder: Path, config: KnownModel, stored: Mapping[str, Stored], used: set[str]) -> None:
+def _check_unused(
+    folder: Path, config: KnownModel, stored: Mapping[str, Stored], used: set[str]
+) -> None:
     """Raises InputError for a tensor that no leaf uses and that may change scores."""
     ignored = [_BUFFERS, _VISION] if config.family == "gemma3_text" else [_BUFFERS]
     if isinstance(config, FamilyModel) and config.ignored:
         ignored.append(re.compile(config.ignored))
     unused = sorted(
-        name for name in stored if name not in used and not any(pattern.fullmatch(name) for pattern in ignored)
+        name
+        for name in stored
+        if name not in used and not any(pattern.fullmatch(name) for pattern in ignored)
     )
     head = f"{_head(stored)}.weight"
     if config.tied_head and head in unused:
-        embedding = next(name for name in used if name.endswith(tensor_names(config)["embedding_VD"].name))
+        embedding = next(
+            name for name in used if name.endswith(tensor_names(config)["embedding_VD"].name)
+        )
         _check_tied(head, embedding, stored)
         unused.remove(head)
     if unused:
         shown = ", ".join(unused[:3]) + (f" and {len(unused) - 3} more" if len(unused) > 3 else "")
         raise InputError(
-            f"{folder}: tensors that a {config.family} model of this config.json has no place for: {shown}; "
-            "they would change the result: use the config.json that belongs to these weights"
+            f"{folder}: tensors that a {config.family} model of this config.json has no place for: "
+            f"{shown}; they would change the result: use the config.json that belongs to these "
+            "weights"
         )
 
 
 def _check_tied(head_name: str, embedding_name: str, stored: Mapping[str, Stored]) -> None:
     """Raises InputError if a stored head differs from the embedding that it is tied to.
 
-    transformers 4 ties the two and transformers 5 does not, so such a checkpoint has no single meaning.
+    transformers 4 ties the two and transformers 5 does not, so such a checkpoint has no single
+    meaning.
     """
-    head, embedding = stored[head_name], stored[embedding_name]
+    head = stored[head_name]
+    embedding = stored[embedding_name]
     same = (head.shape, head.dtype) == (embedding.shape, embedding.dtype)
     if same:
-        with _opened(head.file, stored) as head_file, _opened(embedding.file, stored) as embedding_file:
-            a, b = head_file(head_name), embedding_file(embedding_name)
+        with (
+            _opened(head.file, stored) as head_file,
+            _opened(embedding.file, stored) as embedding_file,
+        ):
+            a = head_file(head_name)
+            b = embedding_file(embedding_name)
             starts = range(0, head.shape[0], STRIP)  # in strips: the host never holds a whole table
             spans = [slice(start, min(start + STRIP, head.shape[0])) for start in starts]
             same = all(a[span].tobytes() == b[span].tobytes() for span in spans)
     if not same:
         raise InputError(
-            f"{head.file}: {head_name} differs from {embedding_name}, but config.json says tie_word_embeddings; set it to "
-            f"false to score with {head_name}, or remove the tensor to score with the embedding"
+            f"{head.file}: {head_name} differs from {embedding_name}, but config.json says "
+            f"tie_word_embeddings; set it to false to score with {head_name}, or remove the tensor "
+            "to score with the embedding"
         )
 
 
-def _opened(path: Path, stored: Mapping[str, Stored]) -> AbstractContextManager[Callable[[str], Any]]:
-    """A function from tensor name to an array that can be sliced by rows, of one file or of a tree."""
+def _opened(
+    path: Path, stored: Mapping[str, Stored]
+) -> AbstractContextManager[Callable[[str], Any]]:
+    """A function from tensor name to an array that can be sliced by rows, of one file or of a
+    tree."""
     return opened_tree(path, stored) if path.is_dir() else opened(path, stored)
 
 
 def _fill(target: np.ndarray, source: Source, stored: Any, shape: tuple[int, ...]) -> None:
-    """Copy one stored tensor of this shape into the host array `target`, transposed and reordered as `source` says.
+    """Copy one stored tensor of this shape into the host array `target`, transposed and reordered
+    as `source` says.
 
-    In strips of stored rows: the host never holds a second whole table, and a transposition stays in the cache (three
-    times faster at 4096 x 4096 than all at once, measured).
+    In strips of stored rows: the host never holds a second whole table, and a transposition stays
+    in the cache (three times faster at 4096 x 4096 than all at once, measured).
     """
     if target.ndim == 3 and shape[1] > 1:  # experts
         for i, matrix in enumerate(target):
@@ -291,7 +345,8 @@ def _fill(target: np.ndarray, source: Source, stored: Any, shape: tuple[int, ...
         rows[:] = stored[:] if columns is None else stored[:][columns]
         return
     for start in range(0, shape[0], STRIP):
-        stop = min(start + STRIP, shape[0])  # safetensors refuses a slice that ends beyond the tensor
+        # safetensors refuses a slice that ends beyond the tensor
+        stop = min(start + STRIP, shape[0])
         if columns is None:
             rows[start:stop] = stored[start:stop].astype(target.dtype, copy=False)
         elif not source.transposed:
@@ -299,4 +354,6 @@ def _fill(target: np.ndarray, source: Source, stored: Any, shape: tuple[int, ...
         else:  # the columns are rows of the stored tensor
             in_strip = np.flatnonzero((columns >= start) & (columns < stop))
             if len(in_strip):
-                rows[in_strip] = stored[start:stop][columns[in_strip] - start].astype(target.dtype, copy=False)
+                rows[in_strip] = stored[start:stop][columns[in_strip] - start].astype(
+                    target.dtype, copy=False
+                )

@@ -1,6 +1,8 @@
-"""Structure of an Orbax checkpoint on disk: its items, and the keys, shapes and dtypes of its arrays.
+"""Structure of an Orbax checkpoint on disk: its items, and the keys, shapes and dtypes of its
+arrays.
 
-Arrives: a checkpoint's folder.  Leaves: `StoredArray`s by key.  It deliberately does not read the arrays.
+Arrives: a checkpoint's folder.  Leaves: `StoredArray`s by key.  It deliberately does not read the
+arrays.
 """
 
 from collections import Counter
@@ -20,10 +22,15 @@ from miron_jax.model.checkpoints.remote import is_remote
 TREE_FILE = "_METADATA"  # every checkpoint has one
 COMMITTED = "commit_success.txt"
 UNFINISHED = ".orbax-checkpoint-tmp"
-# Folders in a checkpoint that may hold the tree: those of CheckpointManager and orbax v1, and common names of an item
+# Folders in a checkpoint that may hold the tree: those of CheckpointManager and orbax v1, and
+# common names of an item
 ITEMS = ("default", "state", "pytree", "params", "model", "model_params", "items", "train_state")
-ROOTS = ("", "params/", "params/params/", "model/", "transformer/")  # usual prefixes of the weights in a tree
-SAVE = "save nnx.to_pure_dict(state) of a Decoder with orbax.checkpoint, or name the folder of one step"
+# usual prefixes of the weights in a tree
+ROOTS = ("", "params/", "params/params/", "model/", "transformer/")
+SAVE = (
+    "save nnx.to_pure_dict(state) of a Decoder with orbax.checkpoint, or name the folder of one "
+    "step"
+)
 
 
 class StoredArray(NamedTuple):
@@ -32,12 +39,13 @@ class StoredArray(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
     path: tuple[str, ...]  # in the tree; a part of it may hold slashes
-    lists: tuple[int, ...]  # for each part of the path: length of the list that it indexes, 0 for a dict
+    # for each part of the path: length of the list that it indexes, 0 for a dict
+    lists: tuple[int, ...]
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Whether the folder is a finished Orbax checkpoint.  An object store cannot rename a folder: there a file marks the end
-    of the writing."""
+    """Whether the folder is a finished Orbax checkpoint.  An object store cannot rename a folder:
+    there a file marks the end of the writing."""
     item = find_item(folder)
     if item is None or not is_remote(folder):
         return item is not None
@@ -47,9 +55,9 @@ def is_checkpoint(folder: Path) -> bool:
 def weight_keys(folder: Path, keys: Iterable[str], leaf_names: Iterable[str]) -> dict[str, str]:
     """Name -> key of every array of the subtree that holds most of the leaf names.
 
-    A key is prefix + name + suffix: the prefix is the path of the subtree, the suffix is "/value" if nnx variables were
-    saved without to_pure_dict.  Of several such subtrees the one below `params` counts.  Raises InputError if that leaves
-    more than one.
+    A key is prefix + name + suffix: the prefix is the path of the subtree, the suffix is "/value"
+    if nnx variables were saved without to_pure_dict.  Of several such subtrees the one below
+    `params` counts.  Raises InputError if that leaves more than one.
     """
     counts = Counter(
         (key[: -len(name + suffix)], suffix)
@@ -63,8 +71,8 @@ def weight_keys(folder: Path, keys: Iterable[str], leaf_names: Iterable[str]) ->
     usual = [(prefix, suffix) for prefix, suffix in best if prefix in ROOTS]
     if len(best) > 1 and len(usual) != 1:
         raise InputError(
-            f"{folder}: holds the weights in {listed(prefix or 'the top' for prefix, _ in best)}, expected them once, or "
-            "once below params; say with --params_key which to score"
+            f"{folder}: holds the weights in {listed(prefix or 'the top' for prefix, _ in best)}, "
+            "expected them once, or once below params; say with --params_key which to score"
         )
     prefix, suffix = best[0] if len(best) == 1 else usual[0]
     in_subtree = [key for key in keys if key.startswith(prefix) and key.endswith(suffix)]
@@ -72,8 +80,16 @@ def weight_keys(folder: Path, keys: Iterable[str], leaf_names: Iterable[str]) ->
 
 
 def find_item(folder: Path) -> Path | None:
-    """The folder of the tree, which is the checkpoint's folder or a folder in it; None if there is no tree."""
-    return next((path for path in (folder, *(folder / name for name in ITEMS)) if (path / TREE_FILE).is_file()), None)
+    """The folder of the tree, which is the checkpoint's folder or a folder in it; None if there is
+    no tree."""
+    return next(
+        (
+            path
+            for path in (folder, *(folder / name for name in ITEMS))
+            if (path / TREE_FILE).is_file()
+        ),
+        None,
+    )
 
 
 def item_of(folder: Path) -> Path:
@@ -82,25 +98,27 @@ def item_of(folder: Path) -> Path:
         raise InputError(f"{folder}: no such folder, expected an Orbax checkpoint; check the path")
     if UNFINISHED in folder.name:
         raise InputError(
-            f"{folder}: is still being written, or was given up by its writer, expected a finished Orbax checkpoint; name "
-            "another step"
+            f"{folder}: is still being written, or was given up by its writer, expected a finished "
+            "Orbax checkpoint; name another step"
         )
     item = find_item(folder)
     if item is None:
         raise InputError(
-            f"{folder}: holds {listed(path.name for path in folder.iterdir())} and no {TREE_FILE}, expected a "
-            f"finished Orbax checkpoint; {SAVE}"
+            f"{folder}: holds {listed(path.name for path in folder.iterdir())} and no {TREE_FILE}, "
+            f"expected a finished Orbax checkpoint; {SAVE}"
         )
     return item
 
 
 def stored_arrays(item: Path) -> dict[str, StoredArray]:
-    """Key -> description of every array, from the metadata alone.  Raises InputError for a damaged checkpoint."""
+    """Key -> description of every array, from the metadata alone.  Raises InputError for a damaged
+    checkpoint."""
     check_chunks(item)
     try:
         metadata = ocp.PyTreeCheckpointHandler().metadata(epath.Path(item.absolute()))
         return dict(_flattened(getattr(metadata, "tree", metadata)))
-    except Exception as error:  # Orbax builds its records from JSON, and damaged JSON may raise errors of any class
+    # Orbax builds its records from JSON, and damaged JSON may raise errors of any class
+    except Exception as error:
         raise damaged(item, error) from None
 
 
@@ -109,18 +127,21 @@ def check_chunks(item: Path) -> None:
     for path in item.glob("*/.zarray"):
         try:
             fields = parse_json(path.read_bytes())
-            shape, chunks = fields["shape"], fields["chunks"]
+            shape = fields["shape"]
+            chunks = fields["chunks"]
             fits = sizes_fit(shape, chunks)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise damaged(path, error) from None
         if not fits:
             raise InputError(
-                f"{path}: shape is {shown(shape)} and chunks {shown(chunks)}, expected as many whole numbers, chunks no "
-                "larger than the array; copy or save the checkpoint again"
+                f"{path}: shape is {shown(shape)} and chunks {shown(chunks)}, expected as many "
+                "whole numbers, chunks no larger than the array; copy or save the checkpoint again"
             )
 
 
-def _flattened(tree: Any, keys: tuple[str, ...] = (), lists: tuple[int, ...] = ()) -> Iterable[tuple[str, StoredArray]]:
+def _flattened(
+    tree: Any, keys: tuple[str, ...] = (), lists: tuple[int, ...] = ()
+) -> Iterable[tuple[str, StoredArray]]:
     if isinstance(tree, Mapping):
         for key, subtree in tree.items():
             yield from _flattened(subtree, (*keys, str(key)), (*lists, 0))
@@ -128,10 +149,16 @@ def _flattened(tree: Any, keys: tuple[str, ...] = (), lists: tuple[int, ...] = (
         for i, subtree in enumerate(tree):
             yield from _flattened(subtree, (*keys, str(i)), (*lists, len(tree)))
     else:  # a leaf that is no array has neither shape nor dtype
-        shape, dtype = getattr(tree, "shape", None), getattr(tree, "dtype", None)
+        shape = getattr(tree, "shape", None)
+        dtype = getattr(tree, "dtype", None)
         yield (
             "/".join(keys),
-            StoredArray(tuple(shape or ()), "no array" if dtype is None else np.dtype(dtype).name, keys, lists),
+            StoredArray(
+                tuple(shape or ()),
+                "no array" if dtype is None else np.dtype(dtype).name,
+                keys,
+                lists,
+            ),
         )
 
 
@@ -139,7 +166,8 @@ def damaged(folder: Path, error: Exception) -> InputError:
     """The error to raise for a checkpoint that Orbax cannot read."""
     reason = " ".join(str(error).split())
     return InputError(
-        f"{folder}: Orbax cannot read it ({reason:.200}), expected a whole checkpoint; copy or save it again"
+        f"{folder}: Orbax cannot read it ({reason:.200}), expected a whole checkpoint; copy or "
+        "save it again"
     )
 
 

@@ -1,13 +1,15 @@
 """Weights of an Orbax checkpoint.
 
-Arrives: a checkpoint folder and the ModelConfig of its model, or a tree of shapes.  Leaves: a state with the structure of
-`decoder.abstract`, or of the tree.  It deliberately does not know config.json, tokenizers, meshes or optimizers.
+Arrives: a checkpoint folder and the ModelConfig of its model, or a tree of shapes.  Leaves: a state
+with the structure of `decoder.abstract`, or of the tree.  It deliberately does not know
+config.json, tokenizers, meshes or optimizers.
 
-The tree on disk holds a Decoder's state as `nnx.to_pure_dict` returns it, or with nnx's level of `value` below each name.
-It may be the top of the tree or a subtree (`params`); the rest, such as an optimizer's state, is never read.  A tree may
-also have MaxText's names or the user's own (`param_map.py`).  Orbax silently returns a placeholder for a key that a
-checkpoint lacks, so keys, shapes and dtypes are compared here before an array is read.  The format is JSON and arrays;
-nothing is ever unpickled.
+The tree on disk holds a Decoder's state as `nnx.to_pure_dict` returns it, or with nnx's level of
+`value` below each name.  It may be the top of the tree or a subtree (`params`); the rest, such as
+an optimizer's state, is never read.  A tree may also have MaxText's names or the user's own
+(`param_map.py`).  Orbax silently returns a placeholder for a key that a checkpoint lacks, so keys,
+shapes and dtypes are compared here before an array is read.  The format is JSON and arrays; nothing
+is ever unpickled.
 """
 
 import ctypes
@@ -40,7 +42,13 @@ from miron_jax.model.checkpoints.orbax_layout import (
     stored_arrays,
     weight_keys,
 )
-from miron_jax.model.checkpoints.param_map import Mapped, is_maxtext, is_maxtext_config, maxtext_map, users_map
+from miron_jax.model.checkpoints.param_map import (
+    Mapped,
+    is_maxtext,
+    is_maxtext_config,
+    maxtext_map,
+    users_map,
+)
 from miron_jax.model.checkpoints.presets import IGNORED, PRESETS
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.decoder import abstract, leaf_name
@@ -62,9 +70,9 @@ def load_orbax(
 ) -> Any:
     """Weights of a Decoder as an nnx.State, matrices in `dtype`, norms and biases in float32.
 
-    `param_map` names the arrays of a tree that is neither a Decoder's nor MaxText's.  `put` copies each leaf to its
-    devices.  Weights are looked for below the path `params_key` of the tree alone, if one is given.  Raises InputError for
-    a checkpoint that is damaged or does not fit the config.
+    `param_map` names the arrays of a tree that is neither a Decoder's nor MaxText's.  `put` copies
+    each leaf to its devices.  Weights are looked for below the path `params_key` of the tree alone,
+    if one is given.  Raises InputError for a checkpoint that is damaged or does not fit the config.
     """
     return _load(folder, abstract(config, dtype)[1], param_map, config, put, params_key)
 
@@ -76,7 +84,8 @@ def load_tree(
     params_key: str | None = None,
     put: Put = on_default_device,
 ) -> Any:
-    """Weights of any model, with the structure, shapes and dtypes of `tree`: an nnx.State, Linen's variables, ...
+    """Weights of any model, with the structure, shapes and dtypes of `tree`: an nnx.State, Linen's
+    variables, ...
 
     Raises InputError as `load_orbax` does.
     """
@@ -84,7 +93,12 @@ def load_tree(
 
 
 def _load(
-    folder: Path, tree: Any, param_map: str | None, config: ModelConfig | None, put: Put, params_key: str | None
+    folder: Path,
+    tree: Any,
+    param_map: str | None,
+    config: ModelConfig | None,
+    put: Put,
+    params_key: str | None,
 ) -> Any:
     checkpoint = _checkpoint_of(folder, params_key)
     flat, treedef = jax.tree_util.tree_flatten_with_path(tree)
@@ -93,21 +107,30 @@ def _load(
     config_file = param_map if is_maxtext_config(param_map) else None
     if config_file is not None and (config is None or not is_maxtext(keys)):
         raise InputError(
-            f"--param_map={param_map}: names a MaxText config, but {folder} holds no MaxText tree of a known architecture, "
-            "expected one: leave the flag out, or name where the arrays are in a JSON file"
+            f"--param_map={param_map}: names a MaxText config, but {folder} holds no MaxText tree "
+            "of a known architecture, expected one: leave the flag out, or name where the arrays "
+            "are in a JSON file"
         )
     if param_map is not None and config_file is None:
         shapes = {name: checkpoint.arrays[key].shape for name, key in keys.items()}
-        mapping = users_map(param_map, shapes, {name: leaf.shape for name, leaf in leaves.items()}, config)
+        mapping = users_map(
+            param_map, shapes, {name: leaf.shape for name, leaf in leaves.items()}, config
+        )
         mapping, root = _below_root(mapping, keys)
         read = _mapped_reader(checkpoint, leaves, mapping, root if param_map in PRESETS else None)
     elif config is not None and is_maxtext(keys):
         rounded = jnp.asarray(config.embedding_scale, jax.tree.leaves(tree)[0].dtype)
         scale = float(rounded) if config.embedding_scale_rounded else config.embedding_scale
-        read = _mapped_reader(checkpoint, leaves, maxtext_map(folder, config, keys, scale, config_file))
+        read = _mapped_reader(
+            checkpoint, leaves, maxtext_map(folder, config, keys, scale, config_file)
+        )
     else:
         source = "that config.json describes; use the config.json of this checkpoint"
-        read = _plain_reader(checkpoint, leaves, source if config else "of the model's params; check the model's sizes")
+        read = _plain_reader(
+            checkpoint,
+            leaves,
+            source if config else "of the model's params; check the model's sizes",
+        )
     arrays = _restore(leaves, read, put)
     return jax.tree_util.tree_unflatten(treedef, [arrays[name] for name in leaves])
 
@@ -128,7 +151,8 @@ class _Checkpoint:
         dtype = self.arrays[key].dtype
         if dtype not in _FLOATS:
             raise InputError(
-                f"{self.folder}: {name} holds {dtype}, expected one of {', '.join(_FLOATS)}; save the weights unquantized"
+                f"{self.folder}: {name} holds {dtype}, expected one of {', '.join(_FLOATS)}; save "
+                "the weights unquantized"
             )
 
     def read(self, checkpointer: ocp.Checkpointer, key: str) -> np.ndarray:
@@ -136,41 +160,54 @@ class _Checkpoint:
         stored = self.arrays[key]
         parts = stored.path
         as_numpy = _nested(parts, ocp.RestoreArgs(restore_type=np.ndarray), stored.lists)
-        request = _nested(parts, jax.ShapeDtypeStruct(stored.shape, np.dtype(stored.dtype)), stored.lists)
-        arguments = ocp.args.PyTreeRestore(item=request, restore_args=as_numpy, partial_restore=True)
+        request = _nested(
+            parts, jax.ShapeDtypeStruct(stored.shape, np.dtype(stored.dtype)), stored.lists
+        )
+        arguments = ocp.args.PyTreeRestore(
+            item=request, restore_args=as_numpy, partial_restore=True
+        )
         try:
             tree: Any = checkpointer.restore(self.item.absolute(), args=arguments)
-        except Exception as error:  # Orbax and tensorstore raise errors of any class for damaged files
+        # Orbax and tensorstore raise errors of any class for damaged files
+        except Exception as error:
             raise damaged(self.folder, error) from None
         for part, length in zip(parts, stored.lists, strict=True):
             tree = tree[int(part) if length else part]
-        assert isinstance(tree, np.ndarray), "Orbax returns a placeholder for a missing key, but all keys were checked"
+        assert isinstance(tree, np.ndarray), (
+            "Orbax returns a placeholder for a missing key, but all keys were checked"
+        )
         return tree
 
 
 def _checkpoint_of(folder: Path, params_key: str | None) -> _Checkpoint:
-    """The checkpoint, or what of it lies below --params_key, which may begin with an item's name.  Raises InputError if
-    nothing does."""
+    """The checkpoint, or what of it lies below --params_key, which may begin with an item's name.
+    Raises InputError if nothing does."""
     if params_key is None:
         item = item_of(folder)
         return _Checkpoint(folder, item, stored_arrays(item))
     root = tuple(part for part in params_key.split("/") if part)
     if root and (folder / root[0] / TREE_FILE).is_file():
-        item, root = folder / root[0], root[1:]
+        item = folder / root[0]
+        root = root[1:]
     else:
         item = item_of(folder)
-    arrays, prefix = stored_arrays(item), "".join(f"{part}/" for part in root)
-    below = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+    arrays = stored_arrays(item)
+    prefix = "".join(f"{part}/" for part in root)
+    below = {
+        key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)
+    }
     if not below:
         tops = listed({key.partition("/")[0] for key in arrays})
         raise InputError(
-            f"--params_key={params_key}: {folder} holds nothing below it, expected a path in its tree of {tops}"
+            f"--params_key={params_key}: {folder} holds nothing below it, expected a path in its "
+            f"tree of {tops}"
         )
     return _Checkpoint(folder, item, below)
 
 
 def _nested(parts: Sequence[str], leaf: Any, lists: tuple[int, ...]) -> Any:
-    """(["blocks", "1", "q"], x) -> {"blocks": [None, {"q": x}]}, where the list has a length of two."""
+    """(["blocks", "1", "q"], x) -> {"blocks": [None, {"q": x}]}, where the list has a length of
+    two."""
     for part, length in zip(reversed(parts), reversed(lists), strict=True):
         leaf = [leaf if str(i) == part else None for i in range(length)] if length else {part: leaf}
     return leaf
@@ -179,12 +216,13 @@ def _nested(parts: Sequence[str], leaf: Any, lists: tuple[int, ...]) -> Any:
 def _restore(leaves: _Leaves, read: _Read, put: Put) -> dict[str, jax.Array]:
     """Every leaf on its devices.
 
-    One leaf at a time: the host holds at most one beyond the copies.  Parallel reads would also print the errors of all
-    others when one array is damaged.
+    One leaf at a time: the host holds at most one beyond the copies.  Parallel reads would also
+    print the errors of all others when one array is damaged.
     """
     arrays = {}
     with _checkpointer() as checkpointer:
-        # Largest first: the additional memory of a read is then smallest when most leaves are loaded.
+        # Largest first: the additional memory of a read is then smallest when most leaves are
+        # loaded.
         for name in sorted(leaves, key=lambda name: -math.prod(leaves[name].shape)):
             arrays[name] = jax.block_until_ready(put(name, read(checkpointer, name)))
             _release_memory()
@@ -192,7 +230,8 @@ def _restore(leaves: _Leaves, read: _Read, put: Put) -> dict[str, jax.Array]:
 
 
 def _checkpointer() -> ocp.Checkpointer:
-    """A checkpointer of this process alone: by default Orbax waits for all processes of a job at each restore."""
+    """A checkpointer of this process alone: by default Orbax waits for all processes of a job at
+    each restore."""
     index = jax.process_index()
     alone = ocp.options.MultiprocessingOptions(
         primary_host=index, active_processes={index}, barrier_sync_key_prefix=f"miron_jax_{index}"
@@ -202,8 +241,9 @@ def _checkpointer() -> ocp.Checkpointer:
 
 
 def _release_memory() -> None:
-    """Return freed memory to the system: glibc would keep the buffers in which leaves are decoded, up to a third of a
-    checkpoint.  Orbax leaves some of them in reference cycles, which are young."""
+    """Return freed memory to the system: glibc would keep the buffers in which leaves are
+    decoded, up to a third of a checkpoint.  Orbax leaves some of them in reference cycles,
+    which are young."""
     gc.collect(1)
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:  # musl does not have it
@@ -213,23 +253,26 @@ def _release_memory() -> None:
 def _plain_reader(checkpoint: _Checkpoint, leaves: _Leaves, source: str) -> _Read:
     """A function that reads the array with the name of a leaf.
 
-    Raises InputError, which names the `source` of the leaves, unless all names, shapes and dtypes fit.
+    Raises InputError, which names the `source` of the leaves, unless all names, shapes and dtypes
+    fit.
     """
     keys = weight_keys(checkpoint.folder, checkpoint.arrays, leaves)
-    missing, extra = sorted(leaves.keys() - keys.keys()), sorted(keys.keys() - leaves.keys())
+    missing = sorted(leaves.keys() - keys.keys())
+    extra = sorted(keys.keys() - leaves.keys())
     if missing or extra:
         raise InputError(
-            f"{checkpoint.folder}: lacks {listed(missing)} and has {listed(extra)} besides, expected the {len(leaves)} "
-            f"arrays {source}, save the model's weights alone, or say with --param_map where each lies, or with "
-            "--params_key below what"
+            f"{checkpoint.folder}: lacks {listed(missing)} and has {listed(extra)} besides, "
+            f"expected the {len(leaves)} arrays {source}, save the model's weights alone, or say "
+            "with --param_map where each lies, or with --params_key below what"
         )
     for name, leaf in leaves.items():
         checkpoint.check_floats(name, keys[name])
         shape = checkpoint.arrays[keys[name]].shape
         if shape != leaf.shape:
             raise InputError(
-                f"{checkpoint.folder}: {name} has shape {list(shape)}, expected {list(leaf.shape)}; use the config.json, "
-                "or the model, that belongs to this checkpoint"
+                f"{checkpoint.folder}: {name} has shape {list(shape)}, expected "
+                f"{list(leaf.shape)}; use the config.json, or the model, that belongs to this "
+                "checkpoint"
             )
     if (checkpoint.item / _DATA_FOLDER).is_dir() and not (checkpoint.item / _MANIFEST).is_file():
         raise damaged(checkpoint.folder, FileNotFoundError(f"{_MANIFEST} is missing"))
@@ -245,14 +288,14 @@ def _mapped_reader(
 ) -> _Read:
     """A function that reads a leaf from the arrays of its mapping.
 
-    `root`: what all arrays of the model begin with; None: those near the mapped ones are its own.  Raises InputError unless
-    all names and dtypes fit.
+    `root`: what all arrays of the model begin with; None: those near the mapped ones are its own.
+    Raises InputError unless all names and dtypes fit.
     """
     unmapped = sorted(set(leaves) - set(mapping))
     if unmapped:
         raise InputError(
-            f"{checkpoint.folder}: config.json asks for {listed(unmapped)}, which such a tree has no place for; use the "
-            "config.json of this checkpoint"
+            f"{checkpoint.folder}: config.json asks for {listed(unmapped)}, which such a tree has "
+            "no place for; use the config.json of this checkpoint"
         )
     keys = checkpoint.keys
     used = {piece.name for name in leaves for piece in mapping[name].pieces}
@@ -260,42 +303,64 @@ def _mapped_reader(
         if name not in keys:
             close = difflib.get_close_matches(name, list(keys), n=3, cutoff=0.3) or sorted(keys)[:3]
             raise InputError(
-                f"{checkpoint.folder}: has no array {name} (closest: {', '.join(close)}); mend the name, or config.json"
+                f"{checkpoint.folder}: has no array {name} (closest: {', '.join(close)}); mend the "
+                "name, or config.json"
             )
         checkpoint.check_floats(name, keys[name])
     tops = {_top(name, used) for name in used}
-    unused = [name for name in keys if name not in used and (root is not None or _top(name, used) in tops)]
+    unused = [
+        name for name in keys if name not in used and (root is not None or _top(name, used) in tops)
+    ]
     if root is not None:
-        unused = [name for name in unused if name.startswith(root) and not re.fullmatch(IGNORED, name)]
+        unused = [
+            name for name in unused if name.startswith(root) and not re.fullmatch(IGNORED, name)
+        ]
     if unused:
         raise InputError(
-            f"{checkpoint.folder}: has {listed(unused)} besides, which nothing is mapped to and which may change the "
-            "scores; use the config.json of this checkpoint, or map them"
+            f"{checkpoint.folder}: has {listed(unused)} besides, which nothing is mapped to and "
+            "which may change the scores; use the config.json of this checkpoint, or map them"
         )
-    return lambda checkpointer, name: _read_mapped(checkpoint, checkpointer, name, leaves[name], mapping[name])
+    return lambda checkpointer, name: _read_mapped(
+        checkpoint, checkpointer, name, leaves[name], mapping[name]
+    )
 
 
-def _below_root(mapping: Mapping[str, Mapped], names: Container[str]) -> tuple[Mapping[str, Mapped], str]:
-    """The mapping with the prefix, of `ROOTS`, below which the tree has most of its names, and that prefix."""
+def _below_root(
+    mapping: Mapping[str, Mapped], names: Container[str]
+) -> tuple[Mapping[str, Mapped], str]:
+    """The mapping with the prefix, of `ROOTS`, below which the tree has most of its names, and that
+    prefix."""
     mapped_names = [piece.name for mapped in mapping.values() for piece in mapped.pieces]
     root = max(ROOTS, key=lambda root: sum(root + name in names for name in mapped_names))
     below = {
-        leaf: Mapped(tuple(piece._replace(name=root + piece.name) for piece in mapped.pieces), mapped.change)
+        leaf: Mapped(
+            tuple(piece._replace(name=root + piece.name) for piece in mapped.pieces), mapped.change
+        )
         for leaf, mapped in mapping.items()
     }
     return below, root
 
 
 def _top(name: str, used: set[str]) -> str:
-    """The part of a name that follows the common prefix of all used names.  An optimizer's state differs in it."""
+    """The part of a name that follows the common prefix of all used names.  An optimizer's state
+    differs in it."""
     common = os.path.commonpath(used)
-    return name.removeprefix(common).strip("/").partition("/")[0] if name.startswith(common) else f"beside {common}"
+    return (
+        name.removeprefix(common).strip("/").partition("/")[0]
+        if name.startswith(common)
+        else f"beside {common}"
+    )
 
 
 def _read_mapped(
-    checkpoint: _Checkpoint, checkpointer: ocp.Checkpointer, leaf: str, target: jax.ShapeDtypeStruct, mapped: Mapped
+    checkpoint: _Checkpoint,
+    checkpointer: ocp.Checkpointer,
+    leaf: str,
+    target: jax.ShapeDtypeStruct,
+    mapped: Mapped,
 ) -> np.ndarray:
-    """One leaf on the host, in its shape and dtype.  Raises InputError for an array of another shape."""
+    """One leaf on the host, in its shape and dtype.  Raises InputError for an array of another
+    shape."""
     host: Any = np.empty(target.shape, target.dtype)
     first, *others = mapped.pieces
     slices = list(host) if others or first.axis is not None else [host]
@@ -307,8 +372,9 @@ def _read_mapped(
         axis = mapped.pieces[layers[0]].axis
         if axis is not None and (axis >= array.ndim or array.shape[axis] != len(layers)):
             raise InputError(
-                f"{checkpoint.folder}: {name} has shape {list(array.shape)}, expected {len(layers)} layers along axis "
-                f"{axis}; use the config.json of this checkpoint, or mend the map"
+                f"{checkpoint.folder}: {name} has shape {list(array.shape)}, expected "
+                f"{len(layers)} layers along axis {axis}; use the config.json of this checkpoint, "
+                "or mend the map"
             )
         for layer in layers:
             part = array if axis is None else np.take(array, mapped.pieces[layer].index, axis)
@@ -316,13 +382,15 @@ def _read_mapped(
             if not _only_merges(part.shape, slices[layer].shape):
                 raise InputError(
                     f"{checkpoint.folder}: {name} gives {list(part.shape)} for {leaf}, expected "
-                    f"{list(slices[layer].shape)}; use the config.json that belongs to this checkpoint"
+                    f"{list(slices[layer].shape)}; use the config.json that belongs to this "
+                    "checkpoint"
                 )
             slices[layer][...] = part.reshape(slices[layer].shape)
     return host
 
 
 def _only_merges(shape: tuple[int, ...], merged: tuple[int, ...]) -> bool:
-    """Whether each axis of `merged` is one axis of `shape` or adjacent ones: (D, N * H) of (D, N, H), never (H, D)."""
+    """Whether each axis of `merged` is one axis of `shape` or adjacent ones: (D, N * H) of (D, N,
+    H), never (H, D)."""
     boundaries = set(np.cumprod(shape).tolist())
     return math.prod(shape) == math.prod(merged) and set(np.cumprod(merged).tolist()) <= boundaries

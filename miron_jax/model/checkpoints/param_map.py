@@ -1,14 +1,15 @@
 """Mappings from the decoder's leaves to arrays of other names: MaxText's, and the user's own.
 
-Arrives: the names on disk, a ModelConfig or the user's mapping.  Leaves: `Mapped` for each leaf.  It deliberately does not
-read arrays.
+Arrives: the names on disk, a ModelConfig or the user's mapping.  Leaves: `Mapped` for each leaf.
+It deliberately does not read arrays.
 
-A user's mapping is JSON, or the result of a function `mapping(shapes)`, with one entry for each leaf of the model:
+A user's mapping is JSON, or the result of a function `mapping(shapes)`, with one entry for each
+leaf of the model:
 
     {"embedding_VD": "wte/embedding",                                 one array
      "layers/attn/q/kernel_IO": "h_{}/attn/query/kernel",             one for each layer; (D, N, H) counts as (D, N * H)
      "layers/mlp/up/kernel_IO": {"name": "blocks/fc", "layer_axis": 1, "transposed": true}}    all layers in one array
-"""
+"""  # noqa: E501
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
@@ -67,40 +68,54 @@ def divides_logits(param_map: str) -> bool:
     try:
         fields = parse_yaml(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise InputError(f"--param_map={param_map}: cannot be read ({error}), expected MaxText's config file") from None
+        raise InputError(
+            f"--param_map={param_map}: cannot be read ({error}), expected MaxText's config file"
+        ) from None
     fields = fields if isinstance(fields, Mapping) else {}
     expected = {"logits_via_embedding": (True,), "normalize_embedding_logits": (True, False)}
     for name, values in expected.items():
         if fields.get(name) not in values or not isinstance(fields[name], bool):
             raise InputError(
-                f"--param_map={param_map}: {name} is {fields.get(name)!r}, expected {' or '.join(map(str, values))} in the "
-                "config file with which MaxText trained this model with a tied head: name that file, with all its fields"
+                f"--param_map={param_map}: {name} is {fields.get(name)!r}, expected "
+                f"{' or '.join(map(str, values))} in the config file with which MaxText trained "
+                "this model with a tied head: name that file, with all its fields"
             )
     return bool(fields["normalize_embedding_logits"])
 
 
 def maxtext_map(
-    folder: Path, config: ModelConfig, names: Collection[str], scale: float, config_file: str | None = None
+    folder: Path,
+    config: ModelConfig,
+    names: Collection[str],
+    scale: float,
+    config_file: str | None = None,
 ) -> dict[str, Mapped]:
-    """The mapping of a Llama or Gemma; `scale` is the decoder's embedding scale in the run's dtype, `config_file` that of
-    MaxText, which a Llama with a tied head needs.
+    """The mapping of a Llama or Gemma; `scale` is the decoder's embedding scale in the run's dtype,
+    `config_file` that of MaxText, which a Llama with a tied head needs.
 
-    MaxText stores kernels as (embed, heads, head), stacks layers along axis 1 or numbers them, and multiplies the
-    attention scale into the query kernel, except for Gemma 3.  With rope_type llama3.1 the rotated pairs of q and k are
-    neighbours, else halves as in Hugging Face's order.  Its Gemma embedding includes the embedding scale, and its Gemma
-    norms hold 1 + weight.  Vocabularies may be padded.  Raises InputError for another family.
+    MaxText stores kernels as (embed, heads, head), stacks layers along axis 1 or numbers them, and
+    multiplies the attention scale into the query kernel, except for Gemma 3.  With rope_type
+    llama3.1 the rotated pairs of q and k are neighbours, else halves as in Hugging Face's order.
+    Its Gemma embedding includes the embedding scale, and its Gemma norms hold 1 + weight.
+    Vocabularies may be padded.  Raises InputError for another family.
     """
     _check_maxtext(folder, config, config_file)
-    family, is_llama = config.family, not config.family.startswith("gemma")
-    is_divided = config_file is not None and is_llama and config.tied_head and divides_logits(config_file)
+    family = config.family
+    is_llama = not config.family.startswith("gemma")
+    is_divided = (
+        config_file is not None and is_llama and config.tied_head and divides_logits(config_file)
+    )
     root = _maxtext_root(folder, names)
-    layer = _LayerNames(config, {name.removeprefix(root) for name in names if name.startswith(root)}, root)
+    layer = _LayerNames(
+        config, {name.removeprefix(root) for name in names if name.startswith(root)}, root
+    )
     offset = config.norm_offset
 
     def norm(x: np.ndarray) -> np.ndarray:
         return x - offset if offset else x
 
-    def final_norm(x: np.ndarray) -> np.ndarray:  # what divides the logits divides the norm before them
+    # what divides the logits divides the norm before them
+    def final_norm(x: np.ndarray) -> np.ndarray:
         return norm(x) / np.float32(config.d_model**0.5) if is_divided else norm(x)
 
     def rotated(x: np.ndarray) -> np.ndarray:  # [.., head]
@@ -109,15 +124,25 @@ def maxtext_map(
         return np.concatenate([x[..., ::2], x[..., 1::2]], axis=-1)
 
     def query(x: np.ndarray) -> np.ndarray:
-        return rotated(x) if family == "gemma3_text" else rotated(x.astype(np.float32) / np.float32(config.attn_scale))
+        return (
+            rotated(x)
+            if family == "gemma3_text"
+            else rotated(x.astype(np.float32) / np.float32(config.attn_scale))
+        )
 
     mapped = {
         "embedding_VD": Mapped(
             (Piece(f"{root}token_embedder/embedding"),),
-            lambda x: x[: config.vocab_size] / np.float32(scale) if scale != 1.0 else x[: config.vocab_size],
+            lambda x: (
+                x[: config.vocab_size] / np.float32(scale)
+                if scale != 1.0
+                else x[: config.vocab_size]
+            ),
         ),
         "final_norm/weight": Mapped((Piece(f"{root}decoder/decoder_norm/scale"),), final_norm),
-        "head_VD": Mapped((Piece(f"{root}decoder/logits_dense/kernel"),), lambda x: x.T[: config.vocab_size]),
+        "head_VD": Mapped(
+            (Piece(f"{root}decoder/logits_dense/kernel"),), lambda x: x.T[: config.vocab_size]
+        ),
         "layers/attn/q/kernel_IO": layer("self_attention{}/query/kernel", query),
         "layers/attn/k/kernel_IO": layer("self_attention{}/key/kernel", rotated),
         "layers/attn/v/kernel_IO": layer("self_attention{}/value/kernel", _same),
@@ -144,18 +169,21 @@ def _check_maxtext(folder: Path, config: ModelConfig, config_file: str | None) -
     family = config.family
     if family not in ("llama", "mistral", "gemma", "gemma2", "gemma3_text"):
         raise InputError(
-            f"{folder}: a MaxText tree of a {family} model is not read, expected Llama, Mistral or Gemma: convert it with "
-            "MaxText's to_huggingface.py, or name its arrays with --param_map"
+            f"{folder}: a MaxText tree of a {family} model is not read, expected Llama, Mistral or "
+            "Gemma: convert it with MaxText's to_huggingface.py, or name its arrays with "
+            "--param_map"
         )
     if config.tied_head and not family.startswith("gemma") and config_file is None:
         raise InputError(
-            f"{folder}: a MaxText tree of a {family} model with a tied head (tie_word_embeddings): whether its logits are "
-            "divided by sqrt(embed) stands in MaxText's own config: name that file, such as --param_map=config.yml"
+            f"{folder}: a MaxText tree of a {family} model with a tied head (tie_word_embeddings): "
+            "whether its logits are divided by sqrt(embed) stands in MaxText's own config: name "
+            "that file, such as --param_map=config.yml"
         )
 
 
 def _maxtext_root(folder: Path, names: Iterable[str]) -> str:
-    """The prefix of the weights' names; an optimizer's moments have the same names after another prefix.
+    """The prefix of the weights' names; an optimizer's moments have the same names after another
+    prefix.
 
     Raises InputError if several prefixes may be that of the weights.
     """
@@ -166,26 +194,31 @@ def _maxtext_root(folder: Path, names: Iterable[str]) -> str:
             return root
     if len(roots) != 1:
         raise InputError(
-            f"{folder}: holds MaxText's names below {', '.join(sorted(roots))}, expected them once, or below params; save "
-            "the weights alone"
+            f"{folder}: holds MaxText's names below {', '.join(sorted(roots))}, expected them "
+            "once, or below params; save the weights alone"
         )
     return next(iter(roots))
 
 
 class _LayerNames(NamedTuple):
-    """Names of a layer's arrays in MaxText: Gemma 2 pairs layers (local, global), Gemma 3 scans blocks of six."""
+    """Names of a layer's arrays in MaxText: Gemma 2 pairs layers (local, global), Gemma 3 scans
+    blocks of six."""
 
     config: ModelConfig
     names: set[str]  # without the root
     root: str
 
     def __call__(self, name: str, change: Change) -> Mapped:
-        return Mapped(tuple(self._piece(name, layer) for layer in range(self.config.num_layers)), change)
+        return Mapped(
+            tuple(self._piece(name, layer) for layer in range(self.config.num_layers)), change
+        )
 
     def _piece(self, name: str, layer: int) -> Piece:
-        suffix, index = name.format(""), layer
+        suffix = name.format("")
+        index = layer
         if self.config.family == "gemma2":
-            suffix, index = name.format("_global" if layer % 2 else "_local"), layer // 2
+            suffix = name.format("_global" if layer % 2 else "_local")
+            index = layer // 2
         stacked = f"decoder/layers/{suffix}"
         if stacked in self.names:
             return Piece(self.root + stacked, 1, index)
@@ -208,39 +241,57 @@ def users_map(
     leaves: Mapping[str, tuple[int, ...]],
     config: ModelConfig | None,
 ) -> dict[str, Mapped]:
-    """The mapping that --param_map names: another library, a JSON file, or package.module:function, which is called with
-    the stored `shapes`.
+    """The mapping that --param_map names: another library, a JSON file, or package.module:function,
+    which is called with the stored `shapes`.
 
-    `leaves`: shapes of the model's leaves.  With a `config` the first axis of those below layers/ is that of layers.
-    Raises InputError for a mapping that is malformed, incomplete or names an unknown leaf.
+    `leaves`: shapes of the model's leaves.  With a `config` the first axis of those below layers/
+    is that of layers.  Raises InputError for a mapping that is malformed, incomplete or names an
+    unknown leaf.
     """
-    entries = _preset(param_map, shapes, leaves, config) if param_map in PRESETS else _entries(param_map, shapes)
+    entries = (
+        _preset(param_map, shapes, leaves, config)
+        if param_map in PRESETS
+        else _entries(param_map, shapes)
+    )
     unknown = sorted(set(entries) - set(leaves))
     missing = sorted(set(leaves) - set(entries))
     if unknown or missing:
-        which = f"names {unknown[0]}, which the model does not have" if unknown else f"lacks {missing[0]}"
-        raise InputError(f"--param_map={param_map}: {which}, expected an entry for each of {', '.join(sorted(leaves))}")
+        which = (
+            f"names {unknown[0]}, which the model does not have"
+            if unknown
+            else f"lacks {missing[0]}"
+        )
+        raise InputError(
+            f"--param_map={param_map}: {which}, expected an entry for each of "
+            f"{', '.join(sorted(leaves))}"
+        )
     num_layers = {
-        leaf: leaves[leaf][0] if config is not None and leaf.startswith("layers/") else None for leaf in entries
+        leaf: leaves[leaf][0] if config is not None and leaf.startswith("layers/") else None
+        for leaf in entries
     }
-    return {leaf: _mapped(param_map, leaf, entry, num_layers[leaf]) for leaf, entry in entries.items()}
+    return {
+        leaf: _mapped(param_map, leaf, entry, num_layers[leaf]) for leaf, entry in entries.items()
+    }
 
 
 def _preset(
-    name: str, shapes: Mapping[str, tuple[int, ...]], leaves: Collection[str], config: ModelConfig | None
+    name: str,
+    shapes: Mapping[str, tuple[int, ...]],
+    leaves: Collection[str],
+    config: ModelConfig | None,
 ) -> dict[str, Any]:
     """The names of another library, of the leaves that this model has."""
     if config is None:
         raise InputError(
-            f"--param_map={name}: names a library's tree of a known architecture, expected the names of a model of your "
-            "own: give a JSON file or package.module:function"
+            f"--param_map={name}: names a library's tree of a known architecture, expected the "
+            "names of a model of your own: give a JSON file or package.module:function"
         )
     entries = PRESETS[name](config, shapes)
     missing = sorted(set(leaves) - set(entries))
     if missing:
         raise InputError(
-            f"--param_map={name}: such a tree has no place for {missing[0]}, which a {config.family} model of this "
-            "config.json has; use the config.json of this checkpoint"
+            f"--param_map={name}: such a tree has no place for {missing[0]}, which a "
+            f"{config.family} model of this config.json has; use the config.json of this checkpoint"
         )
     return {leaf: entries[leaf] for leaf in leaves}
 
@@ -260,9 +311,14 @@ def _entries(param_map: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
         try:
             entries = parse_json(path.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise InputError(f"--param_map={param_map}: not JSON ({error}), expected an object: leaf to name") from None
+            raise InputError(
+                f"--param_map={param_map}: not JSON ({error}), expected an object: leaf to name"
+            ) from None
     if not isinstance(entries, Mapping):
-        raise InputError(f"--param_map={param_map}: holds a {type(entries).__name__}, expected an object: leaf to name")
+        raise InputError(
+            f"--param_map={param_map}: holds a {type(entries).__name__}, expected an object: leaf "
+            "to name"
+        )
     return dict(entries)
 
 
@@ -273,21 +329,33 @@ def _mapped(param_map: str, leaf: str, entry: Any, num_layers: int | None) -> Ma
     """One entry of a user's mapping.  Raises InputError for an entry of the wrong form."""
     rules: Any = {"name": entry} if isinstance(entry, str) else entry
     axis = rules.get("layer_axis", 0) if isinstance(rules, Mapping) else 0
-    fits = isinstance(rules, Mapping) and isinstance(rules.get("name"), str) and set(rules) <= set(_KEYS)
-    fits = fits and type(axis) is int and axis >= 0 and isinstance(rules.get("transposed", False), bool)
+    fits = (
+        isinstance(rules, Mapping)
+        and isinstance(rules.get("name"), str)
+        and set(rules) <= set(_KEYS)
+    )
+    fits = (
+        fits
+        and type(axis) is int
+        and axis >= 0
+        and isinstance(rules.get("transposed", False), bool)
+    )
     if not fits or not callable(rules.get("change", _same)):
         raise InputError(
-            f"--param_map={param_map}: {leaf} is {entry!r}, expected a name, or an object of name, layer_axis (a number "
-            "from 0), transposed (true or false) and, in a function's result, change (array to array)"
+            f"--param_map={param_map}: {leaf} is {entry!r}, expected a name, or an object of name, "
+            "layer_axis (a number from 0), transposed (true or false) and, in a function's result, "
+            "change (array to array)"
         )
-    name, transposed, change = rules["name"], rules.get("transposed", False), rules.get("change", _same)
+    name = rules["name"]
+    transposed = rules.get("transposed", False)
+    change = rules.get("change", _same)
 
     def changed(x: np.ndarray) -> np.ndarray:
         x = change(x)
         if transposed and x.ndim != 2:
             raise InputError(
-                f"--param_map={param_map}: {leaf} is to be transposed, but {name} has shape {list(x.shape)}, expected two "
-                "axes: turn it with a function's `change`"
+                f"--param_map={param_map}: {leaf} is to be transposed, but {name} has shape "
+                f"{list(x.shape)}, expected two axes: turn it with a function's `change`"
             )
         return x.T if transposed else x
 

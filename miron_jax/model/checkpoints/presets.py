@@ -1,11 +1,11 @@
 """Names of the trees that other libraries save, for `--param_map=NAME`.
 
-Arrives: a ModelConfig and the shapes on disk.  Leaves: a mapping in the form of a user's own (`param_map.py`).  It
-deliberately does not read arrays.
+Arrives: a ModelConfig and the shapes on disk.  Leaves: a mapping in the form of a user's own
+(`param_map.py`).  It deliberately does not read arrays.
 
     gemma   google-deepmind/gemma 3.3, gemma/gm/nn, its flat and nested layouts; Kauldron saves the nested one below params
     tunix   google/tunix 0.1.7, tunix/models: Llama 3, Qwen 2 and 3, Gemma 1 to 3
-"""
+"""  # noqa: E501
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -37,7 +37,10 @@ def gemma(config: ModelConfig, shapes: Shapes) -> Rules:
 def tunix(config: ModelConfig, shapes: Shapes) -> Rules:
     """Kernels are (D, heads, head) or (heads, head, D); Gemma keeps its library's order of them."""
     layer = "layers/{}"
-    mlp = {f"layers/mlp/{leaf}/kernel_IO": f"{layer}/mlp/{leaf}_proj/kernel" for leaf in ("gate", "up", "down")}
+    mlp = {
+        f"layers/mlp/{leaf}/kernel_IO": f"{layer}/mlp/{leaf}_proj/kernel"
+        for leaf in ("gate", "up", "down")
+    }
     if config.family == "gemma2":
         return _gemma_like(config, layer, "post_attn_norm") | mlp
     if config.family.startswith("gemma"):
@@ -49,7 +52,10 @@ def tunix(config: ModelConfig, shapes: Shapes) -> Rules:
         "layers/attn_norm/weight": f"{layer}/input_layernorm/w",
         "layers/mlp_norm/weight": f"{layer}/post_attention_layernorm/w",
         "layers/attn/out/kernel_IO": f"{layer}/attn/o_proj/w",
-        **{f"layers/attn/{leaf}/kernel_IO": f"{layer}/attn/{leaf}_proj/w" for leaf in ("q", "k", "v")},
+        **{
+            f"layers/attn/{leaf}/kernel_IO": f"{layer}/attn/{leaf}_proj/w"
+            for leaf in ("q", "k", "v")
+        },
         **{f"layers/attn/{leaf}/bias_O": f"{layer}/attn/{leaf}_bias" for leaf in ("q", "k", "v")},
         **{f"layers/attn/{leaf}/weight": f"{layer}/attn/{leaf}/w" for leaf in ("q_norm", "k_norm")},
     }
@@ -59,12 +65,18 @@ PRESETS: dict[str, Callable[[ModelConfig, Shapes], Rules]] = {"gemma": gemma, "t
 IGNORED = r"(.*/)?embedder/mm_.*|(.*/)?vision_encoder/.*"  # of presets: what takes no part in text
 
 
-def _gemma_like(config: ModelConfig, layer: str, attn_post_norm: str = "post_attention_norm") -> Rules:
-    """All but the MLP.  Queries are (heads, D, head), keys and values one array; so are all three where they are as many."""
+def _gemma_like(
+    config: ModelConfig, layer: str, attn_post_norm: str = "post_attention_norm"
+) -> Rules:
+    """All but the MLP.  Queries are (heads, D, head), keys and values one array; so are all three
+    where they are as many."""
     together = config.num_heads == config.num_kv_heads
-    qkv, first = f"{layer}/attn/{'qkv' if together else 'kv'}_einsum/w", int(together)
+    qkv = f"{layer}/attn/{'qkv' if together else 'kv'}_einsum/w"
+    first = int(together)
     query: Rules = (
-        {"name": qkv, "change": _heads(0)} if together else {"name": f"{layer}/attn/q_einsum/w", "change": _heads()}
+        {"name": qkv, "change": _heads(0)}
+        if together
+        else {"name": f"{layer}/attn/q_einsum/w", "change": _heads()}
     )
     return {
         "embedding_VD": {"name": "embedder/input_embedding", "change": _rows(config)},

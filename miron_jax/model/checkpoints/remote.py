@@ -1,7 +1,9 @@
-"""Folders in object stores (gs://, s3://, ...): listed in the store, and copied to a local folder to be read.
+"""Folders in object stores (gs://, s3://, ...): listed in the store, and copied to a local folder
+to be read.
 
-Arrives: a URL that fsspec knows, or a local path.  Leaves: a folder with pathlib's methods, or a temporary local copy.  It
-deliberately does not know checkpoints.  Users install the package of their store (gcsfs, s3fs) themselves.
+Arrives: a URL that fsspec knows, or a local path.  Leaves: a folder with pathlib's methods, or a
+temporary local copy.  It deliberately does not know checkpoints.  Users install the package of
+their store (gcsfs, s3fs) themselves.
 """
 
 import atexit
@@ -20,7 +22,8 @@ _VERSION_FIELDS = ("size", "etag", "ETag", "md5Hash", "mtime", "updated", "LastM
 
 
 def folder_at(url: str, flag: str) -> Path:
-    """The folder at a URL, with pathlib's methods.  Raises InputError, which names `flag`, if it cannot be reached."""
+    """The folder at a URL, with pathlib's methods.  Raises InputError, which names `flag`, if it
+    cannot be reached."""
     from upath import UPath  # imported here because fsspec is slow to import
 
     try:
@@ -33,7 +36,8 @@ def folder_at(url: str, flag: str) -> Path:
     except Exception as error:  # each store has its own classes of errors
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
-            f"{flag}={public(url)}: the store answers: {reason:.200}; check the name and your credentials"
+            f"{flag}={public(url)}: the store answers: {reason:.200}; check the name and your "
+            "credentials"
         ) from error
     if not exists:
         raise InputError(f"{flag}={public(url)}: no such folder in the store; check the name")
@@ -47,7 +51,8 @@ def is_remote(folder: Path) -> bool:
 
 @contextmanager
 def local_copy(folder: Path) -> Iterator[Path]:
-    """The folder itself if it is local, else a temporary copy.  An InputError about the copy names the original folder."""
+    """The folder itself if it is local, else a temporary copy.  An InputError about the copy names
+    the original folder."""
     if not is_remote(folder):
         yield folder
         return
@@ -61,7 +66,8 @@ def local_copy(folder: Path) -> Iterator[Path]:
 
 
 def local_config_files(folder: Path) -> Path:
-    """The folder itself if it is local, else a copy of config.json and the tokenizer that lasts as long as the process."""
+    """The folder itself if it is local, else a copy of config.json and the tokenizer that lasts as
+    long as the process."""
     if not is_remote(folder):
         return folder
     copy = Path(tempfile.mkdtemp(prefix="miron-jax-"))
@@ -82,7 +88,8 @@ def _copy(folder: Path, target: Path, deep: bool) -> None:
 
 
 def file_version(path: Path) -> list[Any]:
-    """Size, time and checksum of a file, so far as its store knows them: they differ between versions of the file."""
+    """Size, time and checksum of a file, so far as its store knows them: they differ between
+    versions of the file."""
     if not is_remote(path):
         stat = path.stat()
         return [stat.st_size, stat.st_mtime_ns]

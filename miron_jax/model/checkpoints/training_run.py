@@ -1,7 +1,8 @@
 """Checkpoints in the folder of a training run.
 
-Arrives: a folder that holds a folder for each step, and a selection of steps.  Leaves: steps with their folders in order of
-training, and the weights of one.  It deliberately does not know what is scored.
+Arrives: a folder that holds a folder for each step, and a selection of steps.  Leaves: steps with
+their folders in order of training, and the weights of one.  It deliberately does not know what is
+scored.
 """
 
 import re
@@ -45,8 +46,8 @@ class Checkpoint:
 
 
 def files_fingerprint(folder: Path, shared: Iterable[Path] = ()) -> str:
-    """Fingerprint of the files in a folder and of `shared` ones: of names, sizes and times, not contents, so that a copy has
-    another one."""
+    """Fingerprint of the files in a folder and of `shared` ones: of names, sizes and times, not
+    contents, so that a copy has another one."""
     files = sorted((path for path in folder.rglob("*") if path.is_file()), key=str)
     versions = [(str(path).removeprefix(str(folder)), *file_version(path)) for path in files]
     versions += [(str(path), *file_version(path)) for path in sorted(shared, key=str)]
@@ -54,18 +55,28 @@ def files_fingerprint(folder: Path, shared: Iterable[Path] = ()) -> str:
 
 
 def training_steps(folder: Path) -> list[tuple[int, Path]]:
-    """(step, folder) of every finished checkpoint in a folder, or in its `steps` or `checkpoints`, in order of training.
+    """(step, folder) of every finished checkpoint in a folder, or in its `steps` or `checkpoints`,
+    in order of training.
 
     Raises InputError if two folders have the same step.
     """
     for parent in (folder, folder / "steps", folder / "checkpoints"):
         if not parent.is_dir():
             continue
-        named = [(int(match[4]), path) for path in parent.iterdir() if (match := _STEP_NAME.fullmatch(path.name))]
-        steps = sorted(((step, path) for step, path in named if _is_checkpoint(path)), key=itemgetter(0))
+        named = [
+            (int(match[4]), path)
+            for path in parent.iterdir()
+            if (match := _STEP_NAME.fullmatch(path.name))
+        ]
+        steps = sorted(
+            ((step, path) for step, path in named if _is_checkpoint(path)), key=itemgetter(0)
+        )
         for (step, first), (following, second) in pairwise(steps):
             if step == following:
-                raise InputError(f"{parent}: {first.name} and {second.name} are the same step; rename or remove one")
+                raise InputError(
+                    f"{parent}: {first.name} and {second.name} are the same step; rename or remove "
+                    "one"
+                )
         if steps:
             return steps
     return []
@@ -74,8 +85,8 @@ def training_steps(folder: Path) -> list[tuple[int, Path]]:
 def pick_steps(
     steps: list[tuple[int, Path]], selection: str | None, folder: Path, strict: bool = True
 ) -> list[tuple[int, Path]]:
-    """The steps that --steps selects: `latest`, a list such as 1000,2000, or first:last:stride, any of which may be empty;
-    None selects all.
+    """The steps that --steps selects: `latest`, a list such as 1000,2000, or first:last:stride, any
+    of which may be empty; None selects all.
 
     With `strict`, raises InputError if a step of a list is missing or nothing is selected.
     """
@@ -85,10 +96,16 @@ def pick_steps(
         return steps[-1:]
     available = [step for step, _ in steps]
     if ":" in selection:
-        first, last, stride = (int(part) if part else None for part in [*selection.split(":"), ""][:3])
+        first, last, stride = (
+            int(part) if part else None for part in [*selection.split(":"), ""][:3]
+        )
         start = available[0] if first is None else first
         end = available[-1] if last is None else last
-        selected = {step for step in available if start <= step <= end and (step - start) % (stride or 1) == 0}
+        selected = {
+            step
+            for step in available
+            if start <= step <= end and (step - start) % (stride or 1) == 0
+        }
         missing: list[int] = []
     else:
         selected = {int(part) for part in selection.split(",")}
@@ -99,7 +116,8 @@ def pick_steps(
         shown += f" and {len(available) - 8} more" if len(available) > 8 else ""
         lacks = f"no step {missing[0]}" if missing else "none of these steps"
         raise InputError(
-            f"--steps={selection}: {folder} has {lacks}, expected some of {shown}; name steps that are there"
+            f"--steps={selection}: {folder} has {lacks}, expected some of {shown}; name steps that "
+            "are there"
         )
     return picked
 
@@ -112,8 +130,8 @@ def load_step(
     put: Put = on_default_device,
     params_key: str | None = None,
 ) -> Any:
-    """Weights of a model from a Hugging Face folder, or from a step that Orbax, levanter or EasyDeL wrote; `put` copies
-    each leaf to its devices.
+    """Weights of a model from a Hugging Face folder, or from a step that Orbax, levanter or EasyDeL
+    wrote; `put` copies each leaf to its devices.
 
     Raises InputError for weights that are damaged, not finite, or of another model than `config`.
     """
@@ -121,17 +139,23 @@ def load_step(
         from miron_jax.model.checkpoints.orbax_reader import load_orbax, load_tree
 
         if isinstance(config, FamilyModel):
-            return check_finite(folder, load_tree(folder, config.shapes(dtype), param_map, params_key, put))
+            return check_finite(
+                folder, load_tree(folder, config.shapes(dtype), param_map, params_key, put)
+            )
         return check_finite(folder, load_orbax(folder, config, dtype, param_map, put, params_key))
-    for flag, value in (("param_map", param_map), ("params_key", None if is_array_tree(folder) else params_key)):
+    for flag, value in (
+        ("param_map", param_map),
+        ("params_key", None if is_array_tree(folder) else params_key),
+    ):
         if value is not None:
             raise InputError(
-                f"--{flag} names the arrays of an Orbax checkpoint, but the folder {folder} is none; leave the flag out"
+                f"--{flag} names the arrays of an Orbax checkpoint, but the folder {folder} is "
+                "none; leave the flag out"
             )
     if (folder / "config.json").is_file() and from_hf_config(folder) != config:
         raise InputError(
-            f"{folder / 'config.json'}: another model than that of the run's other steps, expected the same; score it "
-            "by itself"
+            f"{folder / 'config.json'}: another model than that of the run's other steps, expected "
+            "the same; score it by itself"
         )
     return check_finite(folder, load_hf(folder, dtype, put, config, params_key).state)
 
@@ -141,25 +165,31 @@ def check_finite(source: Path | str, state: Any) -> Any:
     for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
         if jnp.issubdtype(leaf.dtype, jnp.floating) and not np.isfinite(largest(leaf)):
             raise InputError(
-                f"{source}: the weights {leaf_name(path)} hold NaN or infinity, expected numbers; the training went wrong "
-                "before this step, or the file is damaged: name an earlier step or copy it again"
+                f"{source}: the weights {leaf_name(path)} hold NaN or infinity, expected numbers; "
+                "the training went wrong before this step, or the file is damaged: name an earlier "
+                "step or copy it again"
             )
     return state
 
 
 def implausible(state: Any) -> list[str]:
-    """A warning for each leaf of a Decoder with a weight beyond PLAUSIBLE, such as a flipped bit causes."""
-    largest_values = [(leaf_name(path), largest(leaf)) for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]]
+    """A warning for each leaf of a Decoder with a weight beyond PLAUSIBLE, such as a flipped bit
+    causes."""
+    largest_values = [
+        (leaf_name(path), largest(leaf))
+        for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]
+    ]
     return [
-        f"the weights {name} go up to {value:.3g}, expected at most {PLAUSIBLE:g}: the file may be damaged, compare it with "
-        "its source"
+        f"the weights {name} go up to {value:.3g}, expected at most {PLAUSIBLE:g}: the file may be "
+        "damaged, compare it with its source"
         for name, value in largest_values
         if value > PLAUSIBLE
     ]
 
 
 def largest(x: jax.Array) -> float:
-    """The largest absolute value, or NaN if there is one.  A few rows at a time, because XLA on CPU copies what it reads."""
+    """The largest absolute value, or NaN if there is one.  A few rows at a time, because XLA on CPU
+    copies what it reads."""
     if not x.size:
         return 0.0
     if x.ndim == 0:

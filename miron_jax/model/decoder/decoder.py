@@ -1,17 +1,21 @@
-"""The decoder of most families: token ids, positions and visibility -> hidden states before the head.
+"""The decoder of most families: token ids, positions and visibility -> hidden states before the
+head.
 
-Arrives: a `ModelConfig`, weights, one batch of rows.  Leaves: hidden states after the final norm, and the `Head` that
-maps selected ones to logits.  It deliberately does not know the plan, what is scored, files or meshes.
+Arrives: a `ModelConfig`, weights, one batch of rows.  Leaves: hidden states after the final norm,
+and the `Head` that maps selected ones to logits.  It deliberately does not know the plan, what is
+scored, files or meshes.
 
-SHAPES   B rows, T slots of a row, D model, N query heads, K key/value heads, H head, F feed-forward, V vocabulary,
-         L layers, I/O a matmul's in/out.  Weights of all layers are stacked along a leading axis L, for one scan.
-NUMBERS  Matrices have the run's dtype (float32 or bfloat16), norm weights and biases are float32.  Matmuls take operands of
-         the run's dtype and accumulate in float32; residual stream, norms, rotation and activation are computed in float32.
-         Nothing relies on implicit dtype or rank promotion.
+SHAPES   B rows, T slots of a row, D model, N query heads, K key/value heads, H head, F
+         feed-forward, V vocabulary, L layers, I/O a matmul's in/out.  Weights of all layers are
+         stacked along a leading axis L, for one scan.
+NUMBERS  Matrices have the run's dtype (float32 or bfloat16), norm weights and biases are float32.
+         Matmuls take operands of
+         the run's dtype and accumulate in float32; residual stream, norms, rotation and activation
+         are computed in float32. Nothing relies on implicit dtype or rank promotion.
 
     graphdef, state = nnx.split(decoder)                     # once
     step = jax.jit(lambda state, *batch: nnx.merge(graphdef, state)(*batch))    # a call costs what plain jit costs
-"""
+"""  # noqa: E501
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,18 +40,26 @@ from miron_jax.runtime.devices import on_every_device, take_rows
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, slots=True)
 class Head:
-    """logits = softcap * tanh(scale * (hidden @ weight.T + bias) / softcap); without a soft cap no tanh is applied."""
+    """logits = softcap * tanh(scale * (hidden @ weight.T + bias) / softcap); without a soft cap no
+    tanh is applied."""
 
-    weight_VD: jax.Array | None  # a tied head is the token embedding, not a copy; None: hidden states are logits
+    # a tied head is the token embedding, not a copy; None: hidden states are logits
+    weight_VD: jax.Array | None
     bias_V: jax.Array | None = None  # float32
     softcap: float | None = field(default=None, metadata={"static": True})
     scale: float = field(default=1.0, metadata={"static": True})
-    vocab_size: int | None = field(default=None, metadata={"static": True})  # rows beyond it are padding
+    # rows beyond it are padding
+    vocab_size: int | None = field(default=None, metadata={"static": True})
 
     @property
     def rules(self) -> dict[str, Any]:
         """All but the weight, as keyword arguments of the functions in kernels/target_logprob."""
-        return {"bias_V": self.bias_V, "softcap": self.softcap, "scale": self.scale, "vocab_size": self.vocab_size}
+        return {
+            "bias_V": self.bias_V,
+            "softcap": self.softcap,
+            "scale": self.scale,
+            "vocab_size": self.vocab_size,
+        }
 
     def logits(self, hidden_ND: jax.Array) -> jax.Array:
         """Logits of N hidden states, float32 [N, V]."""
@@ -58,7 +70,8 @@ PLACES = 256  # positions that bfloat16 tells apart
 
 
 class LayerKind(NamedTuple):
-    """What differs between layers, besides weights: traced numbers, so that one compiled body serves all layers."""
+    """What differs between layers, besides weights: traced numbers, so that one compiled body
+    serves all layers."""
 
     window: jax.Array | None  # int32; None when no layer has one
     rope_idx: jax.Array | None  # int32, row of the rotation tables; None when all layers share one
@@ -66,7 +79,8 @@ class LayerKind(NamedTuple):
 
 
 class KeyValues(NamedTuple):
-    """Keys and values after norm and rotation, in the run's dtype; those of one layer have no axis L."""
+    """Keys and values after norm and rotation, in the run's dtype; those of one layer have no axis
+    L."""
 
     key_LBTKH: jax.Array
     value_LBTKH: jax.Array
@@ -86,33 +100,45 @@ class LayerContext(NamedTuple):
 
 
 class Attention(nnx.Module):
-    def __init__(self, config: ModelConfig, stack: tuple[int, ...], dtype: DTypeLike, rngs: nnx.Rngs):
+    def __init__(
+        self, config: ModelConfig, stack: tuple[int, ...], dtype: DTypeLike, rngs: nnx.Rngs
+    ):
         self.config = config
-        wide, narrow = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        wide = config.num_heads * config.head_dim
+        narrow = config.num_kv_heads * config.head_dim
         self.q = Linear(stack, (config.d_model, wide), config.qkv_bias, dtype, rngs, by_head=True)
         self.k = Linear(stack, (config.d_model, narrow), config.qkv_bias, dtype, rngs, by_head=True)
         self.v = Linear(stack, (config.d_model, narrow), config.qkv_bias, dtype, rngs, by_head=True)
         self.out = Linear(stack, (wide, config.d_model), config.attn_out_bias, dtype, rngs)
         self.sinks_N = (
-            nnx.Param(normal(rngs, (*stack, config.num_heads), jnp.float32, 1.0)) if config.attn_sinks else None
+            nnx.Param(normal(rngs, (*stack, config.num_heads), jnp.float32, 1.0))
+            if config.attn_sinks
+            else None
         )
         norm = partial(Norm, config, stack, rngs=rngs, bias=False)
         self.q_norm = norm(_qk_norm_shape(config, config.num_heads)) if config.qk_norm else None
         self.k_norm = norm(_qk_norm_shape(config, config.num_kv_heads)) if config.qk_norm else None
 
     def __call__(self, x_BTD: jax.Array, context: LayerContext) -> tuple[jax.Array, KeyValues]:
-        """Also returns the keys and values of these slots; attention reads those of `context.past` too."""
+        """Also returns the keys and values of these slots; attention reads those of `context.past`
+        too."""
         dtype = self.q.kernel_IO[...].dtype
         q_BTNH = self._heads(self.q(x_BTD), self.q_norm, context)
         scale = self.config.attn_scale
         if self.config.alibi_slopes:  # what is multiplied with positions is not scaled
-            q_BTNH, scale = q_BTNH * scale, 1.0
-        q_BTNH = (q_BTNH if context.kind.scale is None else q_BTNH * context.kind.scale).astype(dtype)
+            q_BTNH = q_BTNH * scale
+            scale = 1.0
+        q_BTNH = (q_BTNH if context.kind.scale is None else q_BTNH * context.kind.scale).astype(
+            dtype
+        )
         k_BTKH = self._heads(self.k(x_BTD), self.k_norm, context).astype(dtype)
         v_BTKH = _split_heads(self._clipped(self.v(x_BTD)), self.config.head_dim).astype(dtype)
         if self.config.alibi_slopes:
-            q_BTNH, k_BTKH, v_BTKH = with_places(self.config, context.position_BT, q_BTNH, k_BTKH, v_BTKH)
-        attend: Any = context.visibility.attend  # a Continuation's takes a past, a Visibility's does not
+            q_BTNH, k_BTKH, v_BTKH = with_places(
+                self.config, context.position_BT, q_BTNH, k_BTKH, v_BTKH
+            )
+        # a Continuation's takes a past, a Visibility's does not
+        attend: Any = context.visibility.attend
         o_BTNH = attend(
             q_BTNH,
             k_BTKH,
@@ -133,7 +159,8 @@ class Attention(nnx.Module):
     def _heads(self, x_BTO: jax.Array, norm: Norm | None, context: LayerContext) -> jax.Array:
         """Queries or keys by head, normed and rotated in the order of the config."""
         if self.config.qk_norm == "all_heads":
-            x_BTO, norm = normed(norm, x_BTO), None
+            x_BTO = normed(norm, x_BTO)
+            norm = None
         x_BTO = self._clipped(x_BTO)
         norm_before, norm_after = (None, norm) if self.config.qk_norm_rotated else (norm, None)
         x_BTNH = normed(norm_before, _split_heads(x_BTO, self.config.head_dim))
@@ -143,10 +170,15 @@ class Attention(nnx.Module):
 
 
 def with_places(
-    config: ModelConfig, position_BT: jax.Array, q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array
+    config: ModelConfig,
+    position_BT: jax.Array,
+    q_BTNH: jax.Array,
+    k_BTKH: jax.Array,
+    v_BTKH: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Queries, keys and values with ALIBI_DIMS more dimensions, in which query and key multiply to slope * position of the
-    key: ALiBi's bias but for a term of the query alone, which the softmax drops.
+    """Queries, keys and values with ALIBI_DIMS more dimensions, in which query and key multiply to
+    slope * position of the key: ALiBi's bias but for a term of the query alone, which the softmax
+    drops.
     """
     dtype = q_BTNH.dtype
     q_NP, k_BTKP = (_rounded_places if config.alibi_rounded else _places)(config, position_BT)
@@ -154,8 +186,12 @@ def with_places(
     q_NP = jnp.asarray(np.pad(q_NP, [(0, 0), *room]), dtype)
     k_BTKP = jnp.pad(k_BTKP.astype(dtype), [(0, 0)] * 3 + room)
     return (
-        jnp.concatenate([q_BTNH, jnp.broadcast_to(q_NP[None, None], (*q_BTNH.shape[:3], ALIBI_DIMS))], axis=-1),
-        jnp.concatenate([k_BTKH, jnp.broadcast_to(k_BTKP, (*k_BTKH.shape[:3], ALIBI_DIMS))], axis=-1),
+        jnp.concatenate(
+            [q_BTNH, jnp.broadcast_to(q_NP[None, None], (*q_BTNH.shape[:3], ALIBI_DIMS))], axis=-1
+        ),
+        jnp.concatenate(
+            [k_BTKH, jnp.broadcast_to(k_BTKP, (*k_BTKH.shape[:3], ALIBI_DIMS))], axis=-1
+        ),
         jnp.pad(v_BTKH, ((0, 0), (0, 0), (0, 0), (0, ALIBI_DIMS))),
     )
 
@@ -164,7 +200,8 @@ def _places(config: ModelConfig, position_BT: jax.Array) -> tuple[np.ndarray, ja
     """A position is split into three numbers that bfloat16 holds, and a slope into two."""
     slope_N = np.asarray(config.alibi_slopes, np.float32)
     coarse_N = slope_N.astype(jnp.bfloat16).astype(np.float32)
-    powers, slopes_2N = (1, PLACES, PLACES**2), (coarse_N, slope_N - coarse_N)
+    powers = (1, PLACES, PLACES**2)
+    slopes_2N = (coarse_N, slope_N - coarse_N)
     digits_BT = [position_BT // power % PLACES for power in powers]
     q_NP = np.stack([power * slope for power in powers for slope in slopes_2N], axis=-1)
     k_BTP = jnp.stack([digit_BT for digit_BT in digits_BT for _ in slopes_2N], axis=-1)
@@ -172,7 +209,8 @@ def _places(config: ModelConfig, position_BT: jax.Array) -> tuple[np.ndarray, ja
 
 
 def _rounded_places(config: ModelConfig, position_BT: jax.Array) -> tuple[np.ndarray, jax.Array]:
-    """Slope, position and their product are each rounded to bfloat16, so the key of each head holds the product.
+    """Slope, position and their product are each rounded to bfloat16, so the key of each head holds
+    the product.
 
     A compiler may drop a conversion to bfloat16 and back, but not `reduce_precision`.
     """
@@ -183,9 +221,12 @@ def _rounded_places(config: ModelConfig, position_BT: jax.Array) -> tuple[np.nda
 
 
 class Layer(nnx.Module):
-    """Attention, then MLP on its output, or both on the same input; each normed before, after, or both."""
+    """Attention, then MLP on its output, or both on the same input; each normed before, after, or
+    both."""
 
-    def __init__(self, config: ModelConfig, stack: tuple[int, ...], dtype: DTypeLike, rngs: nnx.Rngs):
+    def __init__(
+        self, config: ModelConfig, stack: tuple[int, ...], dtype: DTypeLike, rngs: nnx.Rngs
+    ):
         self.config = config
         norm = partial(Norm, config, stack, (config.d_model,), rngs)
         self.attn_norm = norm() if config.pre_norms else None
@@ -208,7 +249,9 @@ class Layer(nnx.Module):
             y_BTD = stored(self.mlp(normed_BTD, context.rows_are_split))
         else:
             y_BTD = stored(self.mlp(normed_BTD))
-        return after_BTD + self.config.residual_scale * normed(self.mlp_post_norm, y_BTD), key_values
+        return after_BTD + self.config.residual_scale * normed(
+            self.mlp_post_norm, y_BTD
+        ), key_values
 
 
 class Decoder(nnx.Module):
@@ -216,15 +259,21 @@ class Decoder(nnx.Module):
         self.config = config
         table = partial(normal, rngs, dtype=dtype, scale=0.5 / config.embedding_scale)
         self.embedding_VD = nnx.Param(table((config.vocab_size, config.d_model)))
-        rows = None if config.num_positions is None else config.num_positions + config.position_offset
+        rows = (
+            None if config.num_positions is None else config.num_positions + config.position_offset
+        )
         self.position_PD = None if rows is None else nnx.Param(table((rows, config.d_model)))
-        self.embedding_norm = Norm(config, (), (config.d_model,), rngs) if config.embedding_norm else None
+        self.embedding_norm = (
+            Norm(config, (), (config.d_model,), rngs) if config.embedding_norm else None
+        )
         self.layers = Layer(config, (config.num_layers,), dtype, rngs)
         self.final_norm = Norm(config, (), (config.d_model,), rngs)
         untied = not config.tied_head
         self.head_VD = nnx.Param(table((config.vocab_size, config.d_model))) if untied else None
         bias_shape = (config.vocab_size,)
-        self.head_bias_V = nnx.Param(normal(rngs, bias_shape, jnp.float32, 0.1)) if config.head_bias else None
+        self.head_bias_V = (
+            nnx.Param(normal(rngs, bias_shape, jnp.float32, 0.1)) if config.head_bias else None
+        )
 
     def __call__(
         self,
@@ -235,9 +284,12 @@ class Decoder(nnx.Module):
     ) -> jax.Array:
         """Hidden states after the final norm, float32 [B, T, D].
 
-        `rope_class_BT`: the RoPE scaling class (`RopeClasses.class_of`) of each slot, int32; None means 0 everywhere.
+        `rope_class_BT`: the RoPE scaling class (`RopeClasses.class_of`) of each slot, int32; None
+        means 0 everywhere.
         """
-        return self._run(token_ids_BT, position_BT, visibility, None, keep=False, rope_class_BT=rope_class_BT)[0]
+        return self._run(
+            token_ids_BT, position_BT, visibility, None, keep=False, rope_class_BT=rope_class_BT
+        )[0]
 
     def keeping(
         self,
@@ -249,8 +301,8 @@ class Decoder(nnx.Module):
         """Hidden states of tokens that follow those of `past`, and their own keys and values."""
         hidden_BTD, key_values = self._run(token_ids_BT, position_BT, visibility, past, keep=True)
         assert key_values is not None
-        # Else XLA may exchange parts of them between all devices before the head: in a loop that copies of the weights
-        # leave at different steps, these wait for each other.
+        # Else XLA may exchange parts of them between all devices before the head: in a loop that
+        # copies of the weights leave at different steps, these wait for each other.
         return on_every_device(hidden_BTD), key_values
 
     def _run(
@@ -263,12 +315,18 @@ class Decoder(nnx.Module):
         rope_class_BT: jax.Array | None = None,
     ) -> tuple[jax.Array, KeyValues | None]:
         graphdef, stacked = nnx.split(self.layers)
-        kinds, rotation = self._layer_kinds(), self._rotation(position_BT, rope_class_BT)
+        kinds = self._layer_kinds()
+        rotation = self._rotation(position_BT, rope_class_BT)
 
         def layer(x_BTD: jax.Array, of_layer: Any) -> tuple[jax.Array, KeyValues | None]:
             weights, kind, index = of_layer
             context = LayerContext(
-                kind, not keep, rotation, position_BT, visibility, None if past is None else (past, index)
+                kind,
+                not keep,
+                rotation,
+                position_BT,
+                visibility,
+                None if past is None else (past, index),
             )
             x_BTD, key_values = nnx.merge(graphdef, weights)(x_BTD, context)
             return x_BTD, key_values if keep else None
@@ -282,16 +340,28 @@ class Decoder(nnx.Module):
     def head(self) -> Head:
         weight = self.embedding_VD if self.head_VD is None else self.head_VD
         bias_V = None if self.head_bias_V is None else self.head_bias_V[...]
-        return Head(weight[...], bias_V, self.config.final_softcap, self.config.logit_scale, self.config.vocab_size)
+        return Head(
+            weight[...],
+            bias_V,
+            self.config.final_softcap,
+            self.config.logit_scale,
+            self.config.vocab_size,
+        )
 
-    def _embed(self, token_ids_BT: jax.Array, position_BT: jax.Array, rows_are_split: bool) -> jax.Array:
+    def _embed(
+        self, token_ids_BT: jax.Array, position_BT: jax.Array, rows_are_split: bool
+    ) -> jax.Array:
         x_BTD = take_rows(self.embedding_VD[...], token_ids_BT, rows_are_split)
         if self.config.embedding_scale != 1.0:
             # Gemma's sqrt(640) = 25.298 is 25.25 in bfloat16.
-            dtype = self.embedding_VD[...].dtype if self.config.embedding_scale_rounded else jnp.float32
+            dtype = (
+                self.embedding_VD[...].dtype if self.config.embedding_scale_rounded else jnp.float32
+            )
             x_BTD = x_BTD * jnp.asarray(self.config.embedding_scale, dtype).astype(jnp.float32)
         if self.position_PD is not None:
-            x_BTD = x_BTD + self.position_PD[...][position_BT + self.config.position_offset].astype(jnp.float32)
+            x_BTD = x_BTD + self.position_PD[...][position_BT + self.config.position_offset].astype(
+                jnp.float32
+            )
         return normed(self.embedding_norm, x_BTD)
 
     def _layer_kinds(self) -> LayerKind:
@@ -302,7 +372,9 @@ class Decoder(nnx.Module):
             rope_idx=jnp.asarray([ropes.index(r) for r in self.config.layer_ropes], jnp.int32)
             if len(ropes) > 1
             else None,
-            scale=jnp.asarray(self.config.layer_scales, jnp.float32) if self.config.layer_scales else None,
+            scale=jnp.asarray(self.config.layer_scales, jnp.float32)
+            if self.config.layer_scales
+            else None,
         )
 
     def _rotation(self, position_BT: jax.Array, rope_class_BT: jax.Array | None) -> Rotation | None:
@@ -318,18 +390,21 @@ def abstract(config: ModelConfig, dtype: DTypeLike) -> tuple[Any, Any]:
 
 
 def matrix_dtype(state: Any) -> np.dtype:
-    """The dtype of the matrices of a state of arrays or shapes; norm weights and biases are always float32."""
+    """The dtype of the matrices of a state of arrays or shapes; norm weights and biases are always
+    float32."""
     return jax.tree.leaves(state["embedding_VD"])[0].dtype
 
 
 def leaf_name(path: Any) -> str:
-    """Name of a leaf: the keys of its tree path joined by "/", without nnx's last level of `value`."""
+    """Name of a leaf: the keys of its tree path joined by "/", without nnx's last level of
+    `value`."""
     is_variable = isinstance(path[-1], jax.tree_util.GetAttrKey) and path[-1].name == "value"
     return jax.tree_util.keystr(path[:-1] if is_variable else path, simple=True, separator="/")
 
 
 def random_params(config: ModelConfig, dtype: DTypeLike, seed: int) -> Any:
-    """The state of a Decoder with seeded random weights, on the default device; for tests and benchmarks."""
+    """The state of a Decoder with seeded random weights, on the default device; for tests and
+    benchmarks."""
     # Not under jit, which would compile one large program for seconds.
     return nnx.split(Decoder(config, dtype=dtype, rngs=nnx.Rngs(seed)))[1]
 

@@ -1,15 +1,16 @@
 """A mixture of experts in the place of the MLP: a router gives each token to a few of many MLPs.
 
-Arrives: a `ModelConfig` with `experts`, normed activations.  Leaves: the weighted sum of the outputs of each token's
-experts.  It deliberately does not know attention, layers or files.
+Arrives: a `ModelConfig` with `experts`, normed activations.  Leaves: the weighted sum of the
+outputs of each token's experts.  It deliberately does not know attention, layers or files.
 
-No expert has a capacity and no token is dropped: copies of the tokens are sorted by expert, and each expert multiplies its
-stretch of them (Gale et al., 2022, "MegaBlocks", section 4).  The router's logits and weights are float32.
+No expert has a capacity and no token is dropped: copies of the tokens are sorted by expert, and
+each expert multiplies its stretch of them (Gale et al., 2022, "MegaBlocks", section 4).  The
+router's logits and weights are float32.
 
 SHAPES   as in model/decoder/decoder.py; M tokens, A active experts of a token, R = M * A copies of tokens, E experts
 MESHES   `expert` splits the experts and `model` the hidden units of each; every device gets the tokens of its `fsdp` rows,
          computes what its weights give for them, and the sum over devices is split by rows again
-"""
+"""  # noqa: E501
 
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -24,7 +25,8 @@ from miron_jax.model.config import Activation, Experts, ModelConfig
 from miron_jax.model.decoder.modules import ACTIVATE, Linear, Mlp, normal, stored
 from miron_jax.runtime.devices import EXPERT, MODEL, row_axes
 
-FEWEST, MOST = 8, 256  # rows of a block; of its expert's last block half is computed in vain, on average
+# rows of a block; of its expert's last block half is computed in vain, on average
+FEWEST, MOST = 8, 256
 
 
 class Kernels(NamedTuple):
@@ -46,11 +48,14 @@ def axes_of(leaf: str) -> str:
 class ExpertMlp(nnx.Module):
     """Experts that are gated MLPs, and the MLP that computes every token, if there is one."""
 
-    def __init__(self, config: ModelConfig, stack: tuple[int, ...], dtype: DTypeLike, rngs: nnx.Rngs):
+    def __init__(
+        self, config: ModelConfig, stack: tuple[int, ...], dtype: DTypeLike, rngs: nnx.Rngs
+    ):
         assert config.experts is not None
         assert config.gated_mlp
         assert not config.mlp_bias
-        self.config, self.experts = config, config.experts
+        self.config = config
+        self.experts = config.experts
         sizes = {"E": self.experts.count, "D": config.d_model, "F": config.d_ff}
 
         def kernel(axes: str) -> nnx.Param:
@@ -61,9 +66,13 @@ class ExpertMlp(nnx.Module):
             shape = (*stack, *(sizes[axis] for axis in axes))
             return nnx.Param(normal(rngs, shape, jnp.float32, 0.1)) if self.experts.bias else None
 
-        self.router = Linear(stack, (config.d_model, self.experts.count), self.experts.bias, dtype, rngs)
+        self.router = Linear(
+            stack, (config.d_model, self.experts.count), self.experts.bias, dtype, rngs
+        )
         self.gate_EDF, self.up_EDF, self.down_EFD = (kernel(axes) for axes in ("EDF", "EDF", "EFD"))
-        self.gate_bias_EF, self.up_bias_EF, self.down_bias_ED = (bias(axes) for axes in ("EF", "EF", "ED"))
+        self.gate_bias_EF, self.up_bias_EF, self.down_bias_ED = (
+            bias(axes) for axes in ("EF", "EF", "ED")
+        )
         d_ff = self.experts.shared_d_ff
         self.shared = Mlp(config, stack, dtype, rngs, d_ff) if d_ff else None
         self.shared_gate = Linear(stack, (config.d_model, 1), False, dtype, rngs) if d_ff else None
@@ -105,13 +114,16 @@ def expert_sum(
 ) -> jax.Array:
     """Weighted sum over each token's experts of their outputs, float32 [M, D].
 
-    `first`: the index of the first of the E experts whose weights are given; the others count as zero.  A token's sum does
-    not depend on the other tokens, but for the order in which a matmul adds.
+    `first`: the index of the first of the E experts whose weights are given; the others count as
+    zero.  A token's sum does not depend on the other tokens, but for the order in which a matmul
+    adds.
     """
-    active, num_experts = expert_MA.shape[1], kernels.gate_EDF.shape[0]
+    active = expert_MA.shape[1]
+    num_experts = kernels.gate_EDF.shape[0]
     local_MA = expert_MA - first
     is_local_MA = (local_MA >= 0) & (local_MA < num_experts)
-    sort_by_R = jnp.where(is_local_MA, local_MA, num_experts).ravel()  # those of other devices stand last
+    # those of other devices stand last
+    sort_by_R = jnp.where(is_local_MA, local_MA, num_experts).ravel()
     order_R = jnp.argsort(sort_by_R, stable=True)
     size_E = jnp.bincount(sort_by_R, length=num_experts).astype(jnp.int32)
     arguments = x_MD[order_R // active], size_E, kernels
@@ -149,11 +161,16 @@ def _ragged(
     size_E: jax.Array,
     kernels: Kernels,
 ) -> jax.Array:
-    """Outputs of the experts, float32 [R, D]: the first size_E[0] rows by the first expert, and so on; the rows after these
-    are any."""
+    """Outputs of the experts, float32 [R, D]: the first size_E[0] rows by the first expert, and so
+    on; the rows after these are any."""
     # Mosaic does not compile the engine's "highest" precision for operands of bfloat16.
     precision = "default" if x_RD.dtype == jnp.bfloat16 else "highest"
-    matmul = partial(jax.lax.ragged_dot, group_sizes=size_E, precision=precision, preferred_element_type=jnp.float32)
+    matmul = partial(
+        jax.lax.ragged_dot,
+        group_sizes=size_E,
+        precision=precision,
+        preferred_element_type=jnp.float32,
+    )
     experts_E = jnp.arange(size_E.shape[0], dtype=jnp.int32)
     expert_R = jnp.repeat(experts_E, size_E, total_repeat_length=x_RD.shape[0])
 
@@ -173,7 +190,8 @@ def _in_blocks(
     size_E: jax.Array,
     kernels: Kernels,
 ) -> jax.Array:
-    """The same, a block of rows at a time.  XLA computes a ragged_dot by every expert for every row but on a TPU.
+    """The same, a block of rows at a time.  XLA computes a ragged_dot by every expert for every row
+    but on a TPU.
 
     An expert's last block reaches into the rows of the next one, which writes over them.
     """
@@ -213,9 +231,11 @@ def _on_each_device(
     config: ModelConfig,
     rows_are_split: bool,
 ) -> jax.Array:
-    """`expert_sum` of a batch; on a mesh, of each device's rows by its experts and hidden units, summed over devices."""
+    """`expert_sum` of a batch; on a mesh, of each device's rows by its experts and hidden units,
+    summed over devices."""
     assert config.experts is not None
-    experts, mesh = config.experts, jax.sharding.get_abstract_mesh()
+    experts = config.experts
+    mesh = jax.sharding.get_abstract_mesh()
     act = Act(config.activation, experts.limit, experts.gain)
     rows = row_axes(x_BTD.shape[0]) if rows_are_split else ()
     by_expert, by_hidden = (
@@ -224,7 +244,9 @@ def _on_each_device(
     )
     exchanges = by_expert in rows
 
-    def local(x_BTD: jax.Array, router: tuple[jax.Array, jax.Array | None], kernels: Kernels) -> jax.Array:
+    def local(
+        x_BTD: jax.Array, router: tuple[jax.Array, jax.Array | None], kernels: Kernels
+    ) -> jax.Array:
         if exchanges:  # one array travels: each device routes for itself
             x_BTD = jax.lax.all_gather(x_BTD, EXPERT, tiled=True)
         x_MD = x_BTD.reshape(-1, config.d_model)
@@ -246,7 +268,9 @@ def _on_each_device(
         return local(x_BTD, router, kernels)
     tokens = PartitionSpec(rows or None)
     axis_of = {"E": by_expert, "D": None, "F": by_hidden}
-    split_by = {name: PartitionSpec(*(axis_of[axis] for axis in axes_of(name))) for name in Kernels._fields}
+    split_by = {
+        name: PartitionSpec(*(axis_of[axis] for axis in axes_of(name))) for name in Kernels._fields
+    }
     specs: Any = tokens, PartitionSpec(), Kernels(**cast(Any, split_by))
     split = jax.shard_map(local, in_specs=specs, out_specs=tokens, axis_names=axes, check_vma=False)
     return split(x_BTD, router, kernels)

@@ -1,7 +1,8 @@
 """Linear layers, norms and the MLP, of which the layers of every family are built.
 
-Arrives: a `ModelConfig`, activations.  Leaves: activations.  It deliberately does not know attention, layers or meshes but
-for the weights that `fsdp` splits.  Shapes and numbers as in model/decoder/decoder.py.
+Arrives: a `ModelConfig`, activations.  Leaves: activations.  It deliberately does not know
+attention, layers or meshes but for the weights that `fsdp` splits.  Shapes and numbers as in
+model/decoder/decoder.py.
 """
 
 from functools import partial
@@ -23,7 +24,8 @@ ACTIVATE = {
     "relu2": lambda x: jnp.square(jax.nn.relu(x)),
 }
 
-SLICED_FROM = 16384  # slots of a batch from which on it pays on a TPU to cut a layer's weights out of the stack first
+# slots of a batch from which on it pays on a TPU to cut a layer's weights out of the stack first
+SLICED_FROM = 16384
 
 
 class Linear(nnx.Module):
@@ -36,9 +38,12 @@ class Linear(nnx.Module):
         rngs: nnx.Rngs,
         by_head: bool = False,
     ):
-        self.by_head = by_head  # outputs are split by head, and XLA orders them as attention reads them
+        # outputs are split by head, and XLA orders them as attention reads them
+        self.by_head = by_head
         self.kernel_IO = nnx.Param(normal(rngs, (*stack, *shape), dtype, shape[0] ** -0.5))
-        self.bias_O = nnx.Param(normal(rngs, (*stack, shape[1]), jnp.float32, 0.1)) if bias else None
+        self.bias_O = (
+            nnx.Param(normal(rngs, (*stack, shape[1]), jnp.float32, 0.1)) if bias else None
+        )
 
     @jax.named_scope("linear")
     def __call__(self, x_BTI: jax.Array) -> jax.Array:
@@ -47,7 +52,9 @@ class Linear(nnx.Module):
         is_whole = jax.sharding.get_abstract_mesh().shape.get(FSDP, 1) == 1
         if is_whole and not self.by_head and x_BTI.shape[0] * x_BTI.shape[1] >= SLICED_FROM:
             kernel_IO = stored(kernel_IO)
-        y_BTO = jnp.dot(x_BTI.astype(kernel_IO.dtype), kernel_IO, preferred_element_type=jnp.float32)
+        y_BTO = jnp.dot(
+            x_BTI.astype(kernel_IO.dtype), kernel_IO, preferred_element_type=jnp.float32
+        )
         return y_BTO if self.bias_O is None else y_BTO + self.bias_O[...][None, None]
 
 
@@ -55,12 +62,20 @@ class Norm(nnx.Module):
     """RMS norm or layer norm over the last axis, in float32; weights may also have earlier axes."""
 
     def __init__(
-        self, config: ModelConfig, stack: tuple[int, ...], shape: tuple[int, ...], rngs: nnx.Rngs, bias: bool = True
+        self,
+        config: ModelConfig,
+        stack: tuple[int, ...],
+        shape: tuple[int, ...],
+        rngs: nnx.Rngs,
+        bias: bool = True,
     ):
         self.config = config
         mean = 1.0 - config.norm_offset
-        weight, bias = config.norm_weight, bias and config.norm_bias and config.norm == "layer"
-        self.weight = nnx.Param(normal(rngs, (*stack, *shape), jnp.float32, 0.1, mean)) if weight else None
+        weight = config.norm_weight
+        bias = bias and config.norm_bias and config.norm == "layer"
+        self.weight = (
+            nnx.Param(normal(rngs, (*stack, *shape), jnp.float32, 0.1, mean)) if weight else None
+        )
         self.bias = nnx.Param(normal(rngs, (*stack, *shape), jnp.float32, 0.1)) if bias else None
 
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -70,16 +85,24 @@ class Norm(nnx.Module):
         if self.weight is not None:
             weight = self.weight[...] + self.config.norm_offset
             x = x * weight[(None,) * (x.ndim - weight.ndim)]
-        return x if self.bias is None else x + self.bias[...][(None,) * (x.ndim - self.bias[...].ndim)]
+        return (
+            x if self.bias is None else x + self.bias[...][(None,) * (x.ndim - self.bias[...].ndim)]
+        )
 
 
 class Mlp(nnx.Module):
     def __init__(
-        self, config: ModelConfig, stack: tuple[int, ...], dtype: DTypeLike, rngs: nnx.Rngs, d_ff: int | None = None
+        self,
+        config: ModelConfig,
+        stack: tuple[int, ...],
+        dtype: DTypeLike,
+        rngs: nnx.Rngs,
+        d_ff: int | None = None,
     ):
         """`d_ff`: hidden units; None: the config's."""
         self.activation: Activation = config.activation
-        d_ff, bias = d_ff or config.d_ff, config.mlp_bias
+        d_ff = d_ff or config.d_ff
+        bias = config.mlp_bias
         wide = (config.d_model, d_ff)
         self.gate = Linear(stack, wide, bias, dtype, rngs) if config.gated_mlp else None
         self.up = Linear(stack, wide, bias, dtype, rngs)
@@ -95,7 +118,9 @@ class Mlp(nnx.Module):
         return self.down(stored((gate_BTF.astype(jnp.float32) * self.up(x_BTD)).astype(dtype)))
 
 
-def normal(rngs: nnx.Rngs, shape: tuple[int, ...], dtype: DTypeLike, scale: float, mean: float = 0.0) -> jax.Array:
+def normal(
+    rngs: nnx.Rngs, shape: tuple[int, ...], dtype: DTypeLike, scale: float, mean: float = 0.0
+) -> jax.Array:
     return (mean + scale * jax.random.normal(rngs.params(), shape, jnp.float32)).astype(dtype)
 
 
@@ -107,9 +132,10 @@ def _mean(x: jax.Array) -> jax.Array:
 def stored(x: jax.Array) -> jax.Array:
     """x itself; on a TPU it is computed once and stored.
 
-    XLA otherwise computes a norm again in every tile of each matmul that reads it, reduces rows within the matmul before it,
-    and cuts a layer's weights out of the stack in every tile, not once into fast memory: by the compiler's estimate a layer
-    then takes a quarter longer (benchmarks/tpu_estimate.py).
+    XLA otherwise computes a norm again in every tile of each matmul that reads it, reduces rows
+    within the matmul before it, and cuts a layer's weights out of the stack in every tile, not once
+    into fast memory: by the compiler's estimate a layer then takes a quarter longer
+    (benchmarks/tpu_estimate.py).
     """
     return jax.lax.platform_dependent(x, tpu=jax.lax.optimization_barrier, default=lambda x: x)
 

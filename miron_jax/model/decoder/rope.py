@@ -1,10 +1,10 @@
 """Rotary frequencies from the rope parameters of a config, with transformers' rules and rounding.
 
-Arrives: theta, the rotated dimensions of a head, and the parameters of a kind of scaling.  Leaves: `Rope`.  It deliberately
-does not know layers, positions or config files.
+Arrives: theta, the rotated dimensions of a head, and the parameters of a kind of scaling.  Leaves:
+`Rope`.  It deliberately does not know layers, positions or config files.
 
-Every step is float32 as in transformers (modeling_rope_utils.py): at position 8000 the last bit of a frequency changes an
-angle by 5e-4 radians, so the rounding that models were trained with is kept.
+Every step is float32 as in transformers (modeling_rope_utils.py): at position 8000 the last bit of
+a frequency changes an angle by 5e-4 radians, so the rounding that models were trained with is kept.
 """
 
 import math
@@ -25,7 +25,8 @@ KINDS: Mapping[str, tuple[str, ...]] = {
         "original_max_position_embeddings", "truncate",
     ),
     "dynamic": ("factor",),
-    "longrope": ("factor", "attention_factor", "short_factor", "long_factor", "original_max_position_embeddings"),
+    "longrope": ("factor", "attention_factor", "short_factor", "long_factor",
+        "original_max_position_embeddings"),
 }  # fmt: skip
 
 
@@ -37,18 +38,27 @@ def rope_of(kind: str, parameters: Mapping[str, Any], size: int) -> Rope:
     theta = np.float32(parameters["rope_theta"])
     exponent = np.arange(0, size, 2, dtype=np.float32) / np.float32(size)
     inverse = theta**exponent  # positions per radian
-    frequency, scale, by_length = np.float32(1) / inverse, 1.0, {}
+    frequency = np.float32(1) / inverse
+    scale = 1.0
+    by_length = {}
     if kind == "linear":
         frequency = frequency / np.float32(parameters["factor"])
     elif kind == "llama3":
         frequency = _llama3(frequency, parameters)
     elif kind == "yarn":
-        frequency, scale = _yarn(inverse, parameters, size), _yarn_scale(parameters)
+        frequency = _yarn(inverse, parameters, size)
+        scale = _yarn_scale(parameters)
     elif kind == "longrope":
-        short, long = (np.asarray(parameters[name], np.float32) for name in ("short_factor", "long_factor"))
-        frequency, scale = np.float32(1) / (short * inverse), _longrope_scale(parameters)
+        short, long = (
+            np.asarray(parameters[name], np.float32) for name in ("short_factor", "long_factor")
+        )
+        frequency = np.float32(1) / (short * inverse)
+        scale = _longrope_scale(parameters)
         long_frequencies = tuple((np.float32(1) / (long * inverse)).tolist())
-        by_length = {"long": long_frequencies, "original_length": parameters["original_max_position_embeddings"]}
+        by_length = {
+            "long": long_frequencies,
+            "original_length": parameters["original_max_position_embeddings"],
+        }
     elif kind == "dynamic":
         dynamic = Dynamic(parameters["rope_theta"], parameters["factor"], size)
         by_length = {"dynamic": dynamic, "original_length": parameters["max_position_embeddings"]}
@@ -56,9 +66,12 @@ def rope_of(kind: str, parameters: Mapping[str, Any], size: int) -> Rope:
 
 
 def _llama3(frequency: np.ndarray, parameters: Mapping[str, Any]) -> np.ndarray:
-    """Low frequencies are divided by `factor`, high ones kept, those between interpolated (Llama 3.1)."""
-    factor, original = np.float32(parameters["factor"]), parameters["original_max_position_embeddings"]
-    low, high = parameters["low_freq_factor"], parameters["high_freq_factor"]
+    """Low frequencies are divided by `factor`, high ones kept, those between interpolated (Llama
+    3.1)."""
+    factor = np.float32(parameters["factor"])
+    original = parameters["original_max_position_embeddings"]
+    low = parameters["low_freq_factor"]
+    high = parameters["high_freq_factor"]
     wavelength = np.float32(2 * math.pi) / frequency
     scaled = np.where(wavelength > original / low, frequency / factor, frequency)
     weight = (np.float32(original) / wavelength - np.float32(low)) / np.float32(high - low)
@@ -68,22 +81,31 @@ def _llama3(frequency: np.ndarray, parameters: Mapping[str, Any]) -> np.ndarray:
 
 
 def _yarn(inverse: np.ndarray, parameters: Mapping[str, Any], size: int) -> np.ndarray:
-    """Pairs with many turns within the original length keep their frequency, those with few are divided by `factor` (YaRN,
-    section 3)."""
-    theta, original = parameters["rope_theta"], parameters["original_max_position_embeddings"]
+    """Pairs with many turns within the original length keep their frequency, those with few are
+    divided by `factor` (YaRN, section 3)."""
+    theta = parameters["rope_theta"]
+    original = parameters["original_max_position_embeddings"]
 
     def pair_of(turns: float) -> float:
         """Index of the pair with so many turns within the original length."""
         return size * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
 
-    first, last = pair_of(parameters.get("beta_fast") or 32), pair_of(parameters.get("beta_slow") or 1)
+    first = pair_of(parameters.get("beta_fast") or 32)
+    last = pair_of(parameters.get("beta_slow") or 1)
     if parameters.get("truncate", True):
-        first, last = math.floor(first), math.ceil(last)
-    first, last = max(first, 0), min(last, size - 1)
+        first = math.floor(first)
+        last = math.ceil(last)
+    first = max(first, 0)
+    last = min(last, size - 1)
     width = last - first if last != first else 0.001
-    ramp = np.clip((np.arange(size // 2, dtype=np.float32) - np.float32(first)) / np.float32(width), 0, 1)
+    ramp = np.clip(
+        (np.arange(size // 2, dtype=np.float32) - np.float32(first)) / np.float32(width), 0, 1
+    )
     kept = np.float32(1) - ramp
-    return np.float32(1) / (np.float32(parameters["factor"]) * inverse) * (1 - kept) + np.float32(1) / inverse * kept
+    return (
+        np.float32(1) / (np.float32(parameters["factor"]) * inverse) * (1 - kept)
+        + np.float32(1) / inverse * kept
+    )
 
 
 def _longrope_scale(parameters: Mapping[str, Any]) -> float:
@@ -101,7 +123,12 @@ def _yarn_scale(parameters: Mapping[str, Any]) -> float:
         return float(parameters["attention_factor"])
 
     def scale_of(weight: float) -> float:
-        return 1.0 if parameters["factor"] <= 1 else 0.1 * weight * math.log(parameters["factor"]) + 1.0
+        return (
+            1.0
+            if parameters["factor"] <= 1
+            else 0.1 * weight * math.log(parameters["factor"]) + 1.0
+        )
 
-    first, second = parameters.get("mscale"), parameters.get("mscale_all_dim")
+    first = parameters.get("mscale")
+    second = parameters.get("mscale_all_dim")
     return scale_of(first) / scale_of(second) if first and second else scale_of(1.0)

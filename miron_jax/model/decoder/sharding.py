@@ -1,17 +1,21 @@
-"""Leaf shardings: how the axes of each weight of a Decoder are split over the axes of a mesh, by leaf name.
+"""Leaf shardings: how the axes of each weight of a Decoder are split over the axes of a mesh, by
+leaf name.
 
-Arrives: a ModelConfig, a mesh's sizes, leaves by name.  Leaves: a PartitionSpec and a padded shape for each.  It
-deliberately does not know devices.
+Arrives: a ModelConfig, a mesh's sizes, leaves by name.  Leaves: a PartitionSpec and a padded shape
+for each.  It deliberately does not know devices.
 
-    heads, feed-forward   over `model`: q, k, v, gate and up by their outputs, out and down by their inputs, so that a layer
-                          needs one sum over devices for attention and one for the MLP
-    vocabulary            over `model` and `fsdp`: embedding and head by their rows, padded with rows of zeros
-                          (`Head.vocab_size` removes them), so that logits stay on the device that computes them
+    heads, feed-forward   over `model`: q, k, v, gate and up by their outputs, out and down by their
+                          inputs, so that a layer needs one sum over devices for attention and one
+                          for the MLP
+    vocabulary            over `model` and `fsdp`: embedding and head by their rows, padded with
+                          rows of zeros (`Head.vocab_size` removes them), so that logits stay on the
+                          device that computes them
     experts               over `expert`, and the feed-forward of each over `model`
     the other axis        of each matrix over `fsdp`
     norms, biases of outputs that are not split, learned positions: copied to every device
 
-An axis whose size the number of devices does not divide is not split.  No result depends on the split.
+An axis whose size the number of devices does not divide is not split.  No result depends on the
+split.
 """
 
 from typing import Any, NamedTuple
@@ -26,7 +30,8 @@ from miron_jax.model.decoder.experts import Kernels, axes_of
 from miron_jax.model.network import Network
 from miron_jax.runtime.devices import EXPERT, FSDP, MODEL, Placement, Tree
 
-_BY_OUTPUT, _BY_INPUT = ("q", "k", "v", "gate", "up"), ("out", "down")
+_BY_OUTPUT = ("q", "k", "v", "gate", "up")
+_BY_INPUT = ("out", "down")
 
 
 class LeafSharding(NamedTuple):
@@ -34,15 +39,20 @@ class LeafSharding(NamedTuple):
     shape: tuple[int, ...]  # with padding
 
 
-def layout_of(path: str, shape: tuple[int, ...], config: ModelConfig | Network, placement: Placement) -> LeafSharding:
-    """Sharding of the leaf that `decoder.leaf_name` names `path`; a model beside the decoder is copied to each device."""
+def layout_of(
+    path: str, shape: tuple[int, ...], config: ModelConfig | Network, placement: Placement
+) -> LeafSharding:
+    """Sharding of the leaf that `decoder.leaf_name` names `path`; a model beside the decoder is
+    copied to each device."""
     if placement.how != "mesh" or isinstance(config, Network):
         return LeafSharding(PartitionSpec(), shape)
     *_, linear, leaf = ["", *path.split("/")]
     if path in ("embedding_VD", "head_VD", "head_bias_V"):
         axes = tuple(axis for axis in (FSDP, MODEL) if placement.size(axis) > 1)
         rest = (None,) * (len(shape) - 1)
-        return LeafSharding(PartitionSpec(axes or None, *rest), (padded_vocabulary(shape[0], placement), *shape[1:]))
+        return LeafSharding(
+            PartitionSpec(axes or None, *rest), (padded_vocabulary(shape[0], placement), *shape[1:])
+        )
     if leaf in Kernels._fields:
         axis_of = {"E": EXPERT, "D": FSDP, "F": MODEL}
         axes = axes_of(leaf)
@@ -51,14 +61,17 @@ def layout_of(path: str, shape: tuple[int, ...], config: ModelConfig | Network, 
         return LeafSharding(PartitionSpec(*(None,) * (len(shape) - len(axes)), *split), shape)
     if leaf not in ("kernel_IO", "bias_O") or linear not in (*_BY_OUTPUT, *_BY_INPUT):
         return LeafSharding(PartitionSpec(), shape)
-    split, other = (-1, -2) if linear in _BY_OUTPUT else (-2, -1)  # the axis over `model`, and the one over `fsdp`
+    # the axis over `model`, and the one over `fsdp`
+    split, other = (-1, -2) if linear in _BY_OUTPUT else (-2, -1)
     axis_of = {
         split: MODEL if _divides(linear, shape[split], config, placement.size(MODEL)) else None,
         other: _if_divided(FSDP, shape[other], placement),
     }
     if leaf == "bias_O":
         rest = (None,) * (len(shape) - 1)
-        return LeafSharding(PartitionSpec(*rest, axis_of[-1] if axis_of[-1] == MODEL else None), shape)
+        return LeafSharding(
+            PartitionSpec(*rest, axis_of[-1] if axis_of[-1] == MODEL else None), shape
+        )
     lead = (None,) * (len(shape) - 2)
     return LeafSharding(PartitionSpec(*lead, axis_of[-2], axis_of[-1]), shape)
 
@@ -81,12 +94,15 @@ def put_weight(path: str, host: np.ndarray, config: ModelConfig | Network, place
 
 
 def placed_shapes(state: Tree, config: ModelConfig, placement: Placement) -> Tree:
-    """Shapes, dtypes and shardings of a state of ShapeDtypeStructs on these devices: programs compile for them."""
+    """Shapes, dtypes and shardings of a state of ShapeDtypeStructs on these devices: programs
+    compile for them."""
 
     def one(path: Any, leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         spec, shape = layout_of(leaf_name(path), leaf.shape, config, placement)
         mesh = placement.mesh
-        sharding = SingleDeviceSharding(placement.device) if mesh is None else NamedSharding(mesh, spec)
+        sharding = (
+            SingleDeviceSharding(placement.device) if mesh is None else NamedSharding(mesh, spec)
+        )
         return jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=sharding)
 
     return jax.tree_util.tree_map_with_path(one, state)
@@ -98,6 +114,12 @@ def _if_divided(axis: str, size: int, placement: Placement) -> str | None:
 
 
 def _divides(linear: str, size: int, config: ModelConfig, parts: int) -> bool:
-    """Whether the axis can be split into equal parts: of whole heads for attention, of any columns for the MLP."""
-    heads = {"q": config.num_heads, "out": config.num_heads, "k": config.num_kv_heads, "v": config.num_kv_heads}
+    """Whether the axis can be split into equal parts: of whole heads for attention, of any columns
+    for the MLP."""
+    heads = {
+        "q": config.num_heads,
+        "out": config.num_heads,
+        "k": config.num_kv_heads,
+        "v": config.num_kv_heads,
+    }
     return parts > 1 and heads.get(linear, size) % parts == 0

@@ -1,7 +1,8 @@
 """The demo: a small Llama that ships in the package, with six checkpoints of its training.
 
-Arrives: nothing.  Leaves: `FOLDER`, a model folder like any other (config.json, tokenizer files) whose weights lie in
-steps/<N> as Orbax checkpoints, and their hashes.  It deliberately does not know how they are read, trained or scored.
+Arrives: nothing.  Leaves: `FOLDER`, a model folder like any other (config.json, tokenizer files)
+whose weights lie in steps/<N> as Orbax checkpoints, and their hashes.  It deliberately does not
+know how they are read, trained or scored.
 """
 
 from hashlib import sha256
@@ -15,9 +16,14 @@ SUMS = "SHA256SUMS"  # beside its files: `sha256sum --check SHA256SUMS`
 
 
 def check() -> None:
-    """Raises InputError where a file of the demo is not as it was shipped: a flipped bit makes other weights unnoticed."""
+    """Raises InputError where a file of the demo is not as it was shipped: a flipped bit makes
+    other weights unnoticed."""
     sums = FOLDER / SUMS
-    for line in sums.read_text(encoding="ascii", errors="replace").splitlines() if sums.is_file() else [f"  {SUMS}"]:
+    for line in (
+        sums.read_text(encoding="ascii", errors="replace").splitlines()
+        if sums.is_file()
+        else [f"  {SUMS}"]
+    ):
         published, _, name = line.partition("  ")
         path = FOLDER / name
         if not path.is_file() or sha256(path.read_bytes()).hexdigest() != published:
@@ -27,5 +33,8 @@ def check() -> None:
 def write_sums(folder: Path) -> None:
     """Of a folder's files, as sha256sum writes them."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SUMS)
-    lines = [f"{sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder).as_posix()}\n" for path in paths]
+    lines = [
+        f"{sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder).as_posix()}\n"
+        for path in paths
+    ]
     (folder / SUMS).write_text("".join(lines), encoding="ascii")

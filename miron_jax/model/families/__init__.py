@@ -1,4 +1,5 @@
-"""Registry of architectures: every file of this folder that defines `FAMILIES`, by model_type of config.json.
+"""Registry of architectures: every file of this folder that defines `FAMILIES`, by model_type of
+config.json.
 
 Arrives: a model_type.  Leaves: its `Family`.  It deliberately does not name any architecture.
 """
@@ -26,5 +27,6 @@ def families() -> dict[str, Family]:
 
 
 def tensor_names(config: "ModelConfig | FamilyModel") -> Table:
-    """Leaf -> its tensor, for every leaf that the family can have; a decoder uses those that its config asks for."""
+    """Leaf -> its tensor, for every leaf that the family can have; a decoder uses those that its
+    config asks for."""
     return families()[config.family].names(config)

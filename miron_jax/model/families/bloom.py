@@ -15,19 +15,24 @@ from miron_jax.model.families.reading import alibi_slopes, layer_normed
 def _bloom_config(fields: Fields) -> ModelConfig:
     """transformers has the activation and the MLP's width in its code."""
     fields.allow_only(
-        "vocab_size hidden_size n_embed n_layer n_head num_hidden_layers num_attention_heads layer_norm_epsilon seq_length "
-        "apply_residual_connection_post_layernorm slow_but_exact tie_word_embeddings skip_bias_add skip_bias_add_qkv "
-        "attention_softmax_in_fp32 masked_softmax_fusion bias_dropout_fusion unk_token_id offset_alibi"
+        "vocab_size hidden_size n_embed n_layer n_head num_hidden_layers num_attention_heads "
+        "layer_norm_epsilon seq_length apply_residual_connection_post_layernorm slow_but_exact "
+        "tie_word_embeddings skip_bias_add skip_bias_add_qkv attention_softmax_in_fp32 "
+        "masked_softmax_fusion bias_dropout_fusion unk_token_id offset_alibi"
     )
     fields.require("apply_residual_connection_post_layernorm", False)
     if fields["slow_but_exact"] and (fields["pretraining_tp"] or 1) > 1:
         expected = (
-            f"false beside pretraining_tp {fields['pretraining_tp']} (transformers then drops two biases of a layer)"
+            f"false beside pretraining_tp {fields['pretraining_tp']} (transformers then drops two "
+            "biases of a layer)"
         )
         raise fields.refuse("slow_but_exact", True, expected)
     sizes = {"positions": fields.raw.get("seq_length") or 2048, "act": "gelu_new"}
-    width, heads = fields["hidden_size"], fields["num_attention_heads"]
-    config = layer_normed(fields, "hidden_size num_hidden_layers num_attention_heads positions act", 4 * width, sizes)
+    width = fields["hidden_size"]
+    heads = fields["num_attention_heads"]
+    config = layer_normed(
+        fields, "hidden_size num_hidden_layers num_attention_heads positions act", 4 * width, sizes
+    )
     return replace(
         config,
         num_positions=None,

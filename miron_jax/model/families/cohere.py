@@ -13,7 +13,8 @@ from miron_jax.model.families.reading import llama_like, without_rope
 
 _COMMON = "num_key_value_heads hidden_act layer_norm_eps attention_bias logit_scale"
 _ALWAYS = {  # what published configs of Command R7B and A say besides
-    "order_of_interleaved_layers": "local_attn_first", "position_embedding_type": "rope_gptj", "rotary_pct": 1.0,
+    "order_of_interleaved_layers": "local_attn_first", "position_embedding_type": "rope_gptj",
+    "rotary_pct": 1.0,
     "use_embedding_sharing": True, "use_gated_activation": True, "use_parallel_block": True,
     "use_parallel_embedding": False, "use_qk_norm": False,
 }  # fmt: skip
@@ -36,12 +37,17 @@ def _cohere2_config(fields: Fields) -> ModelConfig:
         fields.allow_value(name, value)
     fields.allow_value("layer_switch", fields.raw.get("sliding_window_pattern") or 4)
     config = _cohere_config(fields, "sliding_window sliding_window_pattern layer_types head_dim")
-    return replace(config, layer_ropes=without_rope(config.layer_ropes, [w is None for w in config.layer_windows]))
+    return replace(
+        config,
+        layer_ropes=without_rope(config.layer_ropes, [w is None for w in config.layer_windows]),
+    )
 
 
 def _cohere_names(config: ModelConfig) -> Table:
-    """Queries and keys rotate neighbours, as GPT-J's do; their norms have the order of the heads."""
-    q, k = half_split(config, config.num_heads), half_split(config, config.num_kv_heads)
+    """Queries and keys rotate neighbours, as GPT-J's do; their norms have the order of the
+    heads."""
+    q = half_split(config, config.num_heads)
+    k = half_split(config, config.num_kv_heads)
     head = tuple(half_split(config, 1).tolist())
     names = llama_names(config) | {
         **linear("layers/attn/q", "layers.{}.self_attn.q_proj", columns=q, width=len(q)),
@@ -53,4 +59,7 @@ def _cohere_names(config: ModelConfig) -> Table:
     return names
 
 
-FAMILIES = {"cohere": Family(_cohere_config, _cohere_names), "cohere2": Family(_cohere2_config, _cohere_names)}
+FAMILIES = {
+    "cohere": Family(_cohere_config, _cohere_names),
+    "cohere2": Family(_cohere2_config, _cohere_names),
+}

@@ -1,4 +1,5 @@
-"""Falcon RW, 1 and 2: how config.json is read, and the names of the tensors.  (Falcon 3 is a Llama.)
+"""Falcon RW, 1 and 2: how config.json is read, and the names of the tensors.  (Falcon 3 is a
+Llama.)
 
 Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does not know files.
 """
@@ -18,13 +19,16 @@ from miron_jax.model.families.reading import alibi_slopes, layer_normed, ropes
 def _falcon_config(fields: Fields) -> ModelConfig:
     """Falcon RW has ALiBi in place of a rotation."""
     fields.allow_only(
-        "vocab_size hidden_size num_hidden_layers num_attention_heads num_kv_heads ffn_hidden_size activation bias alibi "
-        "max_position_embeddings layer_norm_epsilon new_decoder_architecture multi_query parallel_attn "
-        "num_ln_in_parallel_attn tie_word_embeddings rope_parameters rope_theta rope_scaling ff_factor"
+        "vocab_size hidden_size num_hidden_layers num_attention_heads num_kv_heads ffn_hidden_size "
+        "activation bias alibi max_position_embeddings layer_norm_epsilon new_decoder_architecture "
+        "multi_query parallel_attn num_ln_in_parallel_attn tie_word_embeddings rope_parameters "
+        "rope_theta rope_scaling ff_factor"
     )
     factor = fields.raw.get("ff_factor")  # transformers does not read it
     if factor is not None and factor * fields["hidden_size"] != fields["ffn_hidden_size"]:
-        raise fields.refuse("ff_factor", factor, f"that of ffn_hidden_size = {fields['ffn_hidden_size']}")
+        raise fields.refuse(
+            "ff_factor", factor, f"that of ffn_hidden_size = {fields['ffn_hidden_size']}"
+        )
     if fields["layer_norm_epsilon"] is None:
         raise fields.refuse("layer_norm_epsilon", None, "a number")
     if fields["alibi"]:
@@ -48,7 +52,8 @@ def _falcon_config(fields: Fields) -> ModelConfig:
 
 
 def _parallel(fields: Fields) -> Literal["own_norm", "one_norm"] | None:
-    """What attention and MLP read: two norms only in the later architecture, whose attention and MLP are always parallel."""
+    """What attention and MLP read: two norms only in the later architecture, whose attention and
+    MLP are always parallel."""
     norms = fields["num_ln_in_parallel_attn"]
     if fields["new_decoder_architecture"]:
         fields.require("parallel_attn", True)
@@ -60,7 +65,8 @@ def _parallel(fields: Fields) -> Literal["own_norm", "one_norm"] | None:
 
 def _falcon_names(config: ModelConfig) -> Table:
     """One tensor holds, for each key/value head, its queries, its key and its value."""
-    groups, size = config.num_kv_heads, config.head_dim
+    groups = config.num_kv_heads
+    size = config.head_dim
     width = (config.num_heads + 2 * groups) * size
     stored = np.arange(width).reshape(groups, -1, size)
     qkv = "h.{}.self_attention.query_key_value"

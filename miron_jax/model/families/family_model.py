@@ -1,10 +1,11 @@
-"""Models of known families that the decoder does not compute: their record, and the parts that they are built of.
+"""Models of known families that the decoder does not compute: their record, and the parts that they
+are built of.
 
-Arrives: a family's functions and the names of its tensors.  Leaves: a `FamilyModel`.  It deliberately does not know any
-particular family.
+Arrives: a family's functions and the names of its tensors.  Leaves: a `FamilyModel`.  It
+deliberately does not know any particular family.
 
-I/O are a matmul's in/out, V the vocabulary, D the model.  Numbers as in decoder.py: matrices have the run's dtype, all else
-is float32; matmuls accumulate in float32.
+I/O are a matmul's in/out, V the vocabulary, D the model.  Numbers as in decoder.py: matrices have
+the run's dtype, all else is float32; matmuls accumulate in float32.
 """
 
 import math
@@ -32,10 +33,12 @@ class FamilyModel(Network):
     names: Table = field(default_factory=dict)  #: leaf -> its tensor
     tied_head: bool = True
     ignored: str = ""  #: pattern of the names of tensors that take no part
-    description: str = ""  #: all that its functions depend on: two of one description compute the same
+    #: all that its functions depend on: two of one description compute the same
+    description: str = ""
 
     def shapes(self, dtype: DTypeLike) -> Any:
-        """The tree of its weights as ShapeDtypeStructs: matrices in `dtype`, all else in float32."""
+        """The tree of its weights as ShapeDtypeStructs: matrices in `dtype`, all else in
+        float32."""
 
         def one(path: Any, leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
             is_matrix = path[-1].key in ("kernel_IO", "embedding_VD", "head_VD")
@@ -66,11 +69,16 @@ def names_of(model: FamilyModel) -> Table:
 
 def tree_of(shapes: Shapes) -> Any:
     """Float32 ShapeDtypeStructs in nested dicts, by the parts of their names."""
-    leaves = {tuple(name.split("/")): jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}
+    leaves = {
+        tuple(name.split("/")): jax.ShapeDtypeStruct(shape, jnp.float32)
+        for name, shape in shapes.items()
+    }
     return unflatten_dict(leaves)
 
 
-def linear_shapes(name: str, stack: int, inputs: int, outputs: int, bias: bool) -> dict[str, tuple[int, ...]]:
+def linear_shapes(
+    name: str, stack: int, inputs: int, outputs: int, bias: bool
+) -> dict[str, tuple[int, ...]]:
     """Shapes of a linear layer of each of `stack` layers."""
     kernel = {f"{name}/kernel_IO": (stack, inputs, outputs)}
     return kernel | ({f"{name}/bias_O": (stack, outputs)} if bias else {})

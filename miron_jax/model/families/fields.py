@@ -1,7 +1,7 @@
 """Types and sizes of config.json's fields, before anything is built from them.
 
-Arrives: the JSON object.  Leaves: `Fields`, or an InputError that names the wrong field.  It deliberately does not know
-families: a field has the same type in each of them.
+Arrives: the JSON object.  Leaves: `Fields`, or an InputError that names the wrong field.  It
+deliberately does not know families: a field has the same type in each of them.
 """
 
 import re
@@ -14,7 +14,8 @@ from miron_jax.files.readers import shown
 
 MOST_HEAD_SIZE = 1 << 14
 
-# Upper limits of counts, about ten times those of the largest published model: a damaged number must not allocate memory.
+# Upper limits of counts, about ten times those of the largest published model: a damaged number
+# must not allocate memory.
 _COUNTS: Mapping[str, int] = {
     **dict.fromkeys(
         (
@@ -28,12 +29,22 @@ _COUNTS: Mapping[str, int] = {
         10_000,
     ),
     **dict.fromkeys(
-        ("num_attention_heads", "num_key_value_heads", "num_kv_heads", "n_head", "n_heads", "num_heads", "n_groups"),
+        (
+            "num_attention_heads",
+            "num_key_value_heads",
+            "num_kv_heads",
+            "n_head",
+            "n_heads",
+            "num_heads",
+            "n_groups",
+        ),
         1 << 14,
     ),
     **dict.fromkeys(("head_dim", "rotary_dim"), MOST_HEAD_SIZE),
     **dict.fromkeys(("state_size", "conv_kernel", "conv1d_width"), 1 << 14),
-    **dict.fromkeys(("hidden_size", "n_embd", "n_embed", "d_model", "lru_width", "word_embed_proj_dim"), 1 << 20),
+    **dict.fromkeys(
+        ("hidden_size", "n_embd", "n_embed", "d_model", "lru_width", "word_embed_proj_dim"), 1 << 20
+    ),
     **dict.fromkeys(
         (
             "intermediate_size",
@@ -45,7 +56,9 @@ _COUNTS: Mapping[str, int] = {
         ),
         1 << 24,
     ),
-    **dict.fromkeys(("num_experts", "num_local_experts", "num_experts_per_tok", "decoder_sparse_step"), 1 << 14),
+    **dict.fromkeys(
+        ("num_experts", "num_local_experts", "num_experts_per_tok", "decoder_sparse_step"), 1 << 14
+    ),
     **dict.fromkeys(("altup_num_inputs", "laurel_rank", "hidden_size_per_layer_input"), 1 << 14),
     "vocab_size_per_layer_input": 1 << 26,
     "vocab_size": 1 << 26,
@@ -67,20 +80,28 @@ _COUNTS: Mapping[str, int] = {
 }
 _MAY_BE_ZERO = {"max_window_layers", "sliding_window", "num_labels"}  # 0: no window
 _POSITIVE_NUMBERS = (
-    "rope_theta", "rotary_emb_base", "rope_local_base_freq", "query_pre_attn_scalar", "attn_logit_softcapping",
-    "final_logit_softcapping", "logits_scaling", "clip_qkv", "logit_scale", "swiglu_alpha", "swiglu_limit",
+    "rope_theta", "rotary_emb_base", "rope_local_base_freq", "query_pre_attn_scalar",
+    "attn_logit_softcapping",
+    "final_logit_softcapping", "logits_scaling", "clip_qkv", "logit_scale", "swiglu_alpha",
+    "swiglu_limit",
     "factor", "low_freq_factor", "high_freq_factor",
 )  # fmt: skip
 _OTHER_NUMBERS = (
-    "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "embedding_multiplier", "residual_multiplier",
-    "attention_multiplier", "rotary_pct", "partial_rotary_factor", "attention_factor", "mscale", "mscale_all_dim",
+    "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "embedding_multiplier",
+    "residual_multiplier",
+    "attention_multiplier", "rotary_pct", "partial_rotary_factor", "attention_factor", "mscale",
+    "mscale_all_dim",
     "beta_fast", "beta_slow",
 )  # fmt: skip
 _FLAGS = (
-    "tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window", "use_bidirectional_attention",
-    "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "add_cross_attention", "use_parallel_residual",
-    "use_qkv_bias", "qk_layernorm", "truncate", "use_bias", "use_qk_norm", "norm_topk_prob", "qkv_bias",
-    "do_layer_norm_before", "enable_bias", "layer_norm_elementwise_affine", "_remove_final_layer_norm", "alibi", "bias",
+    "tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window",
+    "use_bidirectional_attention",
+    "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "add_cross_attention",
+    "use_parallel_residual",
+    "use_qkv_bias", "qk_layernorm", "truncate", "use_bias", "use_qk_norm", "norm_topk_prob",
+    "qkv_bias",
+    "do_layer_norm_before", "enable_bias", "layer_norm_elementwise_affine",
+    "_remove_final_layer_norm", "alibi", "bias",
     "new_decoder_architecture", "multi_query", "parallel_attn",
 )  # fmt: skip
 _LISTS = ("short_factor", "long_factor")
@@ -88,22 +109,28 @@ _ROPES = ("rope_scaling", "rope_parameters")
 
 
 def check_fields(path: Path, fields: Mapping[str, Any]) -> None:
-    """Raises InputError for a count outside its limits, a number that is not finite, or a flag that is neither true nor
-    false.  null is allowed everywhere: it means the family's default."""
+    """Raises InputError for a count outside its limits, a number that is not finite, or a flag that
+    is neither true nor false.  null is allowed everywhere: it means the family's default."""
     for name, value, expected in _wrong_fields(fields):
         raise InputError(
-            f"{path}: {name} is {shown(value)}, expected {expected}; mend config.json or download it again"
+            f"{path}: {name} is {shown(value)}, expected {expected}; mend config.json or download "
+            "it again"
         )
 
 
 def _wrong_fields(fields: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[str, Any, str]]:
-    """(name, value, description of a right value) of each wrong field; `depth` counts the enclosing objects."""
+    """(name, value, description of a right value) of each wrong field; `depth` counts the enclosing
+    objects."""
     for name, value in fields.items():
         if value is None:
             continue
         if name in _COUNTS:
-            unread = (name, fields.get("model_type")) == ("shared_expert_intermediate_size", "qwen3_moe")
-            lowest, highest = (0 if name in _MAY_BE_ZERO or unread else 1), _COUNTS[name]
+            unread = (name, fields.get("model_type")) == (
+                "shared_expert_intermediate_size",
+                "qwen3_moe",
+            )
+            lowest = 0 if name in _MAY_BE_ZERO or unread else 1
+            highest = _COUNTS[name]
             by_layer = name == "intermediate_size" and fields.get("model_type") == "gemma3n_text"
             sizes = value if by_layer and isinstance(value, list) else [value]
             if not all(type(size) is int and lowest <= size <= highest for size in sizes):
@@ -116,7 +143,9 @@ def _wrong_fields(fields: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[s
             yield name, value, "true or false"
         elif name in _LISTS and not _is_positive_list(value):
             yield name, value, "a list of finite numbers above 0"
-        elif name == "layer_types" and not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
+        elif name == "layer_types" and not (
+            isinstance(value, list) and all(isinstance(item, str) for item in value)
+        ):
             yield name, value, "a list of texts, one a layer"
         elif name in _ROPES or (depth == 1 and isinstance(value, dict)):
             if not isinstance(value, dict):
@@ -127,11 +156,16 @@ def _wrong_fields(fields: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[s
 
 def _is_finite(value: Any) -> bool:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and abs(value) < 1e300  # False of NaN, and of an integer beyond the range of floats
+    # False of NaN, and of an integer beyond the range of floats
+    return is_number and abs(value) < 1e300
 
 
 def _is_positive_list(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(_is_finite(item) and item > 0 for item in value)
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(_is_finite(item) and item > 0 for item in value)
+    )
 
 
 class Fields:
@@ -142,7 +176,8 @@ class Fields:
         self.family = family
         self.raw = raw
         self.with_defaults = _with_transformers_defaults(path, raw)
-        self.duplicates: set[str] = set()  # fields that transformers does not read and that say nothing more
+        # fields that transformers does not read and that say nothing more
+        self.duplicates: set[str] = set()
 
     def __getitem__(self, name: str) -> Any:
         return getattr(self.with_defaults, name)
@@ -154,8 +189,8 @@ class Fields:
     def refuse(self, name: str, value: object, expected: str) -> InputError:
         """The error to raise for a model that is not supported because of this field."""
         return InputError(
-            f"{self.path}: {name} is {shown(value)}, expected {expected} for model_type {self.family!r}; "
-            "this model is not supported"
+            f"{self.path}: {name} is {shown(value)}, expected {expected} for model_type "
+            f"{self.family!r}; this model is not supported"
         )
 
     def require(self, name: str, expected: object) -> None:
@@ -164,54 +199,68 @@ class Fields:
             raise self.refuse(name, self[name], repr(expected))
 
     def allow_same(self, name: str, used: str) -> None:
-        """Accept the field `name`, which transformers does not read, if it repeats the value of `used`, which it reads.
+        """Accept the field `name`, which transformers does not read, if it repeats the value of
+        `used`, which it reads.
 
         Raises InputError for another value.
         """
         if self.raw.get(name) not in (None, self[used]):
-            raise self.refuse(name, self.raw[name], f"{used}'s {self[used]!r}, which transformers reads instead,")
+            raise self.refuse(
+                name, self.raw[name], f"{used}'s {self[used]!r}, which transformers reads instead,"
+            )
         self.duplicates.add(name)
 
     def allow_value(self, name: str, value: object) -> None:
-        """Accept the field `name`, which transformers does not read, if it says what the family always computes.
+        """Accept the field `name`, which transformers does not read, if it says what the family
+        always computes.
 
         Raises InputError for another value.
         """
         if self.raw.get(name) not in (None, value):
-            raise self.refuse(name, self.raw[name], f"{value!r}, which transformers computes in any case,")
+            raise self.refuse(
+                name, self.raw[name], f"{value!r}, which transformers computes in any case,"
+            )
         self.duplicates.add(name)
 
     def _names_library_code(self, name: str, value: Any) -> bool:
-        """Whether this is the auto_map of published configs of Phi, Falcon or MPT, whose classes transformers now has."""
+        """Whether this is the auto_map of published configs of Phi, Falcon or MPT, whose classes
+        transformers now has."""
         prefix = {"phi": "Phi", "phi3": "Phi3", "falcon": "Falcon", "mpt": "MPT"}.get(self.family)
         if name != "auto_map" or prefix is None or not isinstance(value, Mapping):
             return False
         return all(str(code).rsplit(".")[-1].startswith(prefix) for code in value.values())
 
     def _repeats_windows(self, layer_types: Any, used: list[str]) -> bool:
-        """Whether layer_types, which the family does not read, says of all layers what sliding_window does."""
+        """Whether layer_types, which the family does not read, says of all layers what
+        sliding_window does."""
         is_sliding = "sliding_window" in used and self["sliding_window"] is not None
         return set(layer_types or ()) == {"sliding_attention" if is_sliding else "full_attention"}
 
     def allow_only(self, used: str, within: str | None = None) -> None:
-        """Raises InputError for a field that is not in `used` (separated by spaces), may change scores, and is not off.
+        """Raises InputError for a field that is not in `used` (separated by spaces), may change
+        scores, and is not off.
 
         `within`: the field whose value holds the fields; None: they are those of the file.
         """
         for name, value in (self.raw if within is None else self.raw.get(within) or {}).items():
             known = name in used.split() or name in self.duplicates or _HARMLESS.fullmatch(name)
             known = known or self._names_library_code(name, value)
-            known = known or (name == "layer_types" and within is None and self._repeats_windows(value, used.split()))
+            known = known or (
+                name == "layer_types"
+                and within is None
+                and self._repeats_windows(value, used.split())
+            )
             if not known and value not in (None, False, 0, "", [], {}):
                 raise InputError(
-                    f"{self.path}: field {name!r} = {value!r} is not known for model_type {self.family!r} and may "
-                    "change the scores; remove it from config.json if it does not, else this model is not supported"
+                    f"{self.path}: field {name!r} = {value!r} is not known for model_type "
+                    f"{self.family!r} and may change the scores; remove it from config.json if it "
+                    "does not, else this model is not supported"
                 )
 
 
-# Fields that change nothing in a forward pass: bookkeeping, generation and training settings, token ids.
-# router_* are noise and loss of training; reorder_and_upcast_attn only asks for a float32 softmax, which this engine always
-# uses; pretraining_tp splits a matmul.
+# Fields that change nothing in a forward pass: bookkeeping, generation and training settings, token
+# ids. router_* are noise and loss of training; reorder_and_upcast_attn only asks for a float32
+# softmax, which this engine always uses; pretraining_tp splits a matmul.
 _HARMLESS = re.compile(
     r"_.*|.*_token_id|.*token_index|.*_dropout(_prob)?|.*_pdrop|max_sequence_length|model_max_length|summary_.*|"
     r"output_.*|num_beam.*|.*_penalty|.*ngram_size|"
@@ -234,14 +283,16 @@ _HARMLESS = re.compile(
 
 
 def _with_transformers_defaults(path: Path, raw: Mapping[str, Any]) -> Any:
-    """transformers' config object, which resolves defaults, types and old spellings (rope_theta, rope_scaling,
-    sliding_window_pattern).  Raises InputError where transformers refuses the file."""
+    """transformers' config object, which resolves defaults, types and old spellings
+    (rope_theta, rope_scaling, sliding_window_pattern).  Raises InputError where transformers
+    refuses the file."""
     from transformers import CONFIG_MAPPING  # imported here because the import takes a second
 
     values = {name: _with_floats(value) for name, value in raw.items()}
     scalar = values.get("query_pre_attn_scalar")
     if isinstance(scalar, float) and scalar.is_integer():
-        values["query_pre_attn_scalar"] = int(scalar)  # levanter writes 256.0, which transformers 5 refuses
+        # levanter writes 256.0, which transformers 5 refuses
+        values["query_pre_attn_scalar"] = int(scalar)
     try:
         return CONFIG_MAPPING[raw["model_type"]].from_dict(values)
     except Exception as error:  # the code that fills in defaults raises errors of any class
@@ -255,7 +306,9 @@ def _with_floats(value: Any) -> Any:
     """The value with infinities as numbers: transformers 5 writes {"__float__": "Infinity"}."""
     if isinstance(value, list):
         return [_with_floats(item) for item in value]
-    is_float = isinstance(value, dict) and set(value) == {"__float__"} and value["__float__"] in _SPECIAL
+    is_float = (
+        isinstance(value, dict) and set(value) == {"__float__"} and value["__float__"] in _SPECIAL
+    )
     return _SPECIAL[value["__float__"]] if is_float else value
 
 

@@ -50,7 +50,8 @@ def _gemma3_text_config(fields: Fields) -> ModelConfig:
 
 
 def gemma_later_names(config: ModelConfig) -> Table:
-    """Names of Gemma 2 and 3, which norm before and after; OLMo 2 and 3 norm only after, under the same names."""
+    """Names of Gemma 2 and 3, which norm before and after; OLMo 2 and 3 norm only after, under the
+    same names."""
     return llama_names(config) | {
         **norm("layers/attn_post_norm", "layers.{}.post_attention_layernorm"),
         **norm("layers/mlp_norm", "layers.{}.pre_feedforward_layernorm"),

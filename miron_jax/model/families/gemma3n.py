@@ -1,11 +1,13 @@
-"""Gemma 3n's text model: how config.json is read, the names of the tensors, and what a layer computes.
+"""Gemma 3n's text model: how config.json is read, the names of the tensors, and what a layer
+computes.
 
 Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does not know files.
 
-What it has beside Gemma 3: A residual streams that a layer predicts and corrects from the one it computes (AltUp: Baykal et
-al., 2023, arXiv 2301.13310), a residual of low rank (LAuReL: Menghani et al., 2024, arXiv 2411.07501), an embedding of each
-token for each layer, MLPs whose smaller activations are cut, and last layers that read the keys and values of earlier ones.
-A streams, P size of a layer's embedding, R rank; other letters as in decoder.py.
+What it has beside Gemma 3: A residual streams that a layer predicts and corrects from the one it
+computes (AltUp: Baykal et al., 2023, arXiv 2301.13310), a residual of low rank (LAuReL: Menghani et
+al., 2024, arXiv 2411.07501), an embedding of each token for each layer, MLPs whose smaller
+activations are cut, and last layers that read the keys and values of earlier ones. A streams, P
+size of a layer's embedding, R rank; other letters as in decoder.py.
 """
 
 from functools import partial
@@ -37,12 +39,14 @@ from miron_jax.model.families.reading import activation, layer_types, ropes
 from miron_jax.model.visibility import NO_WINDOW, Visibility
 
 USED = (
-    "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim "
-    "hidden_activation max_position_embeddings rms_norm_eps tie_word_embeddings rope_parameters rope_theta rope_scaling "
-    "rope_local_base_freq attention_bias sliding_window layer_types final_logit_softcapping vocab_size_per_layer_input "
-    "hidden_size_per_layer_input altup_active_idx altup_coef_clip altup_correct_scale altup_num_inputs laurel_rank "
-    "num_kv_shared_layers activation_sparsity_pattern "
-    "altup_lr_multiplier query_pre_attn_scalar"  # published ones hold these two, which transformers does not read
+    "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads "
+    "num_key_value_heads head_dim hidden_activation max_position_embeddings rms_norm_eps "
+    "tie_word_embeddings rope_parameters rope_theta rope_scaling rope_local_base_freq "
+    "attention_bias sliding_window layer_types final_logit_softcapping vocab_size_per_layer_input "
+    "hidden_size_per_layer_input altup_active_idx altup_coef_clip altup_correct_scale "
+    "altup_num_inputs laurel_rank num_kv_shared_layers activation_sparsity_pattern "
+    # published ones hold these two, which transformers does not read
+    "altup_lr_multiplier query_pre_attn_scalar"
 )
 SLIDING, FULL = 0, 1  # kinds of attention
 FLOOR = 1e-5  # of a stream's mean square before it is scaled
@@ -62,7 +66,8 @@ class _Sizes(NamedTuple):
     scales_output: bool
     kinds: tuple[int, ...]  # of each layer
     window: int
-    cuts: tuple[float, ...]  # of each layer, in standard deviations above the mean; -inf: nothing is cut
+    # of each layer, in standard deviations above the mean; -inf: nothing is cut
+    cuts: tuple[float, ...]
     ropes: tuple[Rope, ...]  # of each layer
 
 
@@ -77,26 +82,38 @@ class _OfLayer(NamedTuple):
 
 def _model(fields: Fields) -> FamilyModel:
     fields.allow_only(USED)
-    num_layers, d_ff = fields["num_hidden_layers"], set(fields["intermediate_size"])
-    shared, sparsity = fields["num_kv_shared_layers"], fields["activation_sparsity_pattern"]
+    num_layers = fields["num_hidden_layers"]
+    d_ff = set(fields["intermediate_size"])
+    shared = fields["num_kv_shared_layers"]
+    sparsity = fields["activation_sparsity_pattern"]
     if len(d_ff) != 1:
-        raise fields.refuse("intermediate_size", fields["intermediate_size"], "one size for all layers")
+        raise fields.refuse(
+            "intermediate_size", fields["intermediate_size"], "one size for all layers"
+        )
     if type(shared) is not int or not 0 <= shared < num_layers:
         raise fields.refuse("num_kv_shared_layers", shared, f"a number from 0 to {num_layers - 1}")
     if not all(isinstance(share, int | float) and 0 <= share < 1 for share in sparsity):
         raise fields.refuse("activation_sparsity_pattern", sparsity, "numbers from 0 to below 1")
     if fields["num_attention_heads"] % fields["num_key_value_heads"]:
-        raise fields.refuse("num_key_value_heads", fields["num_key_value_heads"], "a divisor of num_attention_heads")
+        raise fields.refuse(
+            "num_key_value_heads", fields["num_key_value_heads"], "a divisor of num_attention_heads"
+        )
     if not 0 <= fields["altup_active_idx"] < fields["altup_num_inputs"]:
-        raise fields.refuse("altup_active_idx", fields["altup_active_idx"], "one of altup_num_inputs streams")
+        raise fields.refuse(
+            "altup_active_idx", fields["altup_active_idx"], "one of altup_num_inputs streams"
+        )
     layer_ropes = ropes(fields, fields["head_dim"], ("layer_types",))
     if any(rope.varies_with_length for rope in layer_ropes):
         raise fields.refuse(
-            "rope_parameters", fields["rope_parameters"], "rotations that do not depend on a text's length"
+            "rope_parameters",
+            fields["rope_parameters"],
+            "rotations that do not depend on a text's length",
         )
     kinds = tuple(FULL if kind == "full_attention" else SLIDING for kind in layer_types(fields))
     if not set(kinds[num_layers - shared :]) <= set(kinds[: num_layers - shared]):
-        raise fields.refuse("num_kv_shared_layers", shared, "layers of each kind that have keys and values")
+        raise fields.refuse(
+            "num_kv_shared_layers", shared, "layers of each kind that have keys and values"
+        )
     sizes = _Sizes(
         fields["hidden_size"],
         fields["altup_num_inputs"],
@@ -114,8 +131,12 @@ def _model(fields: Fields) -> FamilyModel:
         tuple(NormalDist().inv_cdf(share) if share else -np.inf for share in sparsity),
         layer_ropes,
     )
-    vocab, tied, cap = fields["vocab_size"], fields["tie_word_embeddings"], fields["final_logit_softcapping"]
-    shapes = _shapes(fields, sizes, d_ff.pop()) | ({} if tied else {"head_VD": (vocab, sizes.width)})
+    vocab = fields["vocab_size"]
+    tied = fields["tie_word_embeddings"]
+    cap = fields["final_logit_softcapping"]
+    shapes = _shapes(fields, sizes, d_ff.pop()) | (
+        {} if tied else {"head_VD": (vocab, sizes.width)}
+    )
     return FamilyModel(
         vocab,
         hidden=partial(_hidden, sizes),
@@ -126,9 +147,10 @@ def _model(fields: Fields) -> FamilyModel:
         family=fields.family,
         names=_names(sizes),
         tied_head=tied,
-        # Layers that read others' keys and values may have weights for their own, and a checkpoint parts for other senses.
+        # Layers that read others' keys and values may have weights for their own, and a checkpoint
+        # parts for other senses.
         ignored=(
-            rf"(.*\.)?layers\.({'|'.join(map(str, range(sizes.sharing, num_layers)))})\.self_attn\.[kv]_(proj|norm)\..*|"
+            rf"(.*\.)?layers\.({'|'.join(map(str, range(sizes.sharing, num_layers)))})\.self_attn\.[kv]_(proj|norm)\..*|"  # noqa: E501
             r"(model\.)?(vision_tower|audio_tower|embed_vision|embed_audio)\..*"
         ),
         description=repr((fields.family, sizes, shapes, cap)),
@@ -136,9 +158,20 @@ def _model(fields: Fields) -> FamilyModel:
 
 
 def _shapes(fields: Fields, sizes: _Sizes, d_ff: int) -> dict[str, tuple[int, ...]]:
-    layers, width, bias = len(sizes.kinds), sizes.width, fields["attention_bias"]
-    wide, narrow = sizes.heads * sizes.head_dim, sizes.kv_heads * sizes.head_dim
-    norms = ("attn_norm", "attn_post_norm", "mlp_norm", "mlp_post_norm", "laurel/norm", "altup/norm", "per_layer/norm")
+    layers = len(sizes.kinds)
+    width = sizes.width
+    bias = fields["attention_bias"]
+    wide = sizes.heads * sizes.head_dim
+    narrow = sizes.kv_heads * sizes.head_dim
+    norms = (
+        "attn_norm",
+        "attn_post_norm",
+        "mlp_norm",
+        "mlp_post_norm",
+        "laurel/norm",
+        "altup/norm",
+        "per_layer/norm",
+    )
     layer = {
         **{f"{name}/weight": (layers, width) for name in norms},
         "q_norm/weight": (layers, sizes.head_dim),
@@ -177,27 +210,45 @@ def _names(sizes: _Sizes) -> Table:
     linears = {
         "layers/q": f"{layer}.self_attn.q_proj", "layers/out": f"{layer}.self_attn.o_proj",
         "layers/gate": f"{layer}.mlp.gate_proj", "layers/up": f"{layer}.mlp.up_proj",
-        "layers/down": f"{layer}.mlp.down_proj", "layers/laurel/left": f"{layer}.laurel.linear_left",
-        "layers/laurel/right": f"{layer}.laurel.linear_right", "layers/altup/router": f"{layer}.altup.modality_router",
+        "layers/down": f"{layer}.mlp.down_proj",
+        "layers/laurel/left": f"{layer}.laurel.linear_left",
+        "layers/laurel/right": f"{layer}.laurel.linear_right",
+        "layers/altup/router": f"{layer}.altup.modality_router",
         "layers/altup/predict": f"{layer}.altup.prediction_coefs",
         "layers/altup/correct": f"{layer}.altup.correction_coefs",
         "layers/per_layer/gate": f"{layer}.per_layer_input_gate",
-        "layers/per_layer/out": f"{layer}.per_layer_projection", "per_layer/project": "per_layer_model_projection",
+        "layers/per_layer/out": f"{layer}.per_layer_projection",
+        "per_layer/project": "per_layer_model_projection",
     }  # fmt: skip
     norms = {
-        "layers/attn_norm": f"{layer}.input_layernorm", "layers/attn_post_norm": f"{layer}.post_attention_layernorm",
+        "layers/attn_norm": f"{layer}.input_layernorm",
+        "layers/attn_post_norm": f"{layer}.post_attention_layernorm",
         "layers/mlp_norm": f"{layer}.pre_feedforward_layernorm",
-        "layers/mlp_post_norm": f"{layer}.post_feedforward_layernorm", "layers/q_norm": f"{layer}.self_attn.q_norm",
-        "layers/laurel/norm": f"{layer}.laurel.post_laurel_norm", "layers/altup/norm": f"{layer}.altup.router_norm",
-        "layers/per_layer/norm": f"{layer}.post_per_layer_input_norm", "per_layer/norm": "per_layer_projection_norm",
+        "layers/mlp_post_norm": f"{layer}.post_feedforward_layernorm",
+        "layers/q_norm": f"{layer}.self_attn.q_norm",
+        "layers/laurel/norm": f"{layer}.laurel.post_laurel_norm",
+        "layers/altup/norm": f"{layer}.altup.router_norm",
+        "layers/per_layer/norm": f"{layer}.post_per_layer_input_norm",
+        "per_layer/norm": "per_layer_projection_norm",
         "final_norm": "norm",
     }  # fmt: skip
-    streams = {"streams/begin": "altup_projections.{}", "streams/end": "altup_unembed_projections.{}"}
+    streams = {
+        "streams/begin": "altup_projections.{}",
+        "streams/end": "altup_unembed_projections.{}",
+    }
     key_value = {f"key_value/{x}": f"{layer}.self_attn.{x}_proj" for x in "kv"}
     some_layers = {
-        **{name: source.of_layers(tuple(range(sizes.streams - 1))) for name, source in _linears(streams).items()},
-        **{name: source.of_layers(tuple(range(sizes.sharing))) for name, source in _linears(key_value).items()},
-        "key_value/k_norm/weight": Source(f"{layer}.self_attn.k_norm.weight").of_layers(tuple(range(sizes.sharing))),
+        **{
+            name: source.of_layers(tuple(range(sizes.streams - 1)))
+            for name, source in _linears(streams).items()
+        },
+        **{
+            name: source.of_layers(tuple(range(sizes.sharing)))
+            for name, source in _linears(key_value).items()
+        },
+        "key_value/k_norm/weight": Source(f"{layer}.self_attn.k_norm.weight").of_layers(
+            tuple(range(sizes.sharing))
+        ),
     }
     return {
         "embedding_VD": Source("embed_tokens.weight"),
@@ -210,18 +261,28 @@ def _names(sizes: _Sizes) -> Table:
 
 
 def _linears(tensors: dict[str, str]) -> Table:
-    return {name: source for leaf, tensor in tensors.items() for name, source in linear_names(leaf, tensor).items()}
+    return {
+        name: source
+        for leaf, tensor in tensors.items()
+        for name, source in linear_names(leaf, tensor).items()
+    }
 
 
 def _hidden(
-    sizes: _Sizes, params: Any, token_ids_BT: jax.Array, position_BT: jax.Array, visibility: Visibility
+    sizes: _Sizes,
+    params: Any,
+    token_ids_BT: jax.Array,
+    position_BT: jax.Array,
+    visibility: Visibility,
 ) -> jax.Array:
     dtype = params["embedding_VD"].dtype
     scale = jnp.asarray(sizes.width**0.5, dtype).astype(jnp.float32)
     x_BTD = params["embedding_VD"][token_ids_BT].astype(jnp.float32) * scale
     per_layer_LBTP = _per_layer_inputs(sizes, params["per_layer"], token_ids_BT, x_BTD)
     size_BT1 = jnp.sqrt(_mean_square(x_BTD))
-    begin, end = (params["streams"][name] if "streams" in params else None for name in ("begin", "end"))
+    begin, end = (
+        params["streams"][name] if "streams" in params else None for name in ("begin", "end")
+    )
     streams_ABTD = jnp.stack([x_BTD, *_resized(begin, [x_BTD] * (sizes.streams - 1), size_BT1)])
     different = distinct(sizes.ropes)
     rotation = rotation_of(different, position_BT, None)
@@ -233,8 +294,10 @@ def _hidden(
         jnp.asarray(sizes.cuts, jnp.float32),
     )
     each = params["layers"], per_layer_LBTP, of_layer
-    first, sharing = jax.tree.map(lambda x: x[: sizes.sharing], each), jax.tree.map(lambda x: x[sizes.sharing :], each)
-    kept = jnp.zeros((2, 2, *token_ids_BT.shape, sizes.kv_heads, sizes.head_dim), dtype)  # of each kind: keys, values
+    first = jax.tree.map(lambda x: x[: sizes.sharing], each)
+    sharing = jax.tree.map(lambda x: x[sizes.sharing :], each)
+    # of each kind: keys, values
+    kept = jnp.zeros((2, 2, *token_ids_BT.shape, sizes.kv_heads, sizes.head_dim), dtype)
     layer = partial(_layer, sizes, rotation, visibility)
     with jax.named_scope("layers"):
         carry, _ = jax.lax.scan(layer, (streams_ABTD, kept), (*first, params["key_value"]))
@@ -247,8 +310,11 @@ def _hidden(
     return _norm(sizes, params["final_norm"], mean_BTD)
 
 
-def _per_layer_inputs(sizes: _Sizes, weights: Any, token_ids_BT: jax.Array, x_BTD: jax.Array) -> jax.Array:
-    """[L, B, T, P]: what the embedding of each layer and a projection of the token's embedding give."""
+def _per_layer_inputs(
+    sizes: _Sizes, weights: Any, token_ids_BT: jax.Array, x_BTD: jax.Array
+) -> jax.Array:
+    """[L, B, T, P]: what the embedding of each layer and a projection of the token's embedding
+    give."""
     table_VO = weights["embedding_VD"]
     known_BT = jnp.where(token_ids_BT < table_VO.shape[0], token_ids_BT, 0)
     scale = jnp.asarray(sizes.per_layer**0.5, table_VO.dtype).astype(jnp.float32)
@@ -259,25 +325,35 @@ def _per_layer_inputs(sizes: _Sizes, weights: Any, token_ids_BT: jax.Array, x_BT
 
 
 def _layer(
-    sizes: _Sizes, rotation: Rotation, visibility: Visibility, carry: tuple[jax.Array, jax.Array], layer: Any
+    sizes: _Sizes,
+    rotation: Rotation,
+    visibility: Visibility,
+    carry: tuple[jax.Array, jax.Array],
+    layer: Any,
 ) -> tuple[tuple[jax.Array, jax.Array], None]:
     """One layer, of the streams and the keys and values kept so far."""
     streams_ABTD, kept = carry
     weights, per_layer_BTP, of_layer, key_value = layer
-    altup, act = weights["altup"], ACTIVATE[sizes.activation]
+    altup = weights["altup"]
+    act = ACTIVATE[sizes.activation]
     mixed_BTA = _modalities(sizes, altup, streams_ABTD[sizes.active])
     coefficient_BTO = linear(altup["predict"], mixed_BTA)  # of each stream, for each stream
     predicted = []
     for j in range(sizes.streams):  # sums of products: a matmul of 4 by 4 for each token is slower
         shares = coefficient_BTO[:, :, j * sizes.streams : (j + 1) * sizes.streams]
-        predicted.append(streams_ABTD[j] + sum(shares[:, :, i, None] * streams_ABTD[i] for i in range(sizes.streams)))
+        predicted.append(
+            streams_ABTD[j]
+            + sum(shares[:, :, i, None] * streams_ABTD[i] for i in range(sizes.streams))
+        )
     predicted_ABTD = jnp.stack(predicted)
 
     x_BTD = predicted_ABTD[sizes.active]
     normed_BTD = _norm(sizes, weights["attn_norm"], x_BTD)
     low_BTD = linear(weights["laurel"]["right"], linear(weights["laurel"]["left"], normed_BTD))
     laurel_BTD = normed_BTD + _norm(sizes, weights["laurel"]["norm"], low_BTD)
-    attended_BTD, kept = _attention(sizes, weights, key_value, of_layer, rotation, visibility, normed_BTD, kept)
+    attended_BTD, kept = _attention(
+        sizes, weights, key_value, of_layer, rotation, visibility, normed_BTD, kept
+    )
     x_BTD = (x_BTD + _norm(sizes, weights["attn_post_norm"], attended_BTD) + laurel_BTD) * 2.0**-0.5
     normed_BTD = _norm(sizes, weights["mlp_norm"], x_BTD)
     gate_BTF = act(_cut(linear(weights["gate"], normed_BTD), of_layer.cut))
@@ -286,11 +362,15 @@ def _layer(
 
     innovation_BTD = x_BTD - predicted_ABTD[sizes.active]
     share_BTA = linear(altup["correct"], _modalities(sizes, altup, x_BTD)) + 1.0
-    corrected_ABTD = predicted_ABTD + innovation_BTD[None] * jnp.moveaxis(share_BTA, -1, 0)[..., None]
+    corrected_ABTD = (
+        predicted_ABTD + innovation_BTD[None] * jnp.moveaxis(share_BTA, -1, 0)[..., None]
+    )
     first_BTD = corrected_ABTD[sizes.active]
     first_BTD = first_BTD * altup["scale_D"][None, None] if sizes.scales_output else first_BTD
     of_token_BTP = act(linear(weights["per_layer"]["gate"], first_BTD)) * per_layer_BTP
-    of_token_BTD = _norm(sizes, weights["per_layer"]["norm"], linear(weights["per_layer"]["out"], of_token_BTP))
+    of_token_BTD = _norm(
+        sizes, weights["per_layer"]["norm"], linear(weights["per_layer"]["out"], of_token_BTP)
+    )
     return (corrected_ABTD.at[1:].add(of_token_BTD[None]), kept), None
 
 
@@ -304,7 +384,8 @@ def _attention(
     x_BTD: jax.Array,
     kept: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """(output, the last keys and values of each kind).  `key_value`: None in a layer that reads those kept."""
+    """(output, the last keys and values of each kind).  `key_value`: None in a layer that reads
+    those kept."""
 
     def heads(x_BTO: jax.Array) -> jax.Array:
         return x_BTO.reshape(*x_BTO.shape[:2], -1, sizes.head_dim)
@@ -316,7 +397,9 @@ def _attention(
     if key_value is not None:
         k_BTKH = turned(_norm(sizes, key_value["k_norm"], heads(linear(key_value["k"], x_BTD))))
         v_BTKH = rms_norm(heads(linear(key_value["v"], x_BTD)), sizes.norm_eps).astype(kept.dtype)
-        kept = jax.lax.dynamic_update_index_in_dim(kept, jnp.stack([k_BTKH, v_BTKH]), of_layer.kind, 0)
+        kept = jax.lax.dynamic_update_index_in_dim(
+            kept, jnp.stack([k_BTKH, v_BTKH]), of_layer.kind, 0
+        )
     k_BTKH, v_BTKH = jax.lax.dynamic_index_in_dim(kept, of_layer.kind, keepdims=False)
     o_BTNH = visibility.attend(q_BTNH, k_BTKH, v_BTKH, scale=1.0, window=of_layer.window)
     return linear(weights["out"], o_BTNH.reshape(*x_BTD.shape[:2], -1)), kept
@@ -328,7 +411,8 @@ def _modalities(sizes: _Sizes, altup: Any, x_BTD: jax.Array) -> jax.Array:
 
 
 def _cut(x_BTF: jax.Array, deviations: jax.Array) -> jax.Array:
-    """What is above the mean by so many standard deviations, less that; all of x if they are -inf."""
+    """What is above the mean by so many standard deviations, less that; all of x if they are
+    -inf."""
     mean = jnp.mean(x_BTF, axis=-1, keepdims=True)
     deviation = jnp.sqrt(jnp.mean(jnp.square(x_BTF - mean), axis=-1, keepdims=True))
     is_cut = deviations > -jnp.inf

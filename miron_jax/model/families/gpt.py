@@ -18,8 +18,8 @@ def _gpt_like(fields: Fields, used_fields: str) -> ModelConfig:
     `used_fields` as in `llama_like`.
     """
     fields.allow_only(
-        "vocab_size n_positions n_embd n_layer n_head n_inner activation_function layer_norm_epsilon scale_attn_weights "
-        f"tie_word_embeddings {used_fields}"
+        "vocab_size n_positions n_embd n_layer n_head n_inner activation_function "
+        f"layer_norm_epsilon scale_attn_weights tie_word_embeddings {used_fields}"
     )
     d_ff = 4 * fields["n_embd"] if fields["n_inner"] is None else fields["n_inner"]
     config = layer_normed(fields, "n_embd n_layer n_head n_positions activation_function", d_ff)
@@ -32,23 +32,32 @@ def _gpt2_config(fields: Fields) -> ModelConfig:
     attn_scale = config.attn_scale if fields["scale_attn_weights"] else 1.0
     inverse = tuple(1 / (layer + 1) for layer in range(config.num_layers))
     layer_scales = inverse if fields["scale_attn_by_inverse_layer_idx"] else ()
-    return replace(config, attn_scale=attn_scale, layer_scales=layer_scales, qkv_bias=True, attn_out_bias=True)
+    return replace(
+        config, attn_scale=attn_scale, layer_scales=layer_scales, qkv_bias=True, attn_out_bias=True
+    )
 
 
 def _gptj_config(fields: Fields) -> ModelConfig:
     config = _gpt_like(fields, "rotary rotary_dim")
-    rotary_dim, head_dim = fields["rotary_dim"], config.head_dim
+    rotary_dim = fields["rotary_dim"]
+    head_dim = config.head_dim
     if not isinstance(rotary_dim, int) or not 0 < rotary_dim <= head_dim:
-        raise fields.refuse("rotary_dim", rotary_dim, f"at least 1 and at most the head size, {head_dim}")
+        raise fields.refuse(
+            "rotary_dim", rotary_dim, f"at least 1 and at most the head size, {head_dim}"
+        )
     rope = rope_from(fields, {"rope_theta": 10000.0}, rotary_dim)
     layer_ropes = (rope,) * config.num_layers
-    return replace(config, num_positions=None, layer_ropes=layer_ropes, parallel="one_norm", head_bias=True)
+    return replace(
+        config, num_positions=None, layer_ropes=layer_ropes, parallel="one_norm", head_bias=True
+    )
 
 
 def _gpt_neox_config(fields: Fields) -> ModelConfig:
     rotary = "rotary_pct rotary_emb_base partial_rotary_factor"
     return replace(
-        llama_like(fields, f"attention_bias use_parallel_residual hidden_act layer_norm_eps {rotary}"),
+        llama_like(
+            fields, f"attention_bias use_parallel_residual hidden_act layer_norm_eps {rotary}"
+        ),
         norm="layer",
         parallel="own_norm" if fields["use_parallel_residual"] else None,
         gated_mlp=False,

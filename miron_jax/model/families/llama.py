@@ -27,7 +27,9 @@ def _qwen2_config(fields: Fields) -> ModelConfig:
 
 
 def _qwen3_config(fields: Fields) -> ModelConfig:
-    return replace(llama_like(fields, f"{LLAMA_FIELDS} attention_bias {QWEN_WINDOWS}"), qk_norm="head")
+    return replace(
+        llama_like(fields, f"{LLAMA_FIELDS} attention_bias {QWEN_WINDOWS}"), qk_norm="head"
+    )
 
 
 FAMILIES = {

@@ -1,9 +1,11 @@
-"""Mamba 1 and Falcon Mamba: how config.json is read, the names of the tensors, and what a layer computes.
+"""Mamba 1 and Falcon Mamba: how config.json is read, the names of the tensors, and what a layer
+computes.
 
 Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does not know files.
 
-Gu and Dao, 2023 (arXiv 2312.00752), section 3; Falcon Mamba (arXiv 2410.05355) also norms B, C and the time step.
-I channels, N states of a channel, R rank of the time step; other letters as in recurrent.py.
+Gu and Dao, 2023 (arXiv 2312.00752), section 3; Falcon Mamba (arXiv 2410.05355) also norms B, C and
+the time step. I channels, N states of a channel, R rank of the time step; other letters as in
+recurrent.py.
 """
 
 from functools import partial
@@ -14,18 +16,32 @@ import jax.numpy as jnp
 
 from miron_jax.model.decoder.modules import ACTIVATE
 from miron_jax.model.families.family import Family
-from miron_jax.model.families.family_model import FamilyModel, head_weight, linear_shapes, names_of, rms_norm, tree_of
+from miron_jax.model.families.family_model import (
+    FamilyModel,
+    head_weight,
+    linear_shapes,
+    names_of,
+    rms_norm,
+    tree_of,
+)
 from miron_jax.model.families.family_model import linear as matmul
 from miron_jax.model.families.fields import Fields
 from miron_jax.model.families.naming import Source, Table, linear
 from miron_jax.model.families.reading import activation, check_rescaling
-from miron_jax.model.stateful.recurrent import causal_conv, conv_shapes, mixer_names, step_of_layers, zeros
+from miron_jax.model.stateful.recurrent import (
+    causal_conv,
+    conv_shapes,
+    mixer_names,
+    step_of_layers,
+    zeros,
+)
 
 USED = (
-    "vocab_size hidden_size state_size num_hidden_layers layer_norm_epsilon expand intermediate_size conv_kernel "
-    "use_bias use_conv_bias hidden_act residual_in_fp32 time_step_rank time_step_scale time_step_min time_step_max "
-    "time_step_init_scheme time_step_floor rescale_prenorm_residual use_mambapy use_falcon_mambapy "
-    "use_associative_scan tie_word_embeddings fused_add_norm rms_norm pad_vocab_size_multiple "
+    "vocab_size hidden_size state_size num_hidden_layers layer_norm_epsilon expand "
+    "intermediate_size conv_kernel use_bias use_conv_bias hidden_act residual_in_fp32 "
+    "time_step_rank time_step_scale time_step_min time_step_max time_step_init_scheme "
+    "time_step_floor rescale_prenorm_residual use_mambapy use_falcon_mambapy use_associative_scan "
+    "tie_word_embeddings fused_add_norm rms_norm pad_vocab_size_multiple "
 )
 
 
@@ -41,14 +57,20 @@ class _Sizes(NamedTuple):
 
 
 def _model(fields: Fields, more: str = "") -> FamilyModel:
-    for name, same in (("d_model", "hidden_size"), ("n_layer", "num_hidden_layers"), ("d_inner", "intermediate_size")):
+    for name, same in (
+        ("d_model", "hidden_size"),
+        ("n_layer", "num_hidden_layers"),
+        ("d_inner", "intermediate_size"),
+    ):
         fields.allow_same(name, same)  # in the published conversions, which name sizes twice
     fields.allow_only(USED + more)
     check_rescaling(fields)
     if fields.raw.get("rms_norm") is False:
         raise fields.refuse("rms_norm", False, "true, which transformers always does,")
     if type(fields["time_step_rank"]) is not int or fields["time_step_rank"] < 1:
-        raise fields.refuse("time_step_rank", fields["time_step_rank"], "a number of at least 1, or auto")
+        raise fields.refuse(
+            "time_step_rank", fields["time_step_rank"], "a number of at least 1, or auto"
+        )
     sizes = _Sizes(
         fields["num_hidden_layers"],
         fields["intermediate_size"],
@@ -59,7 +81,9 @@ def _model(fields: Fields, more: str = "") -> FamilyModel:
         activation(fields, "hidden_act"),
         fields["mixer_rms_eps"] if more else None,
     )
-    vocab, width, tied = fields["vocab_size"], fields["hidden_size"], fields["tie_word_embeddings"]
+    vocab = fields["vocab_size"]
+    width = fields["hidden_size"]
+    tied = fields["tie_word_embeddings"]
     layers, channels, states, rank = sizes[:4]
     bias = fields["use_bias"]
     shapes = {

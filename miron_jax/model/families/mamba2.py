@@ -2,9 +2,9 @@
 
 Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does not know files.
 
-Dao and Gu, 2024 (arXiv 2405.21060), section 6: the tokens of a block are mixed by one matrix, and blocks by their states.
-H heads, P head, N states of a channel, G groups of heads, E heads of a group, S tokens of a block as sources; other letters
-as in recurrent.py.
+Dao and Gu, 2024 (arXiv 2405.21060), section 6: the tokens of a block are mixed by one matrix, and
+blocks by their states. H heads, P head, N states of a channel, G groups of heads, E heads of a
+group, S tokens of a block as sources; other letters as in recurrent.py.
 """
 
 from functools import partial
@@ -15,17 +15,30 @@ import jax.numpy as jnp
 
 from miron_jax.model.decoder.modules import ACTIVATE
 from miron_jax.model.families.family import Family
-from miron_jax.model.families.family_model import FamilyModel, head_weight, linear_shapes, names_of, rms_norm, tree_of
+from miron_jax.model.families.family_model import (
+    FamilyModel,
+    head_weight,
+    linear_shapes,
+    names_of,
+    rms_norm,
+    tree_of,
+)
 from miron_jax.model.families.family_model import linear as matmul
 from miron_jax.model.families.fields import Fields
 from miron_jax.model.families.naming import Source, Table
 from miron_jax.model.families.reading import activation, check_rescaling
-from miron_jax.model.stateful.recurrent import causal_conv, conv_shapes, mixer_names, step_of_layers, zeros
+from miron_jax.model.stateful.recurrent import (
+    causal_conv,
+    conv_shapes,
+    mixer_names,
+    step_of_layers,
+    zeros,
+)
 
 USED = (
-    "vocab_size hidden_size state_size num_hidden_layers layer_norm_epsilon expand conv_kernel n_groups num_heads head_dim "
-    "use_bias use_conv_bias hidden_act residual_in_fp32 time_step_rank time_step_min time_step_max time_step_floor "
-    "time_step_limit time_step_init_scheme time_step_scale rescale_prenorm_residual chunk_size tie_word_embeddings "
+    "vocab_size hidden_size state_size num_hidden_layers layer_norm_epsilon expand conv_kernel n_groups num_heads head_dim "  # noqa: E501
+    "use_bias use_conv_bias hidden_act residual_in_fp32 time_step_rank time_step_min time_step_max time_step_floor "  # noqa: E501
+    "time_step_limit time_step_init_scheme time_step_scale rescale_prenorm_residual chunk_size tie_word_embeddings "  # noqa: E501
     "intermediate_size norm_before_gate"  # transformers always gates first
 )
 BLOCK = 128  # tokens that one matrix mixes
@@ -54,7 +67,9 @@ def _model(fields: Fields) -> FamilyModel:
     limit = fields["time_step_limit"]
     if len(limit) != 2 or not 0 <= limit[0] <= limit[1]:
         raise fields.refuse(
-            "time_step_limit", list(limit), "two numbers, the first at least 0 and the second at least that"
+            "time_step_limit",
+            list(limit),
+            "two numbers, the first at least 0 and the second at least that",
         )
     sizes = _Sizes(
         fields["num_hidden_layers"],
@@ -67,18 +82,25 @@ def _model(fields: Fields) -> FamilyModel:
         activation(fields, "hidden_act"),
         tuple(fields["time_step_limit"]),
     )
-    vocab, width, tied = fields["vocab_size"], fields["hidden_size"], fields["tie_word_embeddings"]
+    vocab = fields["vocab_size"]
+    width = fields["hidden_size"]
+    tied = fields["tie_word_embeddings"]
     if sizes.channels != int(fields["expand"] * width):
         raise fields.refuse(
-            "expand", fields["expand"], f"num_heads * head_dim / hidden_size = {sizes.channels / width:g}"
+            "expand",
+            fields["expand"],
+            f"num_heads * head_dim / hidden_size = {sizes.channels / width:g}",
         )
     if fields.raw.get("intermediate_size") not in (None, sizes.channels):
         raise fields.refuse(
-            "intermediate_size", fields.raw["intermediate_size"], f"num_heads * head_dim = {sizes.channels}"
+            "intermediate_size",
+            fields.raw["intermediate_size"],
+            f"num_heads * head_dim = {sizes.channels}",
         )
     if sizes.heads % sizes.groups:
         raise fields.refuse("n_groups", sizes.groups, f"a divisor of num_heads = {sizes.heads}")
-    layers, mixed = sizes.num_layers, sizes.channels + 2 * sizes.groups * sizes.states
+    layers = sizes.num_layers
+    mixed = sizes.channels + 2 * sizes.groups * sizes.states
     bias = fields["use_bias"]
     shapes = {
         "embedding_VD": (vocab, width),
@@ -120,9 +142,13 @@ def _names() -> Table:
 
 
 def _mixer(sizes: _Sizes, weights: Any, before: Any, x_TD: jax.Array) -> tuple[jax.Array, Any]:
-    length, channels, groups = x_TD.shape[0], sizes.channels, sizes.groups
+    length = x_TD.shape[0]
+    channels = sizes.channels
+    groups = sizes.groups
     projected = matmul(weights["in"], x_TD)
-    gate_TC, mixed, dt_TH = projected[:, :channels], projected[:, channels : -sizes.heads], projected[:, -sizes.heads :]
+    gate_TC = projected[:, :channels]
+    mixed = projected[:, channels : -sizes.heads]
+    dt_TH = projected[:, -sizes.heads :]
     mixed, conv = causal_conv(weights["conv"], before["conv"], mixed)
     mixed = ACTIVATE[sizes.activation](mixed)
     x_TC, b_TC, c_TC = jnp.split(mixed, (channels, channels + groups * sizes.states), axis=-1)
@@ -133,9 +159,17 @@ def _mixer(sizes: _Sizes, weights: Any, before: Any, x_TD: jax.Array) -> tuple[j
     h_GEPN = before["ssm"].reshape(groups, -1, *before["ssm"].shape[1:])
     y_TGEP, h_GEPN = _in_blocks(h_GEPN, x_TGEP, *of_groups)
     y_TGEP = y_TGEP + weights["D_H"].reshape(1, groups, -1, 1) * x_TGEP
-    gated_TGC = y_TGEP.reshape(length, groups, -1) * jax.nn.silu(gate_TC).reshape(length, groups, -1)
-    normed_TC = rms_norm(gated_TGC, sizes.norm_eps).reshape(length, channels) * weights["gated_norm"]["weight"][None]
-    return matmul(weights["out"], normed_TC), {"conv": conv, "ssm": h_GEPN.reshape(before["ssm"].shape)}
+    gated_TGC = y_TGEP.reshape(length, groups, -1) * jax.nn.silu(gate_TC).reshape(
+        length, groups, -1
+    )
+    normed_TC = (
+        rms_norm(gated_TGC, sizes.norm_eps).reshape(length, channels)
+        * weights["gated_norm"]["weight"][None]
+    )
+    return matmul(weights["out"], normed_TC), {
+        "conv": conv,
+        "ssm": h_GEPN.reshape(before["ssm"].shape),
+    }
 
 
 def _in_blocks(h_GEPN: jax.Array, *tokens: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -1,4 +1,5 @@
-"""Mixtral, Qwen 2 and 3 MoE, OLMoE, Granite MoE and gpt-oss: how config.json is read, and the names of the tensors.
+"""Mixtral, Qwen 2 and 3 MoE, OLMoE, Granite MoE and gpt-oss: how config.json is read, and the names
+of the tensors.
 
 Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does not know files.
 """
@@ -20,7 +21,9 @@ _QWEN = f"{LLAMA_FIELDS} {_EXPERTS} moe_intermediate_size decoder_sparse_step ml
 
 
 def _mixtral_config(fields: Fields) -> ModelConfig:
-    config = llama_like(fields, f"{LLAMA_FIELDS} sliding_window num_local_experts num_experts_per_tok")
+    config = llama_like(
+        fields, f"{LLAMA_FIELDS} sliding_window num_local_experts num_experts_per_tok"
+    )
     return replace(config, experts=experts_of(fields, "num_local_experts", normalised=True))
 
 
@@ -43,13 +46,16 @@ def _qwen2_moe_config(fields: Fields) -> ModelConfig:
 def _qwen3_moe_config(fields: Fields) -> ModelConfig:
     fields.allow_value("use_qk_norm", True)
     _check_same_counts(fields)
-    used = "attention_bias use_sliding_window sliding_window max_window_layers"  # transformers reads all but the last
+    # transformers reads all but the last
+    used = "attention_bias use_sliding_window sliding_window max_window_layers"
     return replace(_qwen_like(fields, used), qk_norm="head")
 
 
 def _olmoe_config(fields: Fields) -> ModelConfig:
     _check_same_counts(fields)
-    config = llama_like(fields, f"num_key_value_heads hidden_act rms_norm_eps attention_bias clip_qkv {_EXPERTS}")
+    config = llama_like(
+        fields, f"num_key_value_heads hidden_act rms_norm_eps attention_bias clip_qkv {_EXPERTS}"
+    )
     mixture = experts_of(fields, "num_experts", fields["norm_topk_prob"])
     return replace(config, qk_norm="all_heads", qkv_clip=fields["clip_qkv"], experts=mixture)
 
@@ -62,13 +68,19 @@ def _granitemoe_config(fields: Fields) -> ModelConfig:
 def _gpt_oss_config(fields: Fields) -> ModelConfig:
     fields.allow_same("num_experts", "num_local_experts")
     fields.allow_same("experts_per_token", "num_experts_per_tok")
-    if fields.raw.get("initial_context_length") == fields["rope_parameters"].get("original_max_position_embeddings"):
+    if fields.raw.get("initial_context_length") == fields["rope_parameters"].get(
+        "original_max_position_embeddings"
+    ):
         fields.duplicates.add("initial_context_length")
-    used = "attention_bias sliding_window layer_types num_local_experts num_experts_per_tok swiglu_alpha swiglu_limit"
+    used = (
+        "attention_bias sliding_window layer_types num_local_experts num_experts_per_tok "
+        "swiglu_alpha swiglu_limit"
+    )
     config = llama_like(fields, f"{LLAMA_FIELDS} {used}")
     mixture = experts_of(fields, "num_local_experts", normalised=True)
     # Older transformers have these two in the code.
-    limit, gain = fields.get("swiglu_limit") or 7.0, fields.get("swiglu_alpha") or 1.702
+    limit = fields.get("swiglu_limit") or 7.0
+    gain = fields.get("swiglu_alpha") or 1.702
     mixture = replace(mixture, bias=True, limit=limit, gain=gain)
     return replace(config, attn_sinks=True, experts=mixture)
 

@@ -1,7 +1,7 @@
 """Tensor names of Hugging Face checkpoints, and how a tensor becomes a leaf of the decoder.
 
-Arrives: a ModelConfig.  Leaves: a `Table`, the tensor name and layout of every leaf that a decoder can have.  It
-deliberately does not know files.
+Arrives: a ModelConfig.  Leaves: a `Table`, the tensor name and layout of every leaf that a decoder
+can have.  It deliberately does not know files.
 """
 
 from dataclasses import dataclass, replace
@@ -16,12 +16,16 @@ from miron_jax.model.config import ModelConfig
 class Source:
     """The tensor, or the tensors, that one layer's leaf is read from."""
 
-    name: str  # without the checkpoint's prefix; {} stands for the layer index, {part} for the index of a part
+    # without the checkpoint's prefix; {} stands for the layer index, {part} for the index of a part
+    name: str
     transposed: bool = False  # torch's Linear stores (out, in), the decoder (in, out)
-    columns: tuple[int, ...] | None = None  # outputs of the stored tensor, in the leaf's order; None: all, unchanged
+    # outputs of the stored tensor, in the leaf's order; None: all, unchanged
+    columns: tuple[int, ...] | None = None
     width: int = 0  # number of outputs of the stored tensor, where columns are selected
-    parts: int = 0  # number of tensors that are the rows of the leaf; 0: one tensor is the whole leaf
-    layers: tuple[int, ...] | None = None  # that the leaf stacks; None: all, if its name begins with layers/
+    # number of tensors that are the rows of the leaf; 0: one tensor is the whole leaf
+    parts: int = 0
+    # that the leaf stacks; None: all, if its name begins with layers/
+    layers: tuple[int, ...] | None = None
 
     def of_layers(self, layers: tuple[int, ...]) -> Self:
         """The same of some layers."""
@@ -42,12 +46,27 @@ class Source:
 
 Table = dict[str, Source]  # leaf name -> its tensor
 
-HEADS = ("lm_head", "embed_out", "language_model.lm_head")  # names of the head, which takes no prefix
+# names of the head, which takes no prefix
+HEADS = ("lm_head", "embed_out", "language_model.lm_head")
 # Prefixes of all other tensors; a bare model has none.
-PREFIXES = ("model.", "transformer.", "gpt_neox.", "backbone.", "model.language_model.", "language_model.model.", "")
+PREFIXES = (
+    "model.",
+    "transformer.",
+    "gpt_neox.",
+    "backbone.",
+    "model.language_model.",
+    "language_model.model.",
+    "",
+)
 
 
-def linear(leaf: str, tensor: str, transposed: bool = True, columns: np.ndarray | None = None, width: int = 0) -> Table:
+def linear(
+    leaf: str,
+    tensor: str,
+    transposed: bool = True,
+    columns: np.ndarray | None = None,
+    width: int = 0,
+) -> Table:
     """Kernel and bias of a linear layer; the arguments are the fields of `Source`."""
     selected = None if columns is None else tuple(columns.tolist())
     return {
@@ -57,9 +76,11 @@ def linear(leaf: str, tensor: str, transposed: bool = True, columns: np.ndarray 
 
 
 def fused(tensor: str, leaf_widths: dict[str, int], transposed: bool = True) -> Table:
-    """Linear layers that one tensor stores one after the other: leaf -> number of its outputs, in stored order."""
+    """Linear layers that one tensor stores one after the other: leaf -> number of its outputs, in
+    stored order."""
     table: Table = {}
-    width, start = sum(leaf_widths.values()), 0
+    width = sum(leaf_widths.values())
+    start = 0
     for leaf, leaf_width in leaf_widths.items():
         table |= linear(leaf, tensor, transposed, np.arange(start, start + leaf_width), width)
         start += leaf_width
@@ -67,9 +88,15 @@ def fused(tensor: str, leaf_widths: dict[str, int], transposed: bool = True) -> 
 
 
 def by_head(tensor: str, config: ModelConfig) -> Table:
-    """Queries, keys and values in one tensor: of the first head, then of the next one, and so on."""
+    """Queries, keys and values in one tensor: of the first head, then of the next one, and so
+    on."""
     size = config.num_heads * config.head_dim
-    columns = np.arange(3 * size).reshape(config.num_heads, 3, config.head_dim).transpose(1, 0, 2).reshape(3, size)
+    columns = (
+        np.arange(3 * size)
+        .reshape(config.num_heads, 3, config.head_dim)
+        .transpose(1, 0, 2)
+        .reshape(3, size)
+    )
     table: Table = {}
     for name, of_name in zip("qkv", columns, strict=True):
         table |= linear(f"layers/attn/{name}", tensor, columns=of_name, width=3 * size)
@@ -82,10 +109,13 @@ def norm(leaf: str, tensor: str) -> Table:
 
 
 def half_split(config: ModelConfig, num_heads: int) -> np.ndarray:
-    """Order of a stored projection's outputs that turns rotated neighbours, (x[2i], x[2i + 1]) of GPT-J and Cohere, into
-    the decoder's half-split pairs; the products of queries and keys stay the same."""
+    """Order of a stored projection's outputs that turns rotated neighbours, (x[2i], x[2i + 1]) of
+    GPT-J and Cohere, into the decoder's half-split pairs; the products of queries and keys stay the
+    same."""
     rotated = 2 * len(config.layer_ropes[0].frequencies)
-    head = np.concatenate([np.arange(0, rotated, 2), np.arange(1, rotated, 2), np.arange(rotated, config.head_dim)])
+    head = np.concatenate(
+        [np.arange(0, rotated, 2), np.arange(1, rotated, 2), np.arange(rotated, config.head_dim)]
+    )
     return (np.arange(num_heads)[:, None] * config.head_dim + head).ravel()
 
 

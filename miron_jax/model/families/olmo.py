@@ -16,7 +16,9 @@ from miron_jax.model.families.reading import LLAMA_FIELDS, llama_like
 def _olmo_config(fields: Fields) -> ModelConfig:
     """Layer norms without weights."""
     config = llama_like(fields, "num_key_value_heads hidden_act attention_bias clip_qkv")
-    return replace(config, norm="layer", norm_weight=False, norm_bias=False, qkv_clip=fields["clip_qkv"])
+    return replace(
+        config, norm="layer", norm_weight=False, norm_bias=False, qkv_clip=fields["clip_qkv"]
+    )
 
 
 def _olmo2_config(fields: Fields, used_fields: str = "") -> ModelConfig:

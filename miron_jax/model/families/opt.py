@@ -13,19 +13,25 @@ from miron_jax.model.families.reading import layer_normed
 
 
 def _opt_config(fields: Fields) -> ModelConfig:
-    """GPT-2 with another position table.  OPT-350m, which norms after attention and MLP, is refused."""
+    """GPT-2 with another position table.  OPT-350m, which norms after attention and MLP, is
+    refused."""
     fields.allow_only(
-        "vocab_size hidden_size num_hidden_layers num_attention_heads ffn_dim max_position_embeddings activation_function "
-        "do_layer_norm_before word_embed_proj_dim enable_bias layer_norm_elementwise_affine tie_word_embeddings "
-        "dropout layerdrop init_std learned_embeddings"
+        "vocab_size hidden_size num_hidden_layers num_attention_heads ffn_dim "
+        "max_position_embeddings activation_function do_layer_norm_before word_embed_proj_dim "
+        "enable_bias layer_norm_elementwise_affine tie_word_embeddings dropout layerdrop init_std "
+        "learned_embeddings"
     )
-    if fields.raw.get("learned_embeddings") is False:  # Galactica's configs have it; transformers does not read it
+    # Galactica's configs have it; transformers does not read it
+    if fields.raw.get("learned_embeddings") is False:
         raise fields.refuse("learned_embeddings", False, "true")
     for name in ("do_layer_norm_before", "layer_norm_elementwise_affine"):
         fields.require(name, True)
     fields.require("_remove_final_layer_norm", False)
     fields.require("word_embed_proj_dim", fields["hidden_size"])
-    names = "hidden_size num_hidden_layers num_attention_heads max_position_embeddings activation_function"
+    names = (
+        "hidden_size num_hidden_layers num_attention_heads max_position_embeddings "
+        "activation_function"
+    )
     biases = dict.fromkeys(("qkv_bias", "attn_out_bias", "mlp_bias"), fields["enable_bias"])
     return replace(layer_normed(fields, names, fields["ffn_dim"]), position_offset=2, **biases)
 

@@ -13,7 +13,9 @@ from miron_jax.model.families.reading import llama_like
 
 
 def _phi_config(fields: Fields) -> ModelConfig:
-    config = llama_like(fields, "num_key_value_heads hidden_act layer_norm_eps partial_rotary_factor qk_layernorm")
+    config = llama_like(
+        fields, "num_key_value_heads hidden_act layer_norm_eps partial_rotary_factor qk_layernorm"
+    )
     fields.require("qk_layernorm", False)
     biases = {"qkv_bias": True, "attn_out_bias": True, "mlp_bias": True, "head_bias": True}
     return replace(config, norm="layer", parallel="one_norm", gated_mlp=False, **biases)

@@ -11,12 +11,16 @@ from miron_jax.model.families.reading import LLAMA_FIELDS, llama_like
 
 
 def _phi3_config(fields: Fields) -> ModelConfig:
-    return llama_like(fields, LLAMA_FIELDS + "sliding_window original_max_position_embeddings partial_rotary_factor")
+    return llama_like(
+        fields,
+        LLAMA_FIELDS + "sliding_window original_max_position_embeddings partial_rotary_factor",
+    )
 
 
 def _phi3_names(config: ModelConfig) -> Table:
     """One tensor holds queries, keys and values, another one gate and up."""
-    q, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    q = config.num_heads * config.head_dim
+    kv = config.num_kv_heads * config.head_dim
     qkv_widths = {"layers/attn/q": q, "layers/attn/k": kv, "layers/attn/v": kv}
     mlp_widths = {"layers/mlp/gate": config.d_ff, "layers/mlp/up": config.d_ff}
     return llama_names(config) | {

@@ -1,7 +1,7 @@
 """Parts of config.json that many families share.
 
-Arrives: `Fields` of a config.json.  Leaves: rotary frequencies, windows, activations, a ModelConfig like Llama's.  It
-deliberately does not know any particular family.
+Arrives: `Fields` of a config.json.  Leaves: rotary frequencies, windows, activations, a ModelConfig
+like Llama's.  It deliberately does not know any particular family.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,10 +24,11 @@ _ACTIVATIONS: Mapping[str, Activation] = {
     "relu": "relu",
     "relu2": "relu2",
 }
-# Fields that every family built on `llama_like` uses, in transformers' current spelling and its older ones
+# Fields that every family built on `llama_like` uses, in transformers' current spelling and its
+# older ones
 _SIZES = (
-    "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads max_position_embeddings "
-    "tie_word_embeddings rope_parameters rope_theta rope_scaling "
+    "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads "
+    "max_position_embeddings tie_word_embeddings rope_parameters rope_theta rope_scaling "
 )
 LLAMA_FIELDS = "num_key_value_heads head_dim hidden_act rms_norm_eps "
 
@@ -35,29 +36,42 @@ LLAMA_FIELDS = "num_key_value_heads head_dim hidden_act rms_norm_eps "
 def check_rescaling(fields: Fields) -> None:
     """Raises InputError for a Mamba whose weights transformers does not take as they are."""
     if fields["rescale_prenorm_residual"]:
-        expected = "false (transformers divides each out_proj by sqrt(num_hidden_layers) whenever it loads the weights)"
+        expected = (
+            "false (transformers divides each out_proj by sqrt(num_hidden_layers) whenever it "
+            "loads the weights)"
+        )
         raise fields.refuse("rescale_prenorm_residual", True, expected)
 
 
 def activation(fields: Fields, name: str) -> Activation:
-    """The activation that the field `name` holds.  Raises InputError for one that the decoder does not have."""
+    """The activation that the field `name` holds.  Raises InputError for one that the decoder does
+    not have."""
     if not isinstance(fields[name], str) or fields[name] not in _ACTIVATIONS:
         raise fields.refuse(name, fields[name], f"one of {', '.join(_ACTIVATIONS)}")
     return _ACTIVATIONS[fields[name]]
 
 
 def ropes(fields: Fields, head_dim: int, used: Sequence[str]) -> tuple[Rope, ...]:
-    """Rotary frequencies of each layer.  Raises InputError for a field that is set but not in `used`."""
+    """Rotary frequencies of each layer.  Raises InputError for a field that is set but not in
+    `used`."""
     parameters = fields["rope_parameters"]
     if "full_attention" in parameters:  # one rotation for each type of layer
         if "layer_types" not in used:
             raise fields.refuse("rope_parameters", parameters, "those of one rotation")
         if unread := [name for name, value in parameters.items() if not isinstance(value, dict)]:
-            expected = "an object for each type of layer (transformers reads nothing that stands beside them)"
-            raise fields.refuse(f"{unread[0]!r} of rope_parameters", parameters[unread[0]], expected)
+            expected = (
+                "an object for each type of layer (transformers reads nothing that stands beside "
+                "them)"
+            )
+            raise fields.refuse(
+                f"{unread[0]!r} of rope_parameters", parameters[unread[0]], expected
+            )
         if any(of_type.get("truncate") is False for of_type in parameters.values()):
-            # transformers looks for this field beside the types, does not find it there, and truncates.
-            raise fields.refuse("truncate", False, "true where each type of layer has its own rotation")
+            # transformers looks for this field beside the types, does not find it there, and
+            # truncates.
+            raise fields.refuse(
+                "truncate", False, "true where each type of layer has its own rotation"
+            )
         return tuple(rope_from(fields, parameters[kind], head_dim) for kind in layer_types(fields))
     fraction = parameters.get("partial_rotary_factor") or 1.0
     if fraction != 1.0 and "partial_rotary_factor" not in used:
@@ -72,42 +86,59 @@ def without_rope(layer_ropes: Sequence[Rope], without: Sequence[bool]) -> tuple[
 
 
 def rope_from(fields: Fields, parameters: Mapping[str, Any], rotated_dim: int) -> Rope:
-    """Rotary frequencies of the first `rotated_dim` dimensions of each head.  Raises InputError for unusable parameters."""
+    """Rotary frequencies of the first `rotated_dim` dimensions of each head.  Raises InputError for
+    unusable parameters."""
     kind = parameters.get("rope_type", "default")
     if not isinstance(kind, str) or kind not in rope.KINDS:
         raise fields.refuse("rope_type", kind, f"one of {', '.join(rope.KINDS)}")
     known = {"rope_type", "type", "rope_theta", "partial_rotary_factor", *rope.KINDS[kind]}
     for name, value in parameters.items():
         if (name not in known and value is not None) or (name == "type" and value != kind):
-            raise fields.refuse(f"rope parameter {name!r}", value, f"none beside rope_type {kind!r}")
-    if kind not in ("default", "longrope") and not isinstance(parameters.get("factor"), int | float):
+            raise fields.refuse(
+                f"rope parameter {name!r}", value, f"none beside rope_type {kind!r}"
+            )
+    if kind not in ("default", "longrope") and not isinstance(
+        parameters.get("factor"), int | float
+    ):
         raise fields.refuse("rope parameter 'factor'", parameters.get("factor"), "a number")
     if rotated_dim < 2 or rotated_dim % 2 or rotated_dim > MOST_HEAD_SIZE:
-        raise fields.refuse("the rotated part of a head", rotated_dim, f"an even number from 2 to {MOST_HEAD_SIZE}")
-    longest = fields.get("max_position_embeddings")  # GPT-J names it differently, and never scales its rotation
+        raise fields.refuse(
+            "the rotated part of a head", rotated_dim, f"an even number from 2 to {MOST_HEAD_SIZE}"
+        )
+    # GPT-J names it differently, and never scales its rotation
+    longest = fields.get("max_position_embeddings")
     original = parameters.get("original_max_position_embeddings") or longest
     lengths = {"max_position_embeddings": longest, "original_max_position_embeddings": original}
     try:
         with np.errstate(all="ignore"):
             layer_rope = rope.rope_of(kind, {**parameters, **lengths}, rotated_dim)
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-        raise fields.refuse("rope_parameters", dict(parameters), f"those of {kind!r} ({error!r:.80})") from None
+        raise fields.refuse(
+            "rope_parameters", dict(parameters), f"those of {kind!r} ({error!r:.80})"
+        ) from None
     if not np.isfinite([*layer_rope.frequencies, *(layer_rope.long or ()), layer_rope.scale]).all():
         raise fields.refuse("rope_parameters", dict(parameters), "those of finite frequencies")
     return layer_rope
 
 
 def layer_types(fields: Fields) -> tuple[str, ...]:
-    """The type of attention of each layer.  Raises InputError for a wrong number of entries or an unknown type."""
-    kinds, num_layers = tuple(fields["layer_types"]), fields["num_hidden_layers"]
+    """The type of attention of each layer.  Raises InputError for a wrong number of entries or an
+    unknown type."""
+    kinds = tuple(fields["layer_types"])
+    num_layers = fields["num_hidden_layers"]
     if len(kinds) != num_layers or not set(kinds) <= {"sliding_attention", "full_attention"}:
-        raise fields.refuse("layer_types", list(kinds), f"{num_layers} entries 'sliding_attention' or 'full_attention'")
+        raise fields.refuse(
+            "layer_types",
+            list(kinds),
+            f"{num_layers} entries 'sliding_attention' or 'full_attention'",
+        )
     return kinds
 
 
 def windows(fields: Fields, used: Sequence[str]) -> tuple[int | None, ...]:
-    """Attention window of each layer in tokens, None where attention is full: by layer_types if the family uses them, else
-    the same for all layers.  Raises InputError for a window that is not a positive number."""
+    """Attention window of each layer in tokens, None where attention is full: by layer_types if the
+    family uses them, else the same for all layers.  Raises InputError for a window that is not a
+    positive number."""
     is_sliding = [False] * fields["num_hidden_layers"]
     if "layer_types" in used:
         if fields.get("layer_types") is not None:
@@ -125,8 +156,9 @@ def windows(fields: Fields, used: Sequence[str]) -> tuple[int | None, ...]:
 def llama_like(fields: Fields, used_fields: str) -> ModelConfig:
     """Llama's decoder with this config's sizes, biases, windows and final soft cap.
 
-    `used_fields`: names of the fields, separated by spaces, that the family uses beside the sizes common to all.  Any
-    other field is not read, because transformers does not read it, and is refused (InputError) unless it changes nothing.
+    `used_fields`: names of the fields, separated by spaces, that the family uses beside the sizes
+    common to all.  Any other field is not read, because transformers does not read it, and is
+    refused (InputError) unless it changes nothing.
     """
     fields.allow_only(_SIZES + used_fields)
     used = used_fields.split()
@@ -134,11 +166,14 @@ def llama_like(fields: Fields, used_fields: str) -> ModelConfig:
     def if_used(name: str, default: Any) -> Any:
         return fields[name] if name in used else default
 
-    num_heads, num_layers = fields["num_attention_heads"], fields["num_hidden_layers"]
+    num_heads = fields["num_attention_heads"]
+    num_layers = fields["num_hidden_layers"]
     head_dim = fields.get("head_dim") if "head_dim" in used else None
     head_dim = head_dim or head_size(fields, "hidden_size", "num_attention_heads")
     attention_bias = if_used("attention_bias", False)
-    norm_eps = next((name for name in ("rms_norm_eps", "layer_norm_eps", "norm_epsilon") if name in used), None)
+    norm_eps = next(
+        (name for name in ("rms_norm_eps", "layer_norm_eps", "norm_epsilon") if name in used), None
+    )
     return ModelConfig(
         family=fields.family,
         vocab_size=fields["vocab_size"],
@@ -154,7 +189,9 @@ def llama_like(fields: Fields, used_fields: str) -> ModelConfig:
         layer_windows=windows(fields, used),
         norm_eps=fields[norm_eps] if norm_eps is not None else 1e-5,  # OLMo 1 has it in its code
         attn_scale=head_dim**-0.5,
-        activation=activation(fields, "hidden_act" if "hidden_act" in used else "hidden_activation"),
+        activation=activation(
+            fields, "hidden_act" if "hidden_act" in used else "hidden_activation"
+        ),
         qkv_bias=attention_bias,
         attn_out_bias=attention_bias,
         mlp_bias=if_used("mlp_bias", False),
@@ -163,15 +200,21 @@ def llama_like(fields: Fields, used_fields: str) -> ModelConfig:
     )
 
 
-def layer_normed(fields: Fields, names: str, d_ff: int, known: Mapping[str, Any] = MappingProxyType({})) -> ModelConfig:
+def layer_normed(
+    fields: Fields, names: str, d_ff: int, known: Mapping[str, Any] = MappingProxyType({})
+) -> ModelConfig:
     """GPT-2's decoder without biases: layer norms, an MLP without a gate, learned positions.
 
-    `names`: of the fields that hold the width, the numbers of layers, heads and positions, and the activation, separated by
-    spaces.  `known`: values of those of them that no field holds.
+    `names`: of the fields that hold the width, the numbers of layers, heads and positions, and the
+    activation, separated by spaces.  `known`: values of those of them that no field holds.
     """
     width, layers, heads, positions, activation_name = names.split()
     longest = known.get(positions) or fields[positions]
-    act = _ACTIVATIONS[known[activation_name]] if activation_name in known else activation(fields, activation_name)
+    act = (
+        _ACTIVATIONS[known[activation_name]]
+        if activation_name in known
+        else activation(fields, activation_name)
+    )
     head_dim = head_size(fields, width, heads)
     return ModelConfig(
         family=fields.family,
@@ -196,31 +239,37 @@ def layer_normed(fields: Fields, names: str, d_ff: int, known: Mapping[str, Any]
 
 
 def experts_of(fields: Fields, count: str, normalised: bool, shared_d_ff: int = 0) -> Experts:
-    """The mixture of as many experts as the field `count` says.  Raises InputError if a token takes more than there are."""
+    """The mixture of as many experts as the field `count` says.  Raises InputError if a token takes
+    more than there are."""
     active = fields["num_experts_per_tok"]
     for name in (count, "num_experts_per_tok"):
         if fields[name] is None:
             raise fields.refuse(name, None, "a number")
     if active > fields[count]:
-        raise fields.refuse("num_experts_per_tok", active, f"at most {_written(fields, count)} = {fields[count]}")
+        raise fields.refuse(
+            "num_experts_per_tok", active, f"at most {_written(fields, count)} = {fields[count]}"
+        )
     return Experts(fields[count], active, normalised, shared_d_ff)
 
 
 def _written(fields: Fields, count: str) -> str:
-    """The name under which the file has this count of experts: transformers takes either for the other."""
+    """The name under which the file has this count of experts: transformers takes either for the
+    other."""
     other = {"num_experts": "num_local_experts", "num_local_experts": "num_experts"}[count]
     return other if count not in fields.raw and other in fields.raw else count
 
 
 def alibi_slopes(heads: int) -> tuple[float, ...]:
-    """ALiBi: powers of one base for a power of two of heads; the others take every second slope of twice as many."""
+    """ALiBi: powers of one base for a power of two of heads; the others take every second slope of
+    twice as many."""
     power = 1 << (heads.bit_length() - 1)
     slopes = [2.0 ** (-8 * (i + 1) / power) for i in range(power)]
     return tuple(slopes + [2.0 ** (-4 * (2 * i + 1) / power) for i in range(heads - power)])
 
 
 def head_size(fields: Fields, width: str, heads: str) -> int:
-    """The field `width` divided by the field `heads`.  Raises InputError unless it is a whole number."""
+    """The field `width` divided by the field `heads`.  Raises InputError unless it is a whole
+    number."""
     if fields[heads] < 1 or fields[width] % fields[heads]:
         raise fields.refuse(width, fields[width], f"a multiple of {heads} = {fields[heads]}")
     return fields[width] // fields[heads]

@@ -1,10 +1,11 @@
-"""RecurrentGemma (Griffin): how config.json is read, the names of the tensors, and what a layer computes.
+"""RecurrentGemma (Griffin): how config.json is read, the names of the tensors, and what a layer
+computes.
 
 Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does not know files.
 
-De et al., 2024 (arXiv 2402.19427), section 2: two layers in three mix tokens by a gated linear recurrence, the others by
-attention over the last tokens.  W width of the recurrence, N query heads, K key-value heads, H head, S tokens of the cache;
-other letters as in recurrent.py.
+De et al., 2024 (arXiv 2402.19427), section 2: two layers in three mix tokens by a gated linear
+recurrence, the others by attention over the last tokens.  W width of the recurrence, N query heads,
+K key-value heads, H head, S tokens of the cache; other letters as in recurrent.py.
 """
 
 from functools import partial
@@ -31,13 +32,20 @@ from miron_jax.model.families.family_model import linear as matmul
 from miron_jax.model.families.fields import Fields
 from miron_jax.model.families.naming import Source, Table, linear
 from miron_jax.model.families.reading import activation, head_size, ropes
-from miron_jax.model.stateful.recurrent import causal_conv, conv_names, conv_shapes, linear_recurrence, zeros
+from miron_jax.model.stateful.recurrent import (
+    causal_conv,
+    conv_names,
+    conv_shapes,
+    linear_recurrence,
+    zeros,
+)
 
 USED = (
-    "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim lru_width "
-    "attention_window_size conv1d_width logits_soft_cap rms_norm_eps hidden_activation rope_parameters rope_theta "
-    "partial_rotary_factor block_types attention_bias w_init_variance_scale final_w_init_variance_scale "
-    "embeddings_scale_by_sqrt_dim tie_word_embeddings"
+    "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads "
+    "num_key_value_heads head_dim lru_width attention_window_size conv1d_width logits_soft_cap "
+    "rms_norm_eps hidden_activation rope_parameters rope_theta partial_rotary_factor block_types "
+    "attention_bias w_init_variance_scale final_w_init_variance_scale embeddings_scale_by_sqrt_dim "
+    "tie_word_embeddings"
 )
 DECAY = 8.0  # the paper's c, section 2.4
 
@@ -62,11 +70,17 @@ class _Sizes(NamedTuple):
 
 def _model(fields: Fields) -> FamilyModel:
     fields.allow_only(USED)
-    kinds = tuple((list(fields["block_types"]) * fields["num_hidden_layers"])[: fields["num_hidden_layers"]])
+    kinds = tuple(
+        (list(fields["block_types"]) * fields["num_hidden_layers"])[: fields["num_hidden_layers"]]
+    )
     if not kinds or not set(kinds) <= {"recurrent", "attention"}:
-        raise fields.refuse("block_types", fields["block_types"], "a list of 'recurrent' and 'attention'")
+        raise fields.refuse(
+            "block_types", fields["block_types"], "a list of 'recurrent' and 'attention'"
+        )
     if fields.raw.get("embeddings_scale_by_sqrt_dim") is False:
-        raise fields.refuse("embeddings_scale_by_sqrt_dim", False, "true, which transformers always does,")
+        raise fields.refuse(
+            "embeddings_scale_by_sqrt_dim", False, "true, which transformers always does,"
+        )
     sizes = _Sizes(
         kinds,
         len(fields["block_types"]),
@@ -79,7 +93,11 @@ def _model(fields: Fields) -> FamilyModel:
         fields["conv1d_width"],
         fields["rms_norm_eps"],
         activation(fields, "hidden_activation"),
-        ropes(fields, head_size(fields, "hidden_size", "num_attention_heads"), ("partial_rotary_factor",))[0],
+        ropes(
+            fields,
+            head_size(fields, "hidden_size", "num_attention_heads"),
+            ("partial_rotary_factor",),
+        )[0],
     )
     head_size(fields, "lru_width", "num_attention_heads")
     if fields["rope_parameters"].get("rope_type") != "default":
@@ -87,8 +105,12 @@ def _model(fields: Fields) -> FamilyModel:
     if fields["intermediate_size"] % 2:
         raise fields.refuse("intermediate_size", fields["intermediate_size"], "an even number")
     if sizes.heads % sizes.kv_heads:
-        raise fields.refuse("num_key_value_heads", sizes.kv_heads, f"a divisor of {sizes.heads} heads")
-    vocab, tied, cap = fields["vocab_size"], fields["tie_word_embeddings"], fields["logits_soft_cap"]
+        raise fields.refuse(
+            "num_key_value_heads", sizes.kv_heads, f"a divisor of {sizes.heads} heads"
+        )
+    vocab = fields["vocab_size"]
+    tied = fields["tie_word_embeddings"]
+    cap = fields["logits_soft_cap"]
     shapes = _shapes(fields, sizes) | ({} if tied else {"head_VD": (vocab, sizes.width)})
     return FamilyModel(
         vocab,
@@ -104,9 +126,14 @@ def _model(fields: Fields) -> FamilyModel:
 
 
 def _shapes(fields: Fields, sizes: _Sizes) -> dict[str, tuple[int, ...]]:
-    layers, width, wide = len(sizes.kinds), sizes.width, sizes.heads * sizes.head_dim
-    attending, recurring = len(sizes.layers("attention")), len(sizes.layers("recurrent"))
-    inner, narrow, bias = fields["intermediate_size"] // 2, sizes.kv_heads * sizes.head_dim, fields["attention_bias"]
+    layers = len(sizes.kinds)
+    width = sizes.width
+    wide = sizes.heads * sizes.head_dim
+    attending = len(sizes.layers("attention"))
+    recurring = len(sizes.layers("recurrent"))
+    inner = fields["intermediate_size"] // 2
+    narrow = sizes.kv_heads * sizes.head_dim
+    bias = fields["attention_bias"]
     block = sizes.recurrence // sizes.heads
     gate = (recurring, sizes.heads, block)
     attention = {
@@ -141,32 +168,52 @@ def _names(sizes: _Sizes) -> Table:
     block, rg_lru = "layers.{}.temporal_block", "layers.{}.temporal_block.rg_lru"
     gates = {"input": "input_gate", "decay": "recurrent_gate"}
     attention = {
-        **{name: source for x in "qkv" for name, source in linear(f"attention/{x}", f"{block}.{x}_proj").items()},
+        **{
+            name: source
+            for x in "qkv"
+            for name, source in linear(f"attention/{x}", f"{block}.{x}_proj").items()
+        },
         **linear("attention/out", f"{block}.o_proj"),
     }
     recurrent = {
-        **{name: source for x in "yx" for name, source in linear(f"recurrent/{x}", f"{block}.linear_{x}").items()},
+        **{
+            name: source
+            for x in "yx"
+            for name, source in linear(f"recurrent/{x}", f"{block}.linear_{x}").items()
+        },
         **linear("recurrent/out", f"{block}.linear_out"),
         **conv_names("recurrent/conv", f"{block}.conv_1d"),
         "recurrent/decay_W": Source(f"{rg_lru}.recurrent_param"),
-        **{f"recurrent/{name}_gate/weight": Source(f"{rg_lru}.{gates[name]}_weight") for name in gates},
+        **{
+            f"recurrent/{name}_gate/weight": Source(f"{rg_lru}.{gates[name]}_weight")
+            for name in gates
+        },
         **{f"recurrent/{name}_gate/bias": Source(f"{rg_lru}.{gates[name]}_bias") for name in gates},
     }
-    mlp = {f"layers/{name}": f"layers.{{}}.mlp_block.{name}_proj" for name in ("gate", "up", "down")}
+    mlp = {
+        f"layers/{name}": f"layers.{{}}.mlp_block.{name}_proj" for name in ("gate", "up", "down")
+    }
     return {
         "embedding_VD": Source("embed_tokens.weight"),
         "final_norm/weight": Source("final_norm.weight"),
         "layers/mixer_norm/weight": Source("layers.{}.temporal_pre_norm.weight"),
         "layers/mlp_norm/weight": Source("layers.{}.channel_pre_norm.weight"),
-        **{name: source for leaf, tensor in mlp.items() for name, source in linear(leaf, tensor).items()},
+        **{
+            name: source
+            for leaf, tensor in mlp.items()
+            for name, source in linear(leaf, tensor).items()
+        },
         **{name: source.of_layers(sizes.layers("attention")) for name, source in attention.items()},
         **{name: source.of_layers(sizes.layers("recurrent")) for name, source in recurrent.items()},
     }
 
 
 def _state(sizes: _Sizes, params: Any, num_tokens: int) -> Any:
-    attending, recurring = len(sizes.layers("attention")), len(sizes.layers("recurrent"))
-    cache = jnp.zeros((attending, 2, num_tokens, sizes.kv_heads, sizes.head_dim), params["embedding_VD"].dtype)
+    attending = len(sizes.layers("attention"))
+    recurring = len(sizes.layers("recurrent"))
+    cache = jnp.zeros(
+        (attending, 2, num_tokens, sizes.kv_heads, sizes.head_dim), params["embedding_VD"].dtype
+    )
     return {
         "count": jnp.int32(0),
         "key_value": cache,
@@ -177,11 +224,15 @@ def _state(sizes: _Sizes, params: Any, num_tokens: int) -> Any:
 
 def _step(sizes: _Sizes, params: Any, state: Any, token_ids_T: jax.Array) -> tuple[jax.Array, Any]:
     # As in the published code: a constant in bfloat16.
-    x_TD = embedded(params, token_ids_T) * jnp.asarray(sizes.width**0.5, jnp.bfloat16).astype(jnp.float32)
-    count, length = state["count"], len(token_ids_T)
+    x_TD = embedded(params, token_ids_T) * jnp.asarray(sizes.width**0.5, jnp.bfloat16).astype(
+        jnp.float32
+    )
+    count = state["count"]
+    length = len(token_ids_T)
     position_T = count + jnp.arange(length, dtype=jnp.int32)
     # One compiled body serves all whole periods of kinds.
-    num_periods, size = len(sizes.kinds) // sizes.period, sizes.period
+    num_periods = len(sizes.kinds) // sizes.period
+    size = sizes.period
 
     def period(carry: tuple[jax.Array, Any], i: jax.Array) -> tuple[tuple[jax.Array, Any], None]:
         for j, kind in enumerate(sizes.kinds[:size]):
@@ -209,23 +260,31 @@ def _layer(
     state: Any,
 ) -> tuple[jax.Array, Any]:
     """(outputs, state) of a layer, the number `of_kind` among those of its kind."""
-    act, common, weights = ACTIVATE[sizes.activation], _at(params["layers"], layer), _at(params[kind], of_kind)
+    act = ACTIVATE[sizes.activation]
+    common = _at(params["layers"], layer)
+    weights = _at(params[kind], of_kind)
     normed_TD = _norm(sizes, common["mixer_norm"], x_TD)
     mixer: Any
     names: tuple[str, ...]
-    mixer, names = (_attention, ("key_value",)) if kind == "attention" else (_recurrence, ("conv", "hidden"))
+    mixer, names = (
+        (_attention, ("key_value",)) if kind == "attention" else (_recurrence, ("conv", "hidden"))
+    )
     before = [_at(state[name], of_kind) for name in names]
     y_TD, *after = mixer(sizes, weights, *before, position_T, normed_TD)
     for name, new in zip(names, after, strict=True):
         state = state | {name: jax.lax.dynamic_update_index_in_dim(state[name], new, of_kind, 0)}
     x_TD = x_TD + y_TD
     normed_TD = _norm(sizes, common["mlp_norm"], x_TD)
-    x_TD = x_TD + matmul(common["down"], act(matmul(common["gate"], normed_TD)) * matmul(common["up"], normed_TD))
+    x_TD = x_TD + matmul(
+        common["down"], act(matmul(common["gate"], normed_TD)) * matmul(common["up"], normed_TD)
+    )
     return x_TD, state
 
 
 def _at(weights: Any, index: jax.Array) -> Any:
-    return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), weights)
+    return jax.tree.map(
+        lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), weights
+    )
 
 
 def _norm(sizes: _Sizes, weights: Any, x_TD: jax.Array) -> jax.Array:
@@ -238,22 +297,37 @@ def _attention(
     """(output, keys and values [2, S, K, H] with those of the new tokens)."""
     dtype = cache.dtype
     rotation = rotation_of((sizes.rope,), position_T[None], None)
-    q_TNH, k_TKH, v_TKH = (matmul(weights[name], x_TD).reshape(len(x_TD), -1, sizes.head_dim) for name in "qkv")
+    q_TNH, k_TKH, v_TKH = (
+        matmul(weights[name], x_TD).reshape(len(x_TD), -1, sizes.head_dim) for name in "qkv"
+    )
     q_TNH, k_TKH = (rotate(x[None], rotation, None)[0] for x in (q_TNH, k_TKH))
     new = jnp.stack([k_TKH, v_TKH]).astype(dtype)
     cache = jax.lax.dynamic_update_slice_in_dim(cache, new, position_T[0], axis=1)
-    q_TKGH = (q_TNH * sizes.head_dim**-0.5).astype(dtype).reshape(len(x_TD), sizes.kv_heads, -1, sizes.head_dim)
+    q_TKGH = (
+        (q_TNH * sizes.head_dim**-0.5)
+        .astype(dtype)
+        .reshape(len(x_TD), sizes.kv_heads, -1, sizes.head_dim)
+    )
     key_SKH, value_SKH = cache
     logits_KGTS = jnp.einsum("tkgh,skh->kgts", q_TKGH, key_SKH, preferred_element_type=jnp.float32)
     back_TS = position_T[:, None] - jnp.arange(key_SKH.shape[0], dtype=jnp.int32)[None]
     is_seen_TS = (back_TS >= 0) & (back_TS < sizes.window)
-    weight_KGTS = jax.nn.softmax(jnp.where(is_seen_TS[None, None], logits_KGTS, -jnp.inf), axis=-1).astype(dtype)
-    seen_TKGH = jnp.einsum("kgts,skh->tkgh", weight_KGTS, value_SKH, preferred_element_type=jnp.float32)
+    weight_KGTS = jax.nn.softmax(
+        jnp.where(is_seen_TS[None, None], logits_KGTS, -jnp.inf), axis=-1
+    ).astype(dtype)
+    seen_TKGH = jnp.einsum(
+        "kgts,skh->tkgh", weight_KGTS, value_SKH, preferred_element_type=jnp.float32
+    )
     return matmul(weights["out"], seen_TKGH.reshape(len(x_TD), -1)), cache
 
 
 def _recurrence(
-    sizes: _Sizes, weights: Any, before_KW: jax.Array, hidden_W: jax.Array, position_T: jax.Array, x_TD: jax.Array
+    sizes: _Sizes,
+    weights: Any,
+    before_KW: jax.Array,
+    hidden_W: jax.Array,
+    position_T: jax.Array,
+    x_TD: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """(output, the last inputs of the convolution, the hidden state [W])."""
     y_TW = ACTIVATE[sizes.activation](matmul(weights["y"], x_TD))
@@ -261,7 +335,9 @@ def _recurrence(
     x_TNW = x_TW.reshape(len(x_TD), sizes.heads, -1)
 
     def gate(name: str) -> jax.Array:
-        of_heads = jnp.einsum("tni,nio->tno", x_TNW, weights[name]["weight"]) + weights[name]["bias"][None]
+        of_heads = (
+            jnp.einsum("tni,nio->tno", x_TNW, weights[name]["weight"]) + weights[name]["bias"][None]
+        )
         return jax.nn.sigmoid(of_heads.reshape(x_TW.shape))
 
     log_decay_TW = -DECAY * gate("decay_gate") * jax.nn.softplus(weights["decay_W"])[None]

@@ -13,12 +13,22 @@ from miron_jax.model.families.reading import LLAMA_FIELDS, llama_like, without_r
 
 
 def _smollm3_config(fields: Fields) -> ModelConfig:
-    """Llama with layers that do not rotate: every fourth one, or as `no_rope_layers` says (1: it rotates)."""
-    windows = "use_sliding_window sliding_window max_window_layers layer_types no_rope_layers no_rope_layer_interval"
+    """Llama with layers that do not rotate: every fourth one, or as `no_rope_layers` says (1: it
+    rotates)."""
+    windows = (
+        "use_sliding_window sliding_window max_window_layers layer_types no_rope_layers "
+        "no_rope_layer_interval"
+    )
     config = llama_like(fields, f"{LLAMA_FIELDS} attention_bias mlp_bias {windows}")
     rotates = fields["no_rope_layers"]
-    if not isinstance(rotates, list) or len(rotates) < config.num_layers or not {0, 1} >= set(rotates):
-        raise fields.refuse("no_rope_layers", rotates, f"at least {config.num_layers} entries, 0 or 1")
+    if (
+        not isinstance(rotates, list)
+        or len(rotates) < config.num_layers
+        or not {0, 1} >= set(rotates)
+    ):
+        raise fields.refuse(
+            "no_rope_layers", rotates, f"at least {config.num_layers} entries, 0 or 1"
+        )
     still = [not rotated for rotated in rotates[: config.num_layers]]
     return replace(config, layer_ropes=without_rope(config.layer_ropes, still))
 

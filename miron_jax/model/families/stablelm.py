@@ -15,7 +15,9 @@ from miron_jax.model.families.reading import llama_like
 def _stablelm_config(fields: Fields) -> ModelConfig:
     flags = "use_qkv_bias qk_layernorm use_parallel_residual"
     return replace(
-        llama_like(fields, f"num_key_value_heads hidden_act layer_norm_eps partial_rotary_factor {flags}"),
+        llama_like(
+            fields, f"num_key_value_heads hidden_act layer_norm_eps partial_rotary_factor {flags}"
+        ),
         norm="layer",
         parallel="one_norm" if fields["use_parallel_residual"] else None,
         qk_norm="each_head" if fields["qk_layernorm"] else None,

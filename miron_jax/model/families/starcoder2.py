@@ -15,7 +15,11 @@ from miron_jax.model.families.reading import llama_like
 def _starcoder2_config(fields: Fields) -> ModelConfig:
     for name, value in (("mlp_type", "default"), ("norm_type", "layer_norm")):
         fields.allow_value(name, value)
-    for name in ("scale_attn_weights", "attention_softmax_in_fp32", "scale_attention_softmax_in_fp32"):
+    for name in (
+        "scale_attn_weights",
+        "attention_softmax_in_fp32",
+        "scale_attention_softmax_in_fp32",
+    ):
         fields.allow_value(name, True)
     for name, used in (
         ("activation_function", "hidden_act"),
@@ -23,9 +27,13 @@ def _starcoder2_config(fields: Fields) -> ModelConfig:
         ("rms_norm_eps", "norm_epsilon"),
     ):
         fields.allow_same(name, used)
-    config = llama_like(fields, "num_key_value_heads hidden_act norm_epsilon use_bias sliding_window")
+    config = llama_like(
+        fields, "num_key_value_heads hidden_act norm_epsilon use_bias sliding_window"
+    )
     bias = fields["use_bias"]
-    return replace(config, norm="layer", gated_mlp=False, qkv_bias=bias, attn_out_bias=bias, mlp_bias=bias)
+    return replace(
+        config, norm="layer", gated_mlp=False, qkv_bias=bias, attn_out_bias=bias, mlp_bias=bias
+    )
 
 
 def _starcoder2_names(config: ModelConfig) -> Table:

@@ -1,4 +1,6 @@
-"""Networks that carry a state from token to token: their parts, and rows with branches through them.
+"""Networks that carry a state from token to token: their parts, and rows with branches through
+them.
 
-Arrives: a network with `state` and `step`, a batch.  Leaves: hidden states.  It deliberately does not know families.
+Arrives: a network with `state` and `step`, a batch.  Leaves: hidden states.  It deliberately does
+not know families.
 """

@@ -1,9 +1,11 @@
 """The parts of models that carry a state from token to token.
 
-Arrives: a layer's weights, its state, activations.  Leaves: activations, the state after them.  It deliberately does not
-know any particular family.  Branches start from the state of what they share (`walk.py`).
+Arrives: a layer's weights, its state, activations.  Leaves: activations, the state after them.  It
+deliberately does not know any particular family.  Branches start from the state of what they share
+(`walk.py`).
 
-Shapes are of one text: T tokens, D model, L layers, C channels, K width of a convolution.  Numbers as in family_model.py.
+Shapes are of one text: T tokens, D model, L layers, C channels, K width of a convolution.  Numbers
+as in family_model.py.
 """
 
 from collections.abc import Callable
@@ -39,31 +41,41 @@ def step_of_layers(mixer: Mixer, norm_eps: float) -> Callable[..., tuple[jax.Arr
     def step(params: Any, state: Any, token_ids_T: jax.Array) -> tuple[jax.Array, Any]:
         def layer(x_TD: jax.Array, of_layer: Any) -> tuple[jax.Array, Any]:
             weights, before = of_layer
-            y_TD, after = mixer(weights, before, rms_norm(x_TD, norm_eps) * weights["norm"]["weight"][None])
+            y_TD, after = mixer(
+                weights, before, rms_norm(x_TD, norm_eps) * weights["norm"]["weight"][None]
+            )
             return x_TD + y_TD, after
 
         with jax.named_scope("layers"):
-            x_TD, after = jax.lax.scan(layer, embedded(params, token_ids_T), (params["layers"], state))
+            x_TD, after = jax.lax.scan(
+                layer, embedded(params, token_ids_T), (params["layers"], state)
+            )
         return rms_norm(x_TD, norm_eps) * params["final_norm"]["weight"][None], after
 
     return step
 
 
 def conv_names(leaf: str, tensor: str) -> Table:
-    return {f"{leaf}/weight_C1K": Source(f"{tensor}.weight"), f"{leaf}/bias_C": Source(f"{tensor}.bias")}
+    return {
+        f"{leaf}/weight_C1K": Source(f"{tensor}.weight"),
+        f"{leaf}/bias_C": Source(f"{tensor}.bias"),
+    }
 
 
-def conv_shapes(name: str, stack: int, channels: int, width: int, bias: bool = True) -> dict[str, tuple[int, ...]]:
+def conv_shapes(
+    name: str, stack: int, channels: int, width: int, bias: bool = True
+) -> dict[str, tuple[int, ...]]:
     """Shapes of a causal convolution, as torch stores its weight."""
     weight = {f"{name}/weight_C1K": (stack, channels, 1, width)}
     return weight | ({f"{name}/bias_C": (stack, channels)} if bias else {})
 
 
 def causal_conv(weights: Any, before_KC: jax.Array, x_TC: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(convolution of each channel over a token and the K - 1 before it; the last K - 1 inputs).  `before_KC`: the K - 1
-    inputs before x."""
+    """(convolution of each channel over a token and the K - 1 before it; the last K - 1 inputs).
+    `before_KC`: the K - 1 inputs before x."""
     weight_CK = weights["weight_C1K"][:, 0]
-    length, all_SC = x_TC.shape[0], jnp.concatenate([before_KC, x_TC])
+    length = x_TC.shape[0]
+    all_SC = jnp.concatenate([before_KC, x_TC])
     shifted = [all_SC[k : k + length] * weight_CK[None, :, k] for k in range(weight_CK.shape[1])]
     y_TC = jnp.stack(shifted).sum(axis=0)
     y_TC = y_TC + weights["bias_C"][None] if "bias_C" in weights else y_TC
@@ -74,4 +86,6 @@ def zeros(*shape: int) -> jax.Array:
     return jnp.zeros(shape, jnp.float32)
 
 
-linear_recurrence = partial(jax.lax.associative_scan, lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1]))
+linear_recurrence = partial(
+    jax.lax.associative_scan, lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1])
+)

@@ -1,6 +1,8 @@
-"""Where two runs differ on texts, byte by byte: from the Parquet files that `--save_byte_losses` writes.
+"""Where two runs differ on texts, byte by byte: from the Parquet files that `--save_byte_losses`
+writes.
 
-Arrives: two `Run`s.  Leaves: tables on screen.  It deliberately does not know how losses are spread over bytes.
+Arrives: two `Run`s.  Leaves: tables on screen.  It deliberately does not know how losses are spread
+over bytes.
 """
 
 import io
@@ -21,14 +23,19 @@ MOST_CHARS = 60
 
 
 def print_byte_gaps(console: Console, first: Run, second: Run) -> None:
-    """For each group of texts that both runs have byte losses of.  Raises InputError for files of other texts."""
-    label, first, second = second.label, _last_step(first), _last_step(second)
+    """For each group of texts that both runs have byte losses of.  Raises InputError for files of
+    other texts."""
+    label = second.label
+    first = _last_step(first)
+    second = _last_step(second)
     for task in [name for name in first.tasks if name in second.tasks]:
         names = [run.path_of(f"{BYTE_LOSSES}/{task}.parquet") for run in (first, second)]
         if not all(run.store.has(name) for run, name in zip((first, second), names, strict=True)):
             continue
         pairs = list(_pairs(task, first, second, names))
-        table = table_of(("bytes of", "kind"), ("bytes", "first, bits/byte", "second", "share of the difference"))
+        table = table_of(
+            ("bytes of", "kind"), ("bytes", "first, bits/byte", "second", "share of the difference")
+        )
         for gap in gaps_by_kind(pairs):
             numbers = (f"{gap.first:.4f}", f"{gap.second:.4f}", f"{gap.share:.0%}")
             table.add_row(task, gap.kind, str(gap.num_bytes), *numbers)
@@ -61,7 +68,9 @@ def _pairs(task: str, first: Run, second: Run, names: Sequence[str]) -> Iterator
     by_id = {(row["doc_id"], row["text_sha256"]): row for row in tables[1]}
     common = [row for row in tables[0] if (row["doc_id"], row["text_sha256"]) in by_id]
     if not common:
-        raise InputError(f"{task}: the byte losses of {first.label} and {second.label} are of other texts")
+        raise InputError(
+            f"{task}: the byte losses of {first.label} and {second.label} are of other texts"
+        )
     for row in common:
         other = by_id[row["doc_id"], row["text_sha256"]]
         losses = (np.asarray(each["per_byte_loss"], np.float64) for each in (row, other))
@@ -78,6 +87,6 @@ def _table(run: Run, name: str) -> list[JsonObject]:
     except (pyarrow.ArrowException, KeyError) as error:
         reason = " ".join(str(error).split())
         raise InputError(
-            f"{run.store.name}/{name} is no file of byte losses of this version ({reason:.100}): run eval "
-            "--save_byte_losses again"
+            f"{run.store.name}/{name} is no file of byte losses of this version ({reason:.100}): "
+            "run eval --save_byte_losses again"
         ) from None

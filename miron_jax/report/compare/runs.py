@@ -2,8 +2,8 @@
 
 Arrives: two `Run`s.  Leaves: a `Comparison`.  It deliberately does not know how a score is made.
 
-Examples are paired by their row in the data file.  Before that, everything that a score depends on beside the model must be
-equal: the data's hash, the rules of the profile, the texts of the prompts.
+Examples are paired by their row in the data file.  Before that, everything that a score depends on
+beside the model must be equal: the data's hash, the rules of the profile, the texts of the prompts.
 """
 
 import math
@@ -25,7 +25,9 @@ from miron_jax.statistics.sequential import winner
 
 BESIDE = "bits_per_byte"  # compared beside each task's main metric
 # They count tokens: two tokenizers give other units.
-BY_TOKENS = frozenset({"bits_per_token", "target_tokens", "target_confidence", "first_token_rank", "marginal_gap"})
+BY_TOKENS = frozenset(
+    {"bits_per_token", "target_tokens", "target_confidence", "first_token_rank", "marginal_gap"}
+)
 # What follows from the model and its tokenizer, not from the task.
 _OF_MODEL = frozenset({"bos_token", "max_length", "empty_prefix_token"})
 
@@ -39,7 +41,8 @@ class TaskDifference:
     first: float
     second: float
     difference: Difference
-    adjusted: float  # p-value by Holm's method over the tasks' main metrics, or over this metric of all tasks
+    # p-value by Holm's method over the tasks' main metrics, or over this metric of all tasks
+    adjusted: float
     only_first: tuple[int, ...]  # rows of the data file that are right in the first run only
     only_second: tuple[int, ...]
     is_main: bool
@@ -82,8 +85,8 @@ def compare(first: Run, second: Run, metrics: Sequence[str] = ()) -> Comparison:
     common = [name for name in first.tasks if name in second.tasks]
     if not common:
         raise InputError(
-            f"{first.label} and {second.label} have no task in common: the first has {_some(first.tasks)}, the second "
-            f"{_some(second.tasks)}: name runs of the same tasks"
+            f"{first.label} and {second.label} have no task in common: the first has "
+            f"{_some(first.tasks)}, the second {_some(second.tasks)}: name runs of the same tasks"
         )
     _check_names(metrics, [run.tasks[name] for run in (first, second) for name in common])
     refused: dict[str, str] = {}
@@ -99,7 +102,8 @@ def compare(first: Run, second: Run, metrics: Sequence[str] = ()) -> Comparison:
             continue
         if not _has_digests(pairs):
             unchecked.append(
-                f"{name}: its prompts cannot be compared, as a run of an older version has no digests of them"
+                f"{name}: its prompts cannot be compared, as a run of an older version has no "
+                "digests of them"
             )
         for metric in metrics or _metrics_of(first.tasks[name]):
             difference_of_task = _task_difference(name, metric, pairs, first, second)
@@ -110,7 +114,9 @@ def compare(first: Run, second: Run, metrics: Sequence[str] = ()) -> Comparison:
     if not tasks:
         task, why = next(iter(refused.items()))
         more = f" (and {len(refused) - 1} more)" if refused.keys() - {task} else ""
-        raise InputError(f"{first.label} and {second.label} cannot be compared: {task}{more}: {why}")
+        raise InputError(
+            f"{first.label} and {second.label} cannot be compared: {task}{more}: {why}"
+        )
     tasks = _adjusted(tasks)
     composites = tuple(_composites(first, second, tasks, refused))
     notes = [*_notes(first, second, common), *unchecked]
@@ -122,17 +128,22 @@ def _check_names(metrics: Sequence[str], tasks: Sequence[TaskResult]) -> None:
     known = dict.fromkeys(metric for task in tasks for metric in task.metrics)
     for metric in metrics:
         if metric not in known:
-            raise InputError(f"--metric: no task has {metric!r}, expected one of {', '.join(known)}")
+            raise InputError(
+                f"--metric: no task has {metric!r}, expected one of {', '.join(known)}"
+            )
 
 
 def _adjusted(tasks: Sequence[TaskDifference]) -> list[TaskDifference]:
-    """With p-values by Holm's method: over the main metrics of all tasks, and over each other metric."""
+    """With p-values by Holm's method: over the main metrics of all tasks, and over each other
+    metric."""
     groups: dict[str, list[int]] = {}
     for i, task in enumerate(tasks):
         groups.setdefault("" if task.is_main else task.metric, []).append(i)
     adjusted = list(tasks)
     for members in groups.values():
-        for i, p_value in zip(members, holm([tasks[i].difference.p_value for i in members]), strict=True):
+        for i, p_value in zip(
+            members, holm([tasks[i].difference.p_value for i in members]), strict=True
+        ):
             adjusted[i] = replace(tasks[i], adjusted=p_value)
     return adjusted
 
@@ -150,7 +161,8 @@ def _why_not(first: TaskResult, second: TaskResult) -> str:
 
 
 def _pairs_of(first: Run, second: Run, task: str) -> _Pairs:
-    """Examples of the same row; of rows that occur more than once, the first with the first and so on."""
+    """Examples of the same row; of rows that occur more than once, the first with the first and so
+    on."""
     by_key = [_keyed(run.examples(task)) for run in (first, second)]
     common = [key for key in by_key[0] if key in by_key[1]]
     alone = len(by_key[0]) + len(by_key[1]) - 2 * len(common)
@@ -168,7 +180,8 @@ def _keyed(examples: Iterable[ExampleResult]) -> dict[tuple[int, int], ExampleRe
 
 
 def _other_prompts(pairs: _Pairs) -> str:
-    """Why the pairs are not the same questions; "" if they are.  Shots that one tokenizer had no room for may differ."""
+    """Why the pairs are not the same questions; "" if they are.  Shots that one tokenizer had no
+    room for may differ."""
     if not pairs.first:
         return "the runs have no example of it in common: give both the same --limit"
     both = list(zip(pairs.first, pairs.second, strict=True))
@@ -178,8 +191,8 @@ def _other_prompts(pairs: _Pairs) -> str:
     for what, examples in (("prompts", other_prompts), ("right answers", other_golds)):
         if examples:
             return (
-                f"its {what} differ in {len(examples)} of {len(pairs.first)} examples (row {examples[0].row}): run both "
-                "with the same --limit, shots and version"
+                f"its {what} differ in {len(examples)} of {len(pairs.first)} examples (row "
+                f"{examples[0].row}): run both with the same --limit, shots and version"
             )
     return ""
 
@@ -197,7 +210,9 @@ def _metrics_of(task: TaskResult) -> list[str]:
     return list(dict.fromkeys([task.main_metric, *beside]))
 
 
-def _task_difference(name: str, metric: str, pairs: _Pairs, first: Run, second: Run) -> TaskDifference | str:
+def _task_difference(
+    name: str, metric: str, pairs: _Pairs, first: Run, second: Run
+) -> TaskDifference | str:
     """The difference, or why there is none."""
     results = (first.tasks[name], second.tasks[name])
     if any(metric not in result.metrics for result in results):
@@ -213,7 +228,8 @@ def _task_difference(name: str, metric: str, pairs: _Pairs, first: Run, second: 
         strata = _column(pairs.first, "category")
     clusters = _column(pairs.first, "cluster")
     sizes = None
-    if isinstance(pairs.first[0].asked, AskedDocument):  # nats of all documents over bytes or tokens of all
+    # nats of all documents over bytes or tokens of all
+    if isinstance(pairs.first[0].asked, AskedDocument):
         sizes = np.asarray([_size(example, metric) for example in pairs.first], np.float64)
         values = [value * sizes for value in values]
     for result, value in zip(results, values, strict=True):
@@ -224,7 +240,10 @@ def _task_difference(name: str, metric: str, pairs: _Pairs, first: Run, second: 
             and not math.isnan(published)
             and not math.isclose(mean(value, strata, sizes), published, rel_tol=1e-6, abs_tol=1e-9)
         ):
-            return "it is a number over all examples, not a mean of theirs: no difference by example explains it"
+            return (
+                "it is a number over all examples, not a mean of theirs: no difference by example "
+                "explains it"
+            )
     a, b = values
     paired = difference(a, b, strata, clusters, sizes)
     if any(map(_stopped, results)):
@@ -233,20 +252,34 @@ def _task_difference(name: str, metric: str, pairs: _Pairs, first: Run, second: 
     means = (mean(np.where(both, side, math.nan), strata, sizes) for side in (a, b))
     rows = [example.row for example in pairs.first]
     only_first, only_second = (
-        tuple(sorted(rows[i] for i in np.flatnonzero(side))) for side in ((a == 1) & (b == 0), (a == 0) & (b == 1))
+        tuple(sorted(rows[i] for i in np.flatnonzero(side)))
+        for side in ((a == 1) & (b == 0), (a == 0) & (b == 1))
     )
     first_mean, second_mean = means
     is_main = metric == results[0].main_metric
     return TaskDifference(
-        name, metric, first_mean, second_mean, paired, math.nan, only_first, only_second, is_main, pairs.num_alone
+        name,
+        metric,
+        first_mean,
+        second_mean,
+        paired,
+        math.nan,
+        only_first,
+        only_second,
+        is_main,
+        pairs.num_alone,
     )
 
 
 def decided_after(comparison: Comparison, task: str, seed: int) -> tuple[int, int, int]:
-    """When `eval --until=decided` would have ended a task of right and wrong: after how many examples, of how many, and who
-    is better then: 1 the second, -1 the first, 0 neither."""
-    first, second = comparison.first, comparison.second
-    values = [earlier[task].values for earlier in (earlier_of(first, (task,)), earlier_of(second, (task,)))]
+    """When `eval --until=decided` would have ended a task of right and wrong: after how many
+    examples, of how many, and who is better then: 1 the second, -1 the first, 0 neither."""
+    first = comparison.first
+    second = comparison.second
+    values = [
+        earlier[task].values
+        for earlier in (earlier_of(first, (task,)), earlier_of(second, (task,)))
+    ]
     common = values[0].keys() & values[1].keys()
     order = order_of(common, task, seed)
     differences = np.nan_to_num(np.asarray([values[1][i] - values[0][i] for i in order.tolist()]))
@@ -272,7 +305,8 @@ def _size(document: ExampleResult, metric: str) -> int:
 def _composites(
     first: Run, second: Run, tasks: Sequence[TaskDifference], refused: dict[str, str]
 ) -> Iterator[CompositeDifference]:
-    """Composites that have a value in both runs; why one cannot be compared is added to `refused`."""
+    """Composites that have a value in both runs; why one cannot be compared is added to
+    `refused`."""
     by_name = {(task.task, task.metric): task for task in tasks}
     for suite, result in first.result.suites.items():
         others = second.result.suites.get(suite, SuiteResult({})).composites
@@ -295,31 +329,43 @@ def _composite(
     by_name: Mapping[tuple[str, str], TaskDifference],
 ) -> CompositeDifference | str:
     """The difference, or why there is none.  Its value is that of the common examples."""
-    weights, others = composite.weights, other.weights
-    same = weights.keys() == others.keys() and all(math.isclose(weights[task], others[task]) for task in weights)
+    weights = composite.weights
+    others = other.weights
+    same = weights.keys() == others.keys() and all(
+        math.isclose(weights[task], others[task]) for task in weights
+    )
     if not same or composite.metric != other.metric:
         return "it averages other tasks, or weighs them otherwise, in the two runs"
     if lacking := [task for task in weights if task not in first.tasks]:
         return f"{first.label} has no {_some(lacking)}"
     metrics = {task: composite.metric or first.tasks[task].main_metric for task in weights}
     if absent := [task for task, metric in metrics.items() if (task, metric) not in by_name]:
-        return f"{metrics[absent[0]]} of {_some(absent)} is not compared: --metric={metrics[absent[0]]} does so"
+        return (
+            f"{metrics[absent[0]]} of {_some(absent)} is not compared: "
+            f"--metric={metrics[absent[0]]} does so"
+        )
     parts = {task: by_name[task, metric] for task, metric in metrics.items()}
-    if other_examples := [task for task, part in parts.items() if part.num_alone or part.difference.num_undefined]:
+    if other_examples := [
+        task for task, part in parts.items() if part.num_alone or part.difference.num_undefined
+    ]:
         return f"{_some(other_examples)}: not every example has a value in both runs"
     if alone := [task for task, part in parts.items() if math.isnan(part.difference.ci95[0])]:
         return f"{_some(alone)}: one example, or one cluster, has no deviation"
     value = sum(weights[task] * part.difference.value for task, part in parts.items())
     paired = combined(value, [(weights[task], part.difference) for task, part in parts.items()])
     both = math.hypot(composite.stderr or math.nan, other.stderr or math.nan)
-    widths = {task: weights[task] * (part.difference.ci95[1] - part.difference.ci95[0]) for task, part in parts.items()}
+    widths = {
+        task: weights[task] * (part.difference.ci95[1] - part.difference.ci95[0])
+        for task, part in parts.items()
+    }
     total = sum(width**2 for width in widths.values())
     shares = {task: width**2 / total if total else 0.0 for task, width in widths.items()}
     return CompositeDifference(name, composite.value, other.value, paired, both, shares)
 
 
 def _stopped(task: TaskResult) -> bool:
-    """Whether its scores decided how many examples ran: such a number has no p-value of a fixed number of examples."""
+    """Whether its scores decided how many examples ran: such a number has no p-value of a fixed
+    number of examples."""
     sampled = task.sampled
     return sampled is not None and sampled.how.startswith("--until") and not sampled.is_whole
 
@@ -338,13 +384,18 @@ def _notes(first: Run, second: Run, common: Sequence[str]) -> list[str]:
     for run in (first, second):
         if stopped := [name for name in common if _stopped(run.tasks[name])]:
             notes.append(
-                f"{run.label} stopped when it knew enough (--until), so there are no p-values: {_some(stopped)}"
+                f"{run.label} stopped when it knew enough (--until), so there are no p-values: "
+                f"{_some(stopped)}"
             )
     for key in ("bos_token", "max_length"):
-        values = [{str(run.tasks[name].profile.get(key)) for name in common} for run in (first, second)]
+        values = [
+            {str(run.tasks[name].profile.get(key)) for name in common} for run in (first, second)
+        ]
         if values[0] != values[1]:
             shown = " and ".join(_some(sorted(of_run)) for of_run in values)
-            notes.append(f"{key} is {shown}, as the models and tokenizers have it: compared all the same")
+            notes.append(
+                f"{key} is {shown}, as the models and tokenizers have it: compared all the same"
+            )
     for key in ("dtype", "limit"):
         values = [run.result.config.get(key) for run in (first, second)]
         if values[0] != values[1]:

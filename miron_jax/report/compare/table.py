@@ -1,6 +1,7 @@
 """Comparisons on screen and as JSON.
 
-Arrives: `Comparison`s, `TaskNoise`s.  Leaves: rich tables, sentences, a JSON object.  It deliberately computes nothing.
+Arrives: `Comparison`s, `TaskNoise`s.  Leaves: rich tables, sentences, a JSON object.  It
+deliberately computes nothing.
 """
 
 import math
@@ -28,8 +29,12 @@ GIVES_WAY = (SHARES, "unpaired", "detectable", "only 1st | 2nd", "p", *_SIDES, "
 
 
 def print_comparison(console: Console, comparison: Comparison) -> None:
-    first, second = comparison.first.label, comparison.second.label
-    console.print(f"{second} (second) against {first} (first): differences are second less first", soft_wrap=True)
+    first = comparison.first.label
+    second = comparison.second.label
+    console.print(
+        f"{second} (second) against {first} (first): differences are second less first",
+        soft_wrap=True,
+    )
     console.print(_table_of(task_rows(comparison), 2))
     if comparison.composites:
         console.print(_table_of(composite_rows(comparison), 1))
@@ -43,8 +48,8 @@ def print_decided(console: Console, comparison: Comparison, seed: int) -> None:
     for task, at, size, better in decided_rows(comparison, seed):
         table.add_row(task, str(at), str(size), better or "neither")
     console.print(
-        f"who is better on this complete set was decided after so many examples, in the order of --seed={seed}; whether "
-        "other such questions would say the same is what p is about",
+        "who is better on this complete set was decided after so many examples, in the order of "
+        f"--seed={seed}; whether other such questions would say the same is what p is about",
         soft_wrap=True,
     )
     console.print(table)
@@ -59,12 +64,19 @@ def decided_rows(comparison: Comparison, seed: int) -> Iterator[tuple[str, int, 
             yield task.task, at, size, labels[better]
 
 
-def print_noise(console: Console, noises: Sequence[TaskNoise], labels: Sequence[str], last: int) -> None:
-    """Two different errors stand side by side: over examples (stderr) and over checkpoints (noise)."""
+def print_noise(
+    console: Console, noises: Sequence[TaskNoise], labels: Sequence[str], last: int
+) -> None:
+    """Two different errors stand side by side: over examples (stderr) and over checkpoints
+    (noise)."""
     columns = [column for label in labels for column in (f"mean {label}", "noise", "stderr")]
     several = len(labels) > 1
     more = ("signal", "signal/noise", f"{labels[1]} overtakes at step") if several else ()
-    table = table_of(("task or composite", "metric"), (*columns, *more), gives_way=(*more[:1], "stderr", *more[1:]))
+    table = table_of(
+        ("task or composite", "metric"),
+        (*columns, *more),
+        gives_way=(*more[:1], "stderr", *more[1:]),
+    )
     for each in noises:
         cells = [
             cell
@@ -80,7 +92,8 @@ def print_noise(console: Console, noises: Sequence[TaskNoise], labels: Sequence[
         table.add_row(each.name, each.metric, *cells)
     most = max(noise.num_steps for each in noises for noise in each.noise)
     console.print(
-        f"training noise over the last {most} checkpoints (--last={last}): how far they lie from a straight line",
+        f"training noise over the last {most} checkpoints (--last={last}): how far they lie from a "
+        "straight line",
         soft_wrap=True,
     )
     console.print(table)
@@ -88,8 +101,8 @@ def print_noise(console: Console, noises: Sequence[TaskNoise], labels: Sequence[
         if shares := largest_shares(each.shares):
             console.print(f"{each.name}: of its variance over examples {shares}", soft_wrap=True)
     console.print(
-        "mean, noise: over checkpoints, the same examples each time, without their trend; stderr: of the last checkpoint, "
-        "over examples. They answer different questions and are not added.",
+        "mean, noise: over checkpoints, the same examples each time, without their trend; stderr: "
+        "of the last checkpoint, over examples. They answer different questions and are not added.",
         soft_wrap=True,
     )
 
@@ -102,9 +115,17 @@ def comparison_json(comparison: Comparison, seed: int | None = None) -> JsonObje
         {
             "first": comparison.first.folder,
             "second": comparison.second.folder,
-            "tasks": [{**asdict(each), "difference": _entry(each.difference)} for each in comparison.tasks],
-            "composites": [{**asdict(each), "paired": _entry(each.paired)} for each in comparison.composites],
-            **({} if seed is None else {"decided": [dict(zip(keys, row, strict=True)) for row in decided]}),
+            "tasks": [
+                {**asdict(each), "difference": _entry(each.difference)} for each in comparison.tasks
+            ],
+            "composites": [
+                {**asdict(each), "paired": _entry(each.paired)} for each in comparison.composites
+            ],
+            **(
+                {}
+                if seed is None
+                else {"decided": [dict(zip(keys, row, strict=True)) for row in decided]}
+            ),
             "refused": dict(comparison.refused),
             "notes": list(comparison.notes),
         }
@@ -117,7 +138,18 @@ def _entry(difference: Difference) -> JsonObject:
 
 def task_rows(comparison: Comparison) -> Iterator[list[str]]:
     """A heading, then a row for each difference."""
-    yield ["task", "metric", "n", *_SIDES, "difference", "95 % interval", "p", "Holm", "detectable", "only 1st | 2nd"]
+    yield [
+        "task",
+        "metric",
+        "n",
+        *_SIDES,
+        "difference",
+        "95 % interval",
+        "p",
+        "Holm",
+        "detectable",
+        "only 1st | 2nd",
+    ]
     for task in comparison.tasks:
         paired = task.difference
         is_right = bool(task.only_first or task.only_second)
@@ -134,30 +166,53 @@ def task_rows(comparison: Comparison) -> Iterator[list[str]]:
 
 def composite_rows(comparison: Comparison) -> Iterator[list[str]]:
     """A heading, then a row for each composite."""
-    yield ["composite", *_SIDES, "difference", "95 % interval", "p", "detectable", "unpaired", SHARES]
+    yield [
+        "composite",
+        *_SIDES,
+        "difference",
+        "95 % interval",
+        "p",
+        "detectable",
+        "unpaired",
+        SHARES,
+    ]
     for composite in comparison.composites:
         numbers = (
             _number(composite.paired.detectable),
             _number(composite.unpaired_stderr),
             largest_shares(composite.shares),
         )
-        yield [composite.name, *_differences(composite.first, composite.second, composite.paired), *numbers]
+        yield [
+            composite.name,
+            *_differences(composite.first, composite.second, composite.paired),
+            *numbers,
+        ]
 
 
 def largest_shares(shares: Mapping[str, float]) -> str:
     """The tasks that most of a composite's variance comes from."""
-    large = sorted(((share, task) for task, share in shares.items() if share >= LARGE_SHARE), reverse=True)
+    large = sorted(
+        ((share, task) for task, share in shares.items() if share >= LARGE_SHARE), reverse=True
+    )
     return ", ".join(f"{task.partition('/')[2]} {share:.0%}" for share, task in large[:4])
 
 
 def _differences(first: float, second: float, paired: Difference) -> tuple[str, ...]:
-    return _number(first), _number(second), _signed(paired.value), _interval(paired), _p(paired.p_value)
+    return (
+        _number(first),
+        _number(second),
+        _signed(paired.value),
+        _interval(paired),
+        _p(paired.p_value),
+    )
 
 
 def _table_of(rows: Iterator[list[str]], num_names: int) -> NumberTable:
     head, *others = rows
     numbers = [heading for heading in head[num_names:] if heading != SHARES]
-    table = table_of(head[:num_names], numbers, [SHARES] if SHARES in head else [], gives_way=GIVES_WAY)
+    table = table_of(
+        head[:num_names], numbers, [SHARES] if SHARES in head else [], gives_way=GIVES_WAY
+    )
     for row in others:
         table.add_row(*row)
     return table
@@ -168,23 +223,32 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
     mains = [task for task in known if task.is_main] or known
     decided = [task for task in mains if task.adjusted < LEVEL]
     yield (
-        f"{len(decided)} of {len(mains)} tasks differ in their main metric at the level of {LEVEL:g}, all taken together "
-        f"(Holm, {MARK}), composites apart; detectable: the smallest true difference that so many examples find four "
-        "times in five"
+        f"{len(decided)} of {len(mains)} tasks differ in their main metric at the level of "
+        f"{LEVEL:g}, all taken together (Holm, {MARK}), composites apart; detectable: the smallest "
+        "true difference that so many examples find four times in five"
     )
     if any(task.metric in LOWER_IS_BETTER for task in comparison.tasks):
         yield f"{LOWER} less is better"
     if comparison.composites:
-        yield "unpaired: the standard error of a composite's difference if the runs had other examples"
+        yield (
+            "unpaired: the standard error of a composite's difference if the runs had other "
+            "examples"
+        )
     if any(task.only_first or task.only_second for task in comparison.tasks if task.is_main):
         yield "right in one only, by row of the data file, from 0 (all of them: --json=FILE):"
     for task in comparison.tasks:
         if task.is_main and (task.only_first or task.only_second):
             yield f"  {task.task}: {_flips(task, comparison)}"
         if task.difference.num_undefined:
-            yield f"{task.task} {task.metric}: {task.difference.num_undefined} examples have no value in one of the runs"
+            yield (
+                f"{task.task} {task.metric}: {task.difference.num_undefined} examples have no "
+                "value in one of the runs"
+            )
         if task.difference.num_examples and math.isnan(task.difference.stderr):
-            yield f"{task.task} {task.metric}: one example, or one cluster, has no deviation: no standard error"
+            yield (
+                f"{task.task} {task.metric}: one example, or one cluster, has no deviation: no "
+                "standard error"
+            )
         elif task.is_main and task.difference.only_first == task.difference.only_second == 0:
             yield f"{task.task} {task.metric}: every example is the same in both runs"
     for name, why in comparison.refused.items():
@@ -195,7 +259,8 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
 def _flips(task: TaskDifference, comparison: Comparison) -> str:
     sides = ((comparison.first.label, task.only_first), (comparison.second.label, task.only_second))
     return "; ".join(
-        f"{label} {', '.join(map(str, rows[:MOST_ROWS]))}{f' and {len(rows) - MOST_ROWS} more' if rows[MOST_ROWS:] else ''}"
+        f"{label} "
+        f"{', '.join(map(str, rows[:MOST_ROWS]))}{f' and {len(rows) - MOST_ROWS} more' if rows[MOST_ROWS:] else ''}"  # noqa: E501
         for label, rows in sides
         if rows
     )

@@ -1,6 +1,8 @@
-"""Training runs side by side: noise of each task over the last checkpoints, signal, and which step overtakes another run.
+"""Training runs side by side: noise of each task over the last checkpoints, signal, and which step
+overtakes another run.
 
-Arrives: `Run`s with checkpoints.  Leaves: `TaskNoise`s.  It deliberately does not know how a score is made.
+Arrives: `Run`s with checkpoints.  Leaves: `TaskNoise`s.  It deliberately does not know how a score
+is made.
 """
 
 import math
@@ -27,7 +29,8 @@ class TaskNoise:
     shares: Mapping[
         str, float
     ]  # of a composite's error over examples: task -> its share of the variance, in the first run
-    overtakes: int | None  # the second run's first step that is better than the first run's last one; None: none is
+    # the second run's first step that is better than the first run's last one; None: none is
+    overtakes: int | None
 
     @property
     def signal_to_noise(self) -> float:
@@ -45,12 +48,19 @@ def training_noise(runs: Sequence[Run], last: int) -> list[TaskNoise]:
     for name, task in runs[0].tasks.items():
         if all(name in run.tasks for run in runs):
             metric = task.main_metric
-            values = [{step: _of_task(run, name, metric) for step, run in of_run.items()} for of_run in steps]
+            values = [
+                {step: _of_task(run, name, metric) for step, run in of_run.items()}
+                for of_run in steps
+            ]
             noises.append(_noise_of(name, metric, values, last))
     for suite, result in runs[0].result.suites.items():
         for name, composite in result.composites.items():
-            values = [{step: _number(_composite(run, suite, name)) for step, run in of_run.items()} for of_run in steps]
-            metric, shares = _metric_of(runs[0], composite), _shares(runs[0], composite)
+            values = [
+                {step: _number(_composite(run, suite, name)) for step, run in of_run.items()}
+                for of_run in steps
+            ]
+            metric = _metric_of(runs[0], composite)
+            shares = _shares(runs[0], composite)
             noises.append(_noise_of(f"{suite}: {name}", metric, values, last, shares))
     return [each for each in noises if any(noise.num_steps for noise in each.noise)]
 
@@ -69,7 +79,11 @@ def _shares(run: Run, composite: CompositeResult) -> dict[str, float]:
             task = run.tasks[name]
             squares[name] = (weight * task.metric(composite.metric or task.main_metric).stderr) ** 2
     total = sum(squares.values())
-    return {name: square / total for name, square in squares.items()} if total and math.isfinite(total) else {}
+    return (
+        {name: square / total for name, square in squares.items()}
+        if total and math.isfinite(total)
+        else {}
+    )
 
 
 def _of_task(run: Run, name: str, metric: str) -> tuple[float, float]:
@@ -92,7 +106,9 @@ def _noise_of(
     last: int,
     shares: Mapping[str, float] = MappingProxyType({}),
 ) -> TaskNoise:
-    noises = [noise({step: value for step, (value, _) in of_run.items()}, last) for of_run in values]
+    noises = [
+        noise({step: value for step, (value, _) in of_run.items()}, last) for of_run in values
+    ]
     ends = [list(of_run.values())[-1] for of_run in values]
     overtakes = None
     if len(values) > 1 and len(values[1]) > 1 and math.isfinite(ends[0][0]):
@@ -100,4 +116,12 @@ def _noise_of(
         better = (step for step, (value, _) in values[1].items() if sign * (value - ends[0][0]) > 0)
         overtakes = next(better, None)
     means = [of_run.mean for of_run in noises]
-    return TaskNoise(name, metric, tuple(noises), tuple(stderr for _, stderr in ends), signal(means), shares, overtakes)
+    return TaskNoise(
+        name,
+        metric,
+        tuple(noises),
+        tuple(stderr for _, stderr in ends),
+        signal(means),
+        shares,
+        overtakes,
+    )

@@ -18,7 +18,8 @@ NOTHING = CompositeResult()
 
 
 def numbers_of(run: Run) -> Iterator[tuple[str, str, list[float | None]]]:
-    """(task, metric, COLUMNS), each task's metrics in their order, then those of each category: "task: category"."""
+    """(task, metric, COLUMNS), each task's metrics in their order, then those of each category:
+    "task: category"."""
     for name, task in run.tasks.items():
         for metric, estimate in task.metrics.items():
             baselines = [None, None]
@@ -28,7 +29,14 @@ def numbers_of(run: Run) -> Iterator[tuple[str, str, list[float | None]]]:
             yield name, metric, [estimate.value, estimate.stderr, *estimate.ci95, n, *baselines]
         for category, group in task.groups.items():
             for metric, estimate in group.metrics.items():
-                numbers = [estimate.value, estimate.stderr, *estimate.ci95, estimate.num_examples, None, None]
+                numbers = [
+                    estimate.value,
+                    estimate.stderr,
+                    *estimate.ci95,
+                    estimate.num_examples,
+                    None,
+                    None,
+                ]
                 yield f"{name}: {category}", metric, numbers
 
 
@@ -36,11 +44,16 @@ def composites_of(runs: Sequence[Run]) -> dict[str, list[CompositeResult]]:
     """ "suite: name" -> the composite of each run; an undefined one where a run lacks it."""
     suites = [run.result.suites for run in runs]
     names = dict.fromkeys(
-        (suite, name) for of_run in suites for suite, result in of_run.items() for name in result.composites
+        (suite, name)
+        for of_run in suites
+        for suite, result in of_run.items()
+        for name in result.composites
     )
     nothing = SuiteResult({})
     return {
-        f"{suite}: {name}": [of_run.get(suite, nothing).composites.get(name, NOTHING) for of_run in suites]
+        f"{suite}: {name}": [
+            of_run.get(suite, nothing).composites.get(name, NOTHING) for of_run in suites
+        ]
         for suite, name in names
     }
 
@@ -73,7 +86,10 @@ def markdown_of(runs: Sequence[Run]) -> str:
     for name in dict.fromkeys(name for run in runs for name in run.tasks):
         known = next(run.tasks[name] for run in runs if name in run.tasks)
         metric = known.main_metric
-        numbers = [with_interval(run.tasks[name].metric(metric) if name in run.tasks else NOTHING) for run in runs]
+        numbers = [
+            with_interval(run.tasks[name].metric(metric) if name in run.tasks else NOTHING)
+            for run in runs
+        ]
         rows.append([name, str(known.n), metric, *numbers, number(known.baselines.get("random"))])
     lines += _table(["task", "n", "metric", *(run.label for run in runs), "chance"], rows)
     return "\n".join(lines)
@@ -99,7 +115,10 @@ def with_interval(estimate: Estimate | CompositeResult) -> str:
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """A Markdown table with an empty line behind it."""
-    return [*(f"| {' | '.join(map(_escaped, row))} |" for row in (head, ["---"] * len(head), *rows)), ""]
+    return [
+        *(f"| {' | '.join(map(_escaped, row))} |" for row in (head, ["---"] * len(head), *rows)),
+        "",
+    ]
 
 
 def _escaped(text: str) -> str:

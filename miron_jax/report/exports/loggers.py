@@ -1,7 +1,8 @@
 """Results of a step -> TensorBoard or Weights & Biases, by flag.
 
-Arrives: a `RunResult`.  Leaves: one number per task and metric, `core/copa/accuracy`, and per composite, `core/CORE`.  It
-deliberately does not know how results are computed.  Both packages are optional: pip install miron-jax[log].
+Arrives: a `RunResult`.  Leaves: one number per task and metric, `core/copa/accuracy`, and per
+composite, `core/CORE`.  It deliberately does not know how results are computed.  Both packages are
+optional: pip install miron-jax[log].
 """
 
 import math
@@ -34,7 +35,8 @@ def open_loggers(config: RunConfig) -> list[Logger]:
 
 
 def logged_numbers(run: RunResult) -> dict[str, float]:
-    """Every metric of every task and of its categories, and every composite; those that are defined."""
+    """Every metric of every task and of its categories, and every composite; those that are
+    defined."""
     numbers: dict[str, float] = {}
     for name, task in run.tasks.items():
         of_task = {name: task.metrics} | {
@@ -43,7 +45,9 @@ def logged_numbers(run: RunResult) -> dict[str, float]:
         for group, metrics in of_task.items():
             numbers |= {f"{group}/{metric}": estimate.value for metric, estimate in metrics.items()}
     for suite, result in run.suites.items():
-        numbers |= {f"{suite}/{name}": composite.value for name, composite in result.composites.items()}
+        numbers |= {
+            f"{suite}/{name}": composite.value for name, composite in result.composites.items()
+        }
     return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
 
@@ -59,7 +63,8 @@ class TensorBoard:
             self._writer = SummaryWriter(str(folder))
         except OSError as error:
             raise InputError(
-                f"--tensorboard={folder} cannot be written to ({error.strerror}): name another folder"
+                f"--tensorboard={folder} cannot be written to ({error.strerror}): name another "
+                "folder"
             ) from None
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
@@ -72,8 +77,8 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """Logs to a run of a project; WANDB_MODE=offline keeps it local.  Steps may come in any order: the x axis is
-    `training_step`."""
+    """Logs to a run of a project; WANDB_MODE=offline keeps it local.  Steps may come in any order:
+    the x axis is `training_step`."""
 
     def __init__(self, config: RunConfig) -> None:
         try:
@@ -86,8 +91,8 @@ class WeightsAndBiases:
             self._run = wandb.init(project=config.wandb, config=config_json(config))
         except wandb.Error as error:
             raise InputError(
-                f"--wandb={config.wandb}: {' '.join(str(error).split())}; log in with `wandb login`, or set "
-                "WANDB_MODE=offline"
+                f"--wandb={config.wandb}: {' '.join(str(error).split())}; log in with `wandb "
+                "login`, or set WANDB_MODE=offline"
             ) from None
         self._run.define_metric("training_step")
         self._run.define_metric("*", step_metric="training_step")

@@ -1,10 +1,10 @@
 """Results in the layouts of other programs: lm-eval's JSON and samples, nanochat's CSV.
 
-Arrives: a `RunResult`, the examples of each task.  Leaves: files by name.  It deliberately does not know how scores are
-computed.
+Arrives: a `RunResult`, the examples of each task.  Leaves: files by name.  It deliberately does not
+know how scores are computed.
 
-Metrics keep their names: `accuracy` is by the rules of the task's own profile, which stand in `configs`, and need not be
-what lm-eval calls acc.
+Metrics keep their names: `accuracy` is by the rules of the task's own profile, which stand in
+`configs`, and need not be what lm-eval calls acc.
 """
 
 import json
@@ -26,27 +26,36 @@ from miron_jax.results.samples import ExampleResult
 Examples = Callable[[str], Iterable[ExampleResult]]  # by name of the task
 
 
-def other_layout(layout: str | None, run: RunResult, examples: Examples) -> Iterator[tuple[str, bytes]]:
+def other_layout(
+    layout: str | None, run: RunResult, examples: Examples
+) -> Iterator[tuple[str, bytes]]:
     """Names of files below the output folder, and their contents; none without a `layout`."""
     if layout == "nanochat":
         yield NANOCHAT, nanochat_csv(run).encode()
     elif layout is not None:
         name = written_model(run)
-        date = datetime.now().isoformat().replace(":", "-")  # as lm-eval names its files, in local time
+        # as lm-eval names its files, in local time
+        date = datetime.now().isoformat().replace(":", "-")
         for task in run.tasks:
             lines = "".join(f"{_json(_sample(example))}\n" for example in examples(task))
             yield f"{LM_EVAL}/{name}/samples_{task.replace('/', '_')}_{date}.jsonl", lines.encode()
-        yield f"{LM_EVAL}/{name}/results_{date}.json", _json(lm_eval_results(run), indent=2).encode()
+        yield (
+            f"{LM_EVAL}/{name}/results_{date}.json",
+            _json(lm_eval_results(run), indent=2).encode(),
+        )
 
 
 def check_layout(layout: str | None, suites: Iterable[str]) -> None:
     """Raises InputError for a layout that has no place for the suites of the run."""
     if layout == "nanochat" and "core" not in suites:
-        raise InputError("--results_format=nanochat is CORE's table: add core to --tasks, or leave it out")
+        raise InputError(
+            "--results_format=nanochat is CORE's table: add core to --tasks, or leave it out"
+        )
 
 
 def nanochat_csv(run: RunResult) -> str:
-    """`Task, Accuracy, Centered`, with the widths of nanochat's scripts/base_eval.py; what has no value is empty."""
+    """`Task, Accuracy, Centered`, with the widths of nanochat's scripts/base_eval.py; what has no
+    value is empty."""
     lines = [f"{'Task':<35}, {'Accuracy':<10}, {'Centered':<10}"]
     for name, task in run.tasks.items():
         if name.startswith("core/"):
@@ -68,20 +77,28 @@ def written_model(run: RunResult) -> str:
 
 def lm_eval_results(run: RunResult) -> JsonObject:
     """The document that lm-eval 0.4.13 writes as results_*.json."""
-    tasks, config = run.tasks, run.config
+    tasks = run.tasks
+    config = run.config
     metrics = {name: _metrics(task) for name, task in tasks.items()}
     return {
         "results": {name: {"alias": name, **numbers} for name, numbers in metrics.items()},
-        "group_subtasks": {suite: [name for name in tasks if name.startswith(f"{suite}/")] for suite in run.suites},
+        "group_subtasks": {
+            suite: [name for name in tasks if name.startswith(f"{suite}/")] for suite in run.suites
+        },
         "configs": {
-            name: {"task": name, "metadata": {"version": 1}, **plain(task.profile)} for name, task in tasks.items()
+            name: {"task": name, "metadata": {"version": 1}, **plain(task.profile)}
+            for name, task in tasks.items()
         },
         "versions": dict.fromkeys(tasks, 1),
         "n-shot": {name: task.profile["num_fewshot"] for name, task in tasks.items()},
         "higher_is_better": {
-            name: {metric: metric not in LOWER_IS_BETTER for metric in task.metrics} for name, task in tasks.items()
+            name: {metric: metric not in LOWER_IS_BETTER for metric in task.metrics}
+            for name, task in tasks.items()
         },
-        "n-samples": {name: {"original": task.n + task.skipped, "effective": task.n} for name, task in tasks.items()},
+        "n-samples": {
+            name: {"original": task.n + task.skipped, "effective": task.n}
+            for name, task in tasks.items()
+        },
         "config": {
             "model": "miron_jax",
             "model_args": {"pretrained": config["model"], "dtype": config["dtype"]},
@@ -135,13 +152,19 @@ def _sample(example: ExampleResult) -> JsonObject:
         "doc_id": example.id,
         "doc": {"row": example.row},
         "target": gold,
-        "arguments": {f"gen_args_{i}": {"arg_0": None, "arg_1": option.text} for i, option in enumerate(options)},
+        "arguments": {
+            f"gen_args_{i}": {"arg_0": None, "arg_1": option.text}
+            for i, option in enumerate(options)
+        },
         "resps": raw,
         "filtered_resps": responses,
         "filter": "none",
         "metrics": list(example.metrics),
         "target_hash": sha256(gold.encode()).hexdigest(),
-        **{name: value if math.isfinite(value) else math.nan for name, value in example.metrics.items()},
+        **{
+            name: value if math.isfinite(value) else math.nan
+            for name, value in example.metrics.items()
+        },
     }
 
 

@@ -1,7 +1,8 @@
-"""What a run leaves in its output folder: results and samples, and what it was asked for beside them.
+"""What a run leaves in its output folder: results and samples, and what it was asked for beside
+them.
 
-Arrives: an `Outcome`, or the results of all steps.  Leaves: files, a `RunResult`.  It deliberately does not know how a
-file is written.
+Arrives: an `Outcome`, or the results of all steps.  Leaves: files, a `RunResult`.  It deliberately
+does not know how a file is written.
 """
 
 import io
@@ -21,7 +22,9 @@ from miron_jax.results.run_folder import Run
 from miron_jax.results.samples import ExampleResult
 
 
-def write_outcome(config: RunConfig, outcome: Outcome, wall_seconds: float, step: int | None = None) -> RunResult:
+def write_outcome(
+    config: RunConfig, outcome: Outcome, wall_seconds: float, step: int | None = None
+) -> RunResult:
     """`step`: of one checkpoint of several, in its own folder."""
     result = run_result(config, outcome, wall_seconds, step)
     by_task = {scores.source.task.name: scores for scores in outcome.tasks}
@@ -39,7 +42,8 @@ def write_outcome(config: RunConfig, outcome: Outcome, wall_seconds: float, step
 
 
 def write_top(config: RunConfig, steps: Mapping[int, RunResult], wall_seconds: float) -> RunResult:
-    """Write the last step's results to the output folder too, with all `steps`; `wall_seconds`: of all."""
+    """Write the last step's results to the output folder too, with all `steps`; `wall_seconds`: of
+    all."""
     store = Store(config.output)
     last = steps[max(steps)]
     run = Run("", store, f"{STEP}{last.step}", last)

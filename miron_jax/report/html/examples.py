@@ -1,6 +1,7 @@
 """Samples -> compressed chunks, which the page inflates as they are seen.
 
-Arrives: `Run`s.  Leaves: an index of tasks, and chunks in base64.  It deliberately does not know what a metric means.
+Arrives: `Run`s.  Leaves: an index of tasks, and chunks in base64.  It deliberately does not know
+what a metric means.
 """
 
 import base64
@@ -16,7 +17,8 @@ from miron_jax.results.run_folder import Run
 from miron_jax.results.samples import AskedDocument, AskedItem, ExampleResult, Programs
 
 CHUNK = 500  # examples, which compress together
-PROMPT, TEXT = 240, 600  # characters that are kept of a prompt's end, and of the beginning of another text
+# characters that are kept of a prompt's end, and of the beginning of another text
+PROMPT, TEXT = 240, 600
 
 
 class Examples(NamedTuple):

@@ -45,9 +45,12 @@ class Cell(NamedTuple):
 
 def page_of(runs: Sequence[Run]) -> str:
     """Raises InputError if samples are missing."""
-    style, script = _part("page.css"), _part("page.js")
+    style = _part("page.css")
+    script = _part("page.js")
     examples = examples_of(runs)
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     return environment.from_string(_part("page.html.j2")).render(
         title=" and ".join(printable(run.label) for run in runs),
         style=Markup(style),
@@ -56,16 +59,27 @@ def page_of(runs: Sequence[Run]) -> str:
         script_hash=_hash(script),
         composites=list(_composite_cells(runs)),
         missing=list(_missing(runs)),
-        pictures=[{"svg": Markup(picture.svg), "caption": picture.caption} for picture in pictures_of(runs)],
+        pictures=[
+            {"svg": Markup(picture.svg), "caption": picture.caption}
+            for picture in pictures_of(runs)
+        ],
         comparisons=[_compared(runs[0], other) for other in runs[1:]],
         table=_table(runs),
         notes=list(
-            dict.fromkeys(printable(note) for run in runs for note in (*notes_of(run.result), run.unfinished) if note)
+            dict.fromkeys(
+                printable(note)
+                for run in runs
+                for note in (*notes_of(run.result), run.unfinished)
+                if note
+            )
         ),
         robustness=[section for run in runs for section in _robustness(run, len(runs) > 1)],
         index=_json_in_html(examples.index),
         chunks=examples.chunks,
-        rules=[{"name": printable(name), "fields": list(_rules(task))} for name, task in _all_tasks(runs).items()],
+        rules=[
+            {"name": printable(name), "fields": list(_rules(task))}
+            for name, task in _all_tasks(runs).items()
+        ],
         runs=[{"label": printable(run.label), "fields": list(_facts(run))} for run in runs],
     )
 
@@ -87,7 +101,10 @@ def _json_in_html(value: Any) -> Markup:
 
 def _composite_cells(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     for name, entries in composites_of(runs).items():
-        cells = [{"value": number(each.value, "none"), "interval": interval(each.ci95)} for each in entries]
+        cells = [
+            {"value": number(each.value, "none"), "interval": interval(each.ci95)}
+            for each in entries
+        ]
         yield {"name": printable(name), "cells": cells}
 
 
@@ -95,10 +112,14 @@ def _missing(runs: Sequence[Run]) -> Iterator[str]:
     for run in runs:
         for suite, result in run.result.suites.items():
             names = dict.fromkeys(
-                task for composite in result.composites.values() for task in run.result.not_scored(composite)
+                task
+                for composite in result.composites.values()
+                for task in run.result.not_scored(composite)
             )
             if names:
-                yield printable(f"{run.label}, {suite}: without a score on published data: {', '.join(names)}")
+                yield printable(
+                    f"{run.label}, {suite}: without a score on published data: {', '.join(names)}"
+                )
 
 
 def _compared(first: Run, second: Run) -> dict[str, Any]:
@@ -191,7 +212,10 @@ def _facts(run: Run) -> Iterator[tuple[str, str]]:
             yield name.replace("_", " "), printable(_shown(value))
     check = result.self_check
     if math.isfinite(check.largest):
-        yield "self-check", f"largest difference {check.largest:.1e} nats, allowed {check.tolerance:g}"
+        yield (
+            "self-check",
+            f"largest difference {check.largest:.1e} nats, allowed {check.tolerance:g}",
+        )
 
 
 def _shown(value: Any) -> str:

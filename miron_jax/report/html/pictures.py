@@ -1,6 +1,7 @@
 """Pictures of runs as inline SVG, which takes the page's colours.
 
-Arrives: `Run`s.  Leaves: SVG texts with captions.  It deliberately does not know how a number is made.
+Arrives: `Run`s.  Leaves: SVG texts with captions.  It deliberately does not know how a number is
+made.
 """
 
 import io
@@ -28,9 +29,11 @@ COLORS = ("#2f81f7", "#d4761a", "#3a9d4c", "#b35bd8", "#d9435e", "#7d8590")
 MOST_BARS, MOST_CHARS = 60, 48
 _SVG = "http://www.w3.org/2000/svg"
 _STYLE: Any = {
-    "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK,
+    "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "xtick.color": INK,
+    "ytick.color": INK,
     "svg.fonttype": "none", "svg.hashsalt": "miron", "text.parse_math": False, "font.size": 9,
-    "figure.facecolor": "none", "axes.facecolor": "none", "legend.framealpha": 0.0, "savefig.facecolor": "none",
+    "figure.facecolor": "none", "axes.facecolor": "none", "legend.framealpha": 0.0,
+    "savefig.facecolor": "none",
     "axes.spines.top": False, "axes.spines.right": False,
 }  # fmt: skip
 
@@ -53,10 +56,16 @@ def _figures(runs: Sequence[Run]) -> Iterator[tuple["Figure", str]]:
         yield _intervals(runs, rows), "Composites with 95 % intervals."
     suite, spokes = _radar_spokes(runs)
     if spokes:
-        yield _radar(runs, spokes), f"The categories of {suite}: averages of rescaled accuracies, 0 is chance."
+        yield (
+            _radar(runs, spokes),
+            f"The categories of {suite}: averages of rescaled accuracies, 0 is chance.",
+        )
     if tasks := _tasks_with_chance(runs):
         caption = "Accuracy beside chance (line) and people (diamond); 95 % intervals."
-        yield _bars(runs, tasks), caption + (f" The first {MOST_BARS} tasks." if len(tasks) > MOST_BARS else "")
+        yield (
+            _bars(runs, tasks),
+            caption + (f" The first {MOST_BARS} tasks." if len(tasks) > MOST_BARS else ""),
+        )
     for run in runs:
         steps = {step: of_step.result for step, of_step in run.steps().items()}
         if len(steps) > 1 and (figure := curves_figure(steps)) is not None:
@@ -72,18 +81,33 @@ def _figures(runs: Sequence[Run]) -> Iterator[tuple["Figure", str]]:
 def _composites(runs: Sequence[Run]) -> dict[str, list[CompositeResult]]:
     """Those with a value in a run."""
     composites = composites_of(runs)
-    return {name: of_runs for name, of_runs in composites.items() if any(math.isfinite(each.value) for each in of_runs)}
+    return {
+        name: of_runs
+        for name, of_runs in composites.items()
+        if any(math.isfinite(each.value) for each in of_runs)
+    }
 
 
 def _intervals(runs: Sequence[Run], rows: dict[str, list[CompositeResult]]) -> "Figure":
     figure, axes = _new(7.5, 0.8 + 0.28 * len(rows) * (0.6 + 0.4 * len(runs)))
     for i, run in enumerate(runs):
-        points = [(row, of_runs[i]) for row, of_runs in enumerate(rows.values()) if math.isfinite(of_runs[i].value)]
+        points = [
+            (row, of_runs[i])
+            for row, of_runs in enumerate(rows.values())
+            if math.isfinite(of_runs[i].value)
+        ]
         values = [composite.value for _, composite in points]
         errors = _errors([composite for _, composite in points])
         places = [row + 0.6 * (i - (len(runs) - 1) / 2) / len(runs) for row, _ in points]
         axes.errorbar(
-            values, places, xerr=errors, fmt="o", markersize=4, capsize=2, color=_color(i), label=_label(run.label)
+            values,
+            places,
+            xerr=errors,
+            fmt="o",
+            markersize=4,
+            capsize=2,
+            color=_color(i),
+            label=_label(run.label),
         )
     axes.set_yticks(range(len(rows)), [_label(name) for name in rows])
     axes.invert_yaxis()
@@ -96,8 +120,8 @@ def _intervals(runs: Sequence[Run], rows: dict[str, list[CompositeResult]]) -> "
 
 
 def _radar_spokes(runs: Sequence[Run]) -> tuple[str, dict[str, list[float]]]:
-    """The first suite that has partial composites; its categories -> their average in each run, a partial one where tasks
-    are missing.  ("", {}) for less than three categories."""
+    """The first suite that has partial composites; its categories -> their average in each run, a
+    partial one where tasks are missing.  ("", {}) for less than three categories."""
     for suite, result in runs[0].result.suites.items():
         if any(name.startswith(PARTIAL) for name in result.composites):
             composites = [run.result.suites.get(suite, SuiteResult({})).composites for run in runs]
@@ -106,7 +130,9 @@ def _radar_spokes(runs: Sequence[Run]) -> tuple[str, dict[str, list[float]]]:
                 for name in result.composites
                 if not name.startswith(PARTIAL) and "_average" not in name
             }
-            spokes = {name: values for name, values in spokes.items() if all(map(math.isfinite, values))}
+            spokes = {
+                name: values for name, values in spokes.items() if all(map(math.isfinite, values))
+            }
             return (suite, spokes) if len(spokes) > 2 else ("", {})
     return "", {}
 
@@ -124,7 +150,13 @@ def _radar(runs: Sequence[Run], spokes: dict[str, list[float]]) -> "Figure":
     angles = [2 * math.pi * i / len(spokes) for i in range(len(spokes))]
     for i, run in enumerate(runs):
         values = [of_runs[i] for of_runs in spokes.values()]
-        axes.plot([*angles, angles[0]], [*values, values[0]], color=_color(i), label=_label(run.label), linewidth=1.5)
+        axes.plot(
+            [*angles, angles[0]],
+            [*values, values[0]],
+            color=_color(i),
+            label=_label(run.label),
+            linewidth=1.5,
+        )
         axes.fill([*angles, angles[0]], [*values, values[0]], color=_color(i), alpha=0.15)
     axes.set_xticks(angles, [_label(name.replace("_", " ")) for name in spokes])
     lowest = min(0.0, *(value for of_runs in spokes.values() for value in of_runs))
@@ -150,18 +182,30 @@ def _bars(runs: Sequence[Run], tasks: Sequence[str]) -> "Figure":
     figure, axes = _new(7.5, 0.9 + 0.22 * len(tasks) * (0.6 + 0.4 * len(runs)))
     height = 0.8 / len(runs)
     for i, run in enumerate(runs):
-        there = [(row, run.tasks[name].metric("accuracy")) for row, name in enumerate(tasks) if name in run.tasks]
+        there = [
+            (row, run.tasks[name].metric("accuracy"))
+            for row, name in enumerate(tasks)
+            if name in run.tasks
+        ]
         there = [(row, accuracy) for row, accuracy in there if math.isfinite(accuracy.value)]
         values = [accuracy.value for _, accuracy in there]
         errors = _errors([accuracy for _, accuracy in there])
         places = [row - 0.4 + height * (i + 0.5) for row, _ in there]
         style = {"ecolor": INK, "elinewidth": 0.8}
         axes.barh(
-            places, values, height, xerr=errors, color=_color(i), alpha=0.8, label=_label(run.label), error_kw=style
+            places,
+            values,
+            height,
+            xerr=errors,
+            color=_color(i),
+            alpha=0.8,
+            label=_label(run.label),
+            error_kw=style,
         )
     for row, name in enumerate(tasks):
         baselines = runs[0].tasks[name].baselines
-        chance, people = baselines.get("random"), baselines.get("human")
+        chance = baselines.get("random")
+        people = baselines.get("human")
         if chance is not None:
             axes.plot([chance] * 2, [row - 0.45, row + 0.45], color=INK, linewidth=1.2)
         if people is not None:
@@ -189,15 +233,21 @@ def _cloze(runs: Sequence[Run], task: str) -> "Figure | None":
         tokens = details.fragmentation.by_target_tokens
         bits = {name: means.get("bits_per_char", UNKNOWN).value for name, means in tokens.items()}
         known = {name: value for name, value in bits.items() if math.isfinite(value)}
-        left.plot(list(known), list(known.values()), marker="o", color=_color(i), label=_label(run.label))
-        drift = {name: each for name, each in details.drift.items() if math.isfinite(each.median_percent)}
+        left.plot(
+            list(known), list(known.values()), marker="o", color=_color(i), label=_label(run.label)
+        )
+        drift = {
+            name: each for name, each in details.drift.items() if math.isfinite(each.median_percent)
+        }
         values = [each.median_percent for each in drift.values()]
         errors = [
             [max(0.0, each.median_percent - each.ci95[0]) for each in drift.values()],
             [max(0.0, each.ci95[1] - each.median_percent) for each in drift.values()],
         ]
         places = [row + 0.25 * i for row in range(len(drift))]
-        right.errorbar(values, places, xerr=errors, fmt="o", markersize=4, capsize=2, color=_color(i))
+        right.errorbar(
+            values, places, xerr=errors, fmt="o", markersize=4, capsize=2, color=_color(i)
+        )
         right.set_yticks(range(len(drift)), [_label(name) for name in drift])
     left.set_xlabel("tokens of the target")
     left.set_ylabel("bits per character")
@@ -222,7 +272,10 @@ def _errors(estimates: Sequence[Estimate | CompositeResult]) -> list[list[float]
     intervals = [each.ci95 or (math.nan, math.nan) for each in estimates]
     below = [each.value - low for each, (low, _) in zip(estimates, intervals, strict=True)]
     above = [high - each.value for each, (_, high) in zip(estimates, intervals, strict=True)]
-    return [[max(0.0, length) if math.isfinite(length) else 0.0 for length in side] for side in (below, above)]
+    return [
+        [max(0.0, length) if math.isfinite(length) else 0.0 for length in side]
+        for side in (below, above)
+    ]
 
 
 def _color(i: int) -> str:
@@ -243,7 +296,11 @@ def _legend(axes: Any, runs: Sequence[Run]) -> None:
 def inline_svg(figure: "Figure") -> str:
     """The figure as an SVG element without style attributes, which the page's policy forbids."""
     picture = io.BytesIO()
-    figure.savefig(picture, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    figure.savefig(
+        picture,
+        format="svg",
+        metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
+    )
     ElementTree.register_namespace("", _SVG)
     ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
     root = ElementTree.fromstring(picture.getvalue())

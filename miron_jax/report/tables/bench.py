@@ -1,7 +1,7 @@
 """What `miron-jax bench` measured, as records and on screen.
 
-Arrives: `Bench`, the numbers of one machine.  Leaves: two tables on standard output.  It deliberately does not know how
-anything was measured.
+Arrives: `Bench`, the numbers of one machine.  Leaves: two tables on standard output.  It
+deliberately does not know how anything was measured.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,8 @@ class Layout:
     compile_seconds: float
     places: int  # slots computed on the device, padding included
     tokens: int  # computed tokens without padding
-    share_of_peak: float  # useful FLOPs, the same for all layouts, over seconds and peak; NaN before the peak is known
+    # useful FLOPs, the same for all layouts, over seconds and peak; NaN before the peak is known
+    share_of_peak: float
     buckets: list[Bucket]
 
 
@@ -41,7 +42,8 @@ class Bench:
     devices: int
     attention: str
     matmul_flops_per_second: float  # one device, a large square product in the run's dtype
-    peak_flops_per_second: float  # one device: of that product, or of the fastest layout where it is faster
+    # one device: of that product, or of the fastest layout where it is faster
+    peak_flops_per_second: float
     requests: int
     plain_tokens: int  # of one row per request
     unique_tokens: int
@@ -56,13 +58,23 @@ class Bench:
 def print_bench(bench: Bench) -> None:
     """Prints the engine by row length, then compares every layout with it."""
     out = console()
-    numbers = ("row length", "rows", "rows a batch", "batches (timed)", "unique tokens", "padding", "tokens/s")
+    numbers = (
+        "row length",
+        "rows",
+        "rows a batch",
+        "batches (timed)",
+        "unique tokens",
+        "padding",
+        "tokens/s",
+    )
     buckets = table_of((), numbers, gives_way=("rows a batch", "batches (timed)", "rows"))
     for bucket in bench.engine.buckets:
         slots = bucket.batches * bucket.rows_a_batch * bucket.length
         buckets.add_row(
-            str(bucket.length), str(bucket.rows), str(bucket.rows_a_batch), f"{bucket.batches} ({bucket.timed_batches})",
-            str(bucket.tokens), f"{100 * (slots / bucket.tokens - 1):.1f} %", f"{bucket.tokens / bucket.seconds:.0f}",
+            str(bucket.length), str(bucket.rows), str(bucket.rows_a_batch),
+            f"{bucket.batches} ({bucket.timed_batches})",
+            str(bucket.tokens), f"{100 * (slots / bucket.tokens - 1):.1f} %",
+            f"{bucket.tokens / bucket.seconds:.0f}",
         )  # fmt: skip
     out.print(buckets)
     numbers = ("seconds", "times the engine", "places computed", "of peak", "compile seconds")
@@ -72,12 +84,14 @@ def print_bench(bench: Bench) -> None:
     out.print(layouts)
     memory = "" if bench.peak_bytes is None else f"; peak memory {bench.peak_bytes / 1e9:.2f} GB"
     for line in (
-        f"{bench.devices} x {bench.device}, {bench.matmul_flops_per_second / 1e12:.2f} TFLOP/s a device in a large matmul; "
-        f"attention: {bench.attention}{memory}",
-        f"{bench.requests} requests, {bench.plain_tokens} tokens one row each, {bench.unique_tokens} unique; tokenized in "
-        f"{bench.tokenize_seconds:.1f} s, planned in {bench.plan_seconds:.1f} s",
-        "of peak: FLOPs that the answers need (every unique token once, the head where something is scored) over seconds "
-        f"and the peak, {bench.peak_flops_per_second / 1e12:.2f} TFLOP/s a device, {_basis(bench)}",
+        f"{bench.devices} x {bench.device}, {bench.matmul_flops_per_second / 1e12:.2f} TFLOP/s a "
+        f"device in a large matmul; attention: {bench.attention}{memory}",
+        f"{bench.requests} requests, {bench.plain_tokens} tokens one row each, "
+        f"{bench.unique_tokens} unique; tokenized in {bench.tokenize_seconds:.1f} s, planned in "
+        f"{bench.plan_seconds:.1f} s",
+        "of peak: FLOPs that the answers need (every unique token once, the head where something "
+        f"is scored) over seconds and the peak, {bench.peak_flops_per_second / 1e12:.2f} TFLOP/s a "
+        f"device, {_basis(bench)}",
     ):
         out.print(line, soft_wrap=True)
 
@@ -91,5 +105,6 @@ def _basis(bench: Bench) -> str:
 
 def _row(layout: Layout, engine: Layout) -> tuple[str, ...]:
     times = f"{layout.seconds / engine.seconds:.2f}"
-    share, compiling = f"{100 * layout.share_of_peak:.1f} %", f"{layout.compile_seconds:.1f}"
+    share = f"{100 * layout.share_of_peak:.1f} %"
+    compiling = f"{layout.compile_seconds:.1f}"
     return layout.name, f"{layout.seconds:.1f}", times, str(layout.places), share, compiling

@@ -1,6 +1,7 @@
 """The last lines of eval: the headline, what changed, where to look.
 
-Arrives: a finished `Run`, an earlier one.  Leaves: at most five lines.  It deliberately does not know how a score is made.
+Arrives: a finished `Run`, an earlier one.  Leaves: at most five lines.  It deliberately does not
+know how a score is made.
 """
 
 import contextlib
@@ -24,11 +25,13 @@ _STEP = re.compile(r"(step|checkpoint|ckpt|iter|epoch)[-_]?\d+$", re.IGNORECASE)
 
 
 def last_run_beside(store: Store, model: str) -> Run | None:
-    """The run of this model that was written last among the folders beside this one; None in an object store, or if none of
-    the LAST_BESIDE newest is of it.  Checkpoints in folders such as step_1000 and step_2000 are one model."""
+    """The run of this model that was written last among the folders beside this one; None in an
+    object store, or if none of the LAST_BESIDE newest is of it.  Checkpoints in folders such as
+    step_1000 and step_2000 are one model."""
     if store.is_remote:
         return None
-    folder, runs = store.root.absolute(), list[tuple[float, Path]]()
+    folder = store.root.absolute()
+    runs = list[tuple[float, Path]]()
     with contextlib.suppress(OSError):  # a parent that may not be listed
         for path in folder.parent.iterdir():
             with contextlib.suppress(OSError):  # no run, or a folder that may not be read
@@ -47,7 +50,8 @@ def _without_step(model: str) -> str:
 
 
 def closing_lines(run: Run, against: Run | None, is_asked: bool) -> Iterator[str]:
-    """`is_asked`: the user named the earlier run; else a run that cannot be compared is passed over."""
+    """`is_asked`: the user named the earlier run; else a run that cannot be compared is passed
+    over."""
     yield _headline(run)
     if against is not None:
         try:
@@ -59,7 +63,9 @@ def closing_lines(run: Run, against: Run | None, is_asked: bool) -> Iterator[str
     num_examples = sum(task.n for task in run.tasks.values())
     count = len(run.tasks)
     check = run.result.self_check
-    checked = f"self-check: {check.tokens} tokens within {check.largest:.1e} nats" if check.tokens else ""
+    checked = (
+        f"self-check: {check.tokens} tokens within {check.largest:.1e} nats" if check.tokens else ""
+    )
     yield (
         f"{count} task{'s' if count > 1 else ''}, {num_examples} examples in {seconds:.1f} s"
         f"{f'; {checked}' if checked else ''}; numbers: {run.folder}/{RESULTS}"
@@ -69,10 +75,17 @@ def closing_lines(run: Run, against: Run | None, is_asked: bool) -> Iterator[str
 
 
 def _headline(run: Run) -> str:
-    composites = {name: of_run for name, (of_run,) in composites_of([run]).items() if math.isfinite(of_run.value)}
+    composites = {
+        name: of_run
+        for name, (of_run,) in composites_of([run]).items()
+        if math.isfinite(of_run.value)
+    }
     shown = [f"{_short(name)} {with_interval(composite)}" for name, composite in composites.items()]
     if not composites:
-        shown = [f"{name} {task.main_metric} {with_interval(task.main_estimate)}" for name, task in run.tasks.items()]
+        shown = [
+            f"{name} {task.main_metric} {with_interval(task.main_estimate)}"
+            for name, task in run.tasks.items()
+        ]
     return f"{', '.join(shown[:MOST])}{f' and {len(shown) - MOST} more' if shown[MOST:] else ''}"
 
 
@@ -87,13 +100,20 @@ def _changes(comparison: Comparison) -> Iterator[str]:
     against = f"against {comparison.first.label}: "
     if comparison.composites:
         shown = [
-            f"{each.name} {each.paired.value:+.4f} (paired, {each.paired.ci95[0]:+.4f} to {each.paired.ci95[1]:+.4f})"
+            f"{each.name} {each.paired.value:+.4f} (paired, {each.paired.ci95[0]:+.4f} to "
+            f"{each.paired.ci95[1]:+.4f})"
             for each in comparison.composites
         ]
-        yield f"{against}{', '.join(shown[:MOST])}{f' and {len(shown) - MOST} more' if shown[MOST:] else ''}"
+        yield f"{against}{', '.join(shown[:MOST])}{f' and {len(shown) - MOST} more' if shown[MOST:] else ''}"  # noqa: E501
         against = ""
-    mains = [each for each in comparison.tasks if each.is_main and not math.isnan(each.difference.p_value)]
-    changed = sorted((each for each in mains if each.adjusted < LEVEL), key=lambda each: each.adjusted)
+    mains = [
+        each
+        for each in comparison.tasks
+        if each.is_main and not math.isnan(each.difference.p_value)
+    ]
+    changed = sorted(
+        (each for each in mains if each.adjusted < LEVEL), key=lambda each: each.adjusted
+    )
     names = [f"{each.task} {each.metric} {each.difference.value:+.4f}" for each in changed[:MOST]]
     more = f" and {len(changed) - MOST} more" if changed[MOST:] else ""
     tasks = f": {', '.join(names)}{more}" if changed else ""

@@ -16,7 +16,9 @@ GIVES_WAY = ("Levenshtein", "confidence", "bits/byte", "bits/char", "contrast")
 
 
 def cloze_of(run: RunResult) -> dict[str, TaskResult]:
-    return {name: task for name, task in run.tasks.items() if isinstance(task.details, ClozeDetails)}
+    return {
+        name: task for name, task in run.tasks.items() if isinstance(task.details, ClozeDetails)
+    }
 
 
 def cloze_table(tasks: Mapping[str, TaskResult]) -> NumberTable:
@@ -26,7 +28,9 @@ def cloze_table(tasks: Mapping[str, TaskResult]) -> NumberTable:
         assert isinstance(task.details, ClozeDetails)
         for category, group in task.groups.items():
             table.add_row(name, category, str(group.n), *_cells(group.metrics))
-        table.add_row(name, "macro mean", str(task.n), *_cells(task.details.macro), end_section=True)
+        table.add_row(
+            name, "macro mean", str(task.n), *_cells(task.details.macro), end_section=True
+        )
     return table
 
 

@@ -1,10 +1,10 @@
 """Consoles and tables: no number is ever cut, however narrow the screen.
 
-Arrives: rows of cells.  Leaves: a rich console that makes all text printable, tables that fit it.  It deliberately does not
-know what it prints.
+Arrives: rows of cells.  Leaves: a rich console that makes all text printable, tables that fit it.
+It deliberately does not know what it prints.
 
-A screen has a width where it is a terminal, or where COLUMNS names one; any other output (a file, a pipe) takes all columns,
-and only texts are wrapped there.
+A screen has a width where it is a terminal, or where COLUMNS names one; any other output (a file, a
+pipe) takes all columns, and only texts are wrapped there.
 """
 
 import os
@@ -46,9 +46,15 @@ class _Console(Console):
         return super().render_str(printable(text), **style)
 
     def print(self, *objects: Any, soft_wrap: bool | None = None, **more: Any) -> None:
-        """Crops nothing.  `soft_wrap`: lines of text, which a screen breaks at spaces and nowhere else."""
+        """Crops nothing.  `soft_wrap`: lines of text, which a screen breaks at spaces and nowhere
+        else."""
         if soft_wrap and self.is_screen:
-            objects = tuple("\n".join(_folded(printable(each), self.width, _AT_SPACES, cuts=False)) for each in objects)
+            objects = tuple(
+                "\n".join(_folded(printable(each), self.width, _AT_SPACES, cuts=False))
+                if isinstance(each, str)
+                else each
+                for each in objects
+            )
         super().print(*objects, soft_wrap=soft_wrap, **{"crop": False, **more})
 
 
@@ -63,8 +69,9 @@ class _Row:
 class NumberTable:
     """Rows under headings: names, then numbers, aligned to the right, then texts, which wrap.
 
-    A narrow screen first breaks headings, then takes away the columns of `gives_way` one by one, then folds names, then
-    numbers at their spaces ("0.1 to 0.2").  A line below says what is not shown.
+    A narrow screen first breaks headings, then takes away the columns of `gives_way` one by one,
+    then folds names, then numbers at their spaces ("0.1 to 0.2").  A line below says what is not
+    shown.
     """
 
     names: Sequence[str]
@@ -85,10 +92,17 @@ class NumberTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         is_screen = getattr(console, "is_screen", True)
         widths, natural = self._widths(options.max_width, is_screen)
-        yield from console.render(self._drawn(widths), options.update(width=max(options.max_width, _sum(widths))))
-        headings = dict.fromkeys(heading for i, heading in enumerate(self._headings) if i not in widths)
+        yield from console.render(
+            self._drawn(widths), options.update(width=max(options.max_width, _sum(widths)))
+        )
+        headings = dict.fromkeys(
+            heading for i, heading in enumerate(self._headings) if i not in widths
+        )
         if headings:
-            left_out = f"not shown at {options.max_width} columns: {', '.join(headings)}; COLUMNS={natural} shows all"
+            left_out = (
+                f"not shown at {options.max_width} columns: {', '.join(headings)}; "
+                f"COLUMNS={natural} shows all"
+            )
             yield Text(printable(left_out))
 
     @property
@@ -96,14 +110,22 @@ class NumberTable:
         return [*self.names, *self.numbers, *self.texts]
 
     def _widths(self, width: int, is_screen: bool) -> tuple[dict[int, int], int]:
-        """Columns that are shown -> their widths, as wide as a screen of this width allows; the width that shows all."""
-        headings, of_names = self._headings, range(len(self.names))
+        """Columns that are shown -> their widths, as wide as a screen of this width allows; the
+        width that shows all."""
+        headings = self._headings
+        of_names = range(len(self.names))
         of_texts = range(len(headings) - len(self.texts), len(headings))
         natural = {i: max(cell_len(heading), self._widest(i)) for i, heading in enumerate(headings)}
-        widths = {i: min(size, LEAST_TEXT) if i in of_texts else size for i, size in natural.items()}
+        widths = {
+            i: min(size, LEAST_TEXT) if i in of_texts else size for i, size in natural.items()
+        }
         if is_screen:
             if _sum(widths) > width:
-                widths |= {i: max(_longest_word(headings[i]), self._widest(i)) for i in widths if i not in of_texts}
+                widths |= {
+                    i: max(_longest_word(headings[i]), self._widest(i))
+                    for i in widths
+                    if i not in of_texts
+                }
             for heading in self.gives_way:
                 if _sum(widths) > width:
                     widths = {i: size for i, size in widths.items() if headings[i] != heading}
@@ -111,7 +133,9 @@ class NumberTable:
             _shrink(widths, names, LEAST_NAMES[0], width)
             if _sum(widths) > width:
                 numbers = [i for i in widths if i not in of_names and i not in of_texts]
-                widths |= {i: max(_longest_word(headings[i]), self._longest_number(i)) for i in numbers}
+                widths |= {
+                    i: max(_longest_word(headings[i]), self._longest_number(i)) for i in numbers
+                }
             _shrink(widths, names, LEAST_NAMES[1], width)
         for i in of_texts:
             if i in widths:
@@ -119,10 +143,15 @@ class NumberTable:
         return widths, _sum(natural)
 
     def _widest(self, column: int) -> int:
-        return max((cell_len(row.cells[column]) for row in self.rows if column < len(row.cells)), default=1)
+        return max(
+            (cell_len(row.cells[column]) for row in self.rows if column < len(row.cells)), default=1
+        )
 
     def _longest_number(self, column: int) -> int:
-        return max((_longest_word(row.cells[column]) for row in self.rows if column < len(row.cells)), default=1)
+        return max(
+            (_longest_word(row.cells[column]) for row in self.rows if column < len(row.cells)),
+            default=1,
+        )
 
     def _drawn(self, widths: dict[int, int]) -> Table:
         table = Table(header_style="bold", title=self.title, title_justify="left")
@@ -134,13 +163,18 @@ class NumberTable:
             cells = []
             for i, width in widths.items():
                 breaks = _IN_NAMES if i < len(self.names) else _AT_SPACES
-                cells.append("\n".join(_folded(row.cells[i], width, breaks)) if i < len(row.cells) else "")
+                cells.append(
+                    "\n".join(_folded(row.cells[i], width, breaks)) if i < len(row.cells) else ""
+                )
             table.add_row(*cells, style=row.style, end_section=row.ends_section)
         return table
 
 
 def table_of(
-    names: Sequence[str], numbers: Sequence[str], texts: Sequence[str] = (), gives_way: Sequence[str] = ()
+    names: Sequence[str],
+    numbers: Sequence[str],
+    texts: Sequence[str] = (),
+    gives_way: Sequence[str] = (),
 ) -> NumberTable:
     return NumberTable(names, numbers, texts, gives_way)
 
@@ -163,7 +197,8 @@ def _longest_word(text: str) -> int:
 
 
 def _folded(text: str, width: int, breaks: re.Pattern[str], cuts: bool = True) -> Iterator[str]:
-    """Lines of at most `width` columns, broken behind what `breaks` names.  `cuts`: longer pieces are broken anywhere."""
+    """Lines of at most `width` columns, broken behind what `breaks` names.  `cuts`: longer pieces
+    are broken anywhere."""
     for line in text.split("\n"):
         before = ""
         for piece in breaks.split(line):

@@ -1,7 +1,7 @@
 """Metrics over the checkpoints of a training run: a table with small curves, and a picture.
 
-Arrives: the `RunResult` of each step.  Leaves: a rich Table, an SVG file.  It deliberately does not know how numbers are
-made.
+Arrives: the `RunResult` of each step.  Leaves: a rich Table, an SVG file.  It deliberately does not
+know how numbers are made.
 """
 
 import math
@@ -21,7 +21,11 @@ MOST_CHARS = 60  # of a name in the picture
 COLUMNS = 3  # of panels: as many as a cloze task has metrics
 WIDTH, HEIGHT = 4.2, 3.2  # of a panel and the margins around it, in inches
 BARS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
-LABELS = {"greedy_exact": "greedy exact", "contrast_accuracy": "contrast", "bits_per_char": "bits/char"}
+LABELS = {
+    "greedy_exact": "greedy exact",
+    "contrast_accuracy": "contrast",
+    "bits_per_char": "bits/char",
+}
 
 
 class Curve(NamedTuple):
@@ -44,7 +48,10 @@ def curves_of(results: Mapping[int, RunResult]) -> list[Curve]:
             curves.append(Curve(name, "", "accuracy", _values(metrics, "accuracy")))
             continue
         for category in dict.fromkeys(group for step in of_steps for group in step.groups):
-            groups = [step.groups[category].metrics if category in step.groups else {} for step in of_steps]
+            groups = [
+                step.groups[category].metrics if category in step.groups else {}
+                for step in of_steps
+            ]
             for metric in LABELS:
                 curves.append(Curve(name, category, metric, _values(groups, metric)))
     return curves
@@ -62,16 +69,25 @@ def curves_table(results: Mapping[int, RunResult]) -> NumberTable:
         before = curve.task + curve.category
         digits = 2 if curve.metric == "bits_per_char" else 3
         cells = ["" if value is None else f"{value:.{digits}f}" for value in curve.values]
-        table.add_row(curve.task, curve.category, LABELS.get(curve.metric, curve.metric), *cells, bars(curve.values))
+        table.add_row(
+            curve.task,
+            curve.category,
+            LABELS.get(curve.metric, curve.metric),
+            *cells,
+            bars(curve.values),
+        )
     return table
 
 
 def bars(values: Sequence[float | None]) -> str:
     """One block per value, scaled from the lowest to the highest; a dot for None."""
     known = [value for value in values if value is not None]
-    low, high = min(known, default=0.0), max(known, default=0.0)
+    low = min(known, default=0.0)
+    high = max(known, default=0.0)
     scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join("\u00b7" if value is None else BARS[round((value - low) * scale)] for value in values)
+    return "".join(
+        "\u00b7" if value is None else BARS[round((value - low) * scale)] for value in values
+    )
 
 
 def draw_curves(results: Mapping[int, RunResult], file: IO[bytes]) -> None:
@@ -81,10 +97,12 @@ def draw_curves(results: Mapping[int, RunResult], file: IO[bytes]) -> None:
 
 
 def curves_figure(results: Mapping[int, RunResult]) -> "Figure | None":
-    """A panel per task and metric that has a value, a line per category, steps on a logarithmic axis; None without one."""
+    """A panel per task and metric that has a value, a line per category, steps on a logarithmic
+    axis; None without one."""
     from matplotlib.figure import Figure
 
-    curves, steps = [curve for curve in curves_of(results) if set(curve.values) != {None}], sorted(results)
+    curves = [curve for curve in curves_of(results) if set(curve.values) != {None}]
+    steps = sorted(results)
     if not curves:
         return None
     places = list(dict.fromkeys((curve.task, curve.metric) for curve in curves))
@@ -92,10 +110,19 @@ def curves_figure(results: Mapping[int, RunResult]) -> "Figure | None":
     rows = -(-len(places) // columns)
     figure = Figure(figsize=(WIDTH * columns, HEIGHT * rows))
     panels = figure.subplots(rows, columns, squeeze=False)
-    # Places by hand: with matplotlib's constrained layout a picture of a hundred tasks takes twice as long.
-    left, right, bottom, top = 0.6 / WIDTH / columns, 0.15 / WIDTH / columns, 0.5 / HEIGHT / rows, 0.35 / HEIGHT / rows
+    # Places by hand: with matplotlib's constrained layout a picture of a hundred tasks takes twice
+    # as long.
+    left = 0.6 / WIDTH / columns
+    right = 0.15 / WIDTH / columns
+    bottom = 0.5 / HEIGHT / rows
+    top = 0.35 / HEIGHT / rows
     figure.subplots_adjust(
-        left, bottom, 1 - right, 1 - top, wspace=0.75 / (WIDTH - 0.75), hspace=0.85 / (HEIGHT - 0.85)
+        left,
+        bottom,
+        1 - right,
+        1 - top,
+        wspace=0.75 / (WIDTH - 0.75),
+        hspace=0.85 / (HEIGHT - 0.85),
     )
     for panel in panels.flat[len(places) :]:
         panel.set_axis_off()
@@ -108,7 +135,11 @@ def curves_figure(results: Mapping[int, RunResult]) -> "Figure | None":
         panel.set_title(title, fontsize=9, parse_math=False)
         panel.set_xlabel("training step", fontsize=8)
         panel.grid(alpha=0.3)
-    if (labelled := next((panel for panel in panels.flat if panel.get_legend_handles_labels()[1]), None)) is not None:
+    if (
+        labelled := next(
+            (panel for panel in panels.flat if panel.get_legend_handles_labels()[1]), None
+        )
+    ) is not None:
         for text in labelled.legend(fontsize=7).get_texts():
             text.set_parse_math(False)
     return figure

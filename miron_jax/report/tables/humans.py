@@ -1,7 +1,7 @@
 """Human baselines on screen.
 
-Arrives: a `Baseline`, or suites with published ones.  Leaves: a table and lines on standard output.  It deliberately
-computes nothing.
+Arrives: a `Baseline`, or suites with published ones.  Leaves: a table and lines on standard output.
+It deliberately computes nothing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,20 +17,32 @@ def print_baseline(measured: Baseline) -> None:
     out = console()
     numbers = ("n", "coverage", "accuracy", "95 % interval", "right", "macro F1", "MCC")
     table = table_of(
-        ("labels",), numbers, ("decided by",), gives_way=("decided by", "MCC", "macro F1", "right", "coverage")
+        ("labels",),
+        numbers,
+        ("decided by",),
+        gives_way=("decided by", "MCC", "macro F1", "right", "coverage"),
     )
-    for name, procedure in (("A: equal votes, else dropped", measured.a), ("B: plurality, then skills", measured.b)):
-        scores = *_accuracy(procedure.accuracy), _number(procedure.f1_macro, ""), _number(procedure.mcc, "")
+    for name, procedure in (
+        ("A: equal votes, else dropped", measured.a),
+        ("B: plurality, then skills", measured.b),
+    ):
+        scores = (
+            *_accuracy(procedure.accuracy),
+            _number(procedure.f1_macro, ""),
+            _number(procedure.mcc, ""),
+        )
         origins = ", ".join(f"{rule} {count}" for rule, count in procedure.origins.items())
         table.add_row(name, str(procedure.labelled), f"{procedure.coverage:.3f}", *scores, origins)
     table.add_row("one annotator", "", "", *_accuracy(measured.single_annotator), "", "", "")
     out.print(table)
     rejected = sum(controls for controls, _ in measured.rejected.values())
     for line in (
-        f"{measured.rows} answers by {measured.workers} annotators to {measured.items} items; answers an item: "
+        f"{measured.rows} answers by {measured.workers} annotators to {measured.items} items; "
+        "answers an item: "
         + ", ".join(f"{count} x {votes}" for votes, count in measured.overlap.items()),
-        f"rejected: {len(measured.rejected)} annotators, less than half of their control tasks right ({rejected} in all); "
-        f"control tasks an annotator, median: {measured.controls_a_worker:g}; without any, and kept: "
+        f"rejected: {len(measured.rejected)} annotators, less than half of their control tasks "
+        f"right ({rejected} in all); control tasks an annotator, median: "
+        f"{measured.controls_a_worker:g}; without any, and kept: "
         f"{measured.workers_without_controls}",
         f"Krippendorff's alpha (nominal): {_number(measured.alpha)}; with rejected annotators "
         f"{_number(measured.alpha_before)}",
@@ -40,37 +52,59 @@ def print_baseline(measured: Baseline) -> None:
 
 
 def print_human_values(suites: Iterable[Suite]) -> None:
-    """Prints every published human value that a suite's task is compared with, and where it stands."""
+    """Prints every published human value that a suite's task is compared with, and where it
+    stands."""
     out = console()
     texts = ("how", "notes")
-    table = table_of(("task", "metric"), ("value", "n", "procedure"), texts, gives_way=("notes", "how", "procedure"))
+    table = table_of(
+        ("task", "metric"),
+        ("value", "n", "procedure"),
+        texts,
+        gives_way=("notes", "how", "procedure"),
+    )
     sources: dict[str, int] = {}
     for suite in suites:
         for task in suite.tasks:
             for baseline in getattr(task, "human", ()):
-                notes = "; ".join(text for text in (baseline.paper, baseline.note, baseline.otherwise) if text)
-                numbers = (f"{baseline.value:.3f}", "" if baseline.n is None else str(baseline.n), baseline.procedure)
+                notes = "; ".join(
+                    text for text in (baseline.paper, baseline.note, baseline.otherwise) if text
+                )
+                numbers = (
+                    f"{baseline.value:.3f}",
+                    "" if baseline.n is None else str(baseline.n),
+                    baseline.procedure,
+                )
                 source = sources.setdefault(baseline.published, len(sources) + 1)
-                table.add_row(task.name, baseline.metric, *numbers, f"{baseline.source} [{source}]", notes)
+                table.add_row(
+                    task.name, baseline.metric, *numbers, f"{baseline.source} [{source}]", notes
+                )
     out.print(table)
     for published, source in sources.items():
         out.print(f"[{source}] {published}", soft_wrap=True)
-    out.print("--human_baseline of eval chooses between A and B, which must not be mixed", soft_wrap=True)
+    out.print(
+        "--human_baseline of eval chooses between A and B, which must not be mixed", soft_wrap=True
+    )
 
 
 def print_ethics(by_procedure: Mapping[str, EthicsValues]) -> None:
-    """Prints ruEthics' correlations, one row per question and category, one column per procedure."""
+    """Prints ruEthics' correlations, one row per question and category, one column per
+    procedure."""
     names = list(dict.fromkeys(name for values in by_procedure.values() for name in values.mcc))
     if not names:
         return
-    out, table = console(), table_of(("question", "category"), [f"MCC, {name}" for name in by_procedure])
+    out = console()
+    table = table_of(("question", "category"), [f"MCC, {name}" for name in by_procedure])
     for name in names:
-        table.add_row(*name.split("."), *(_number(values.mcc.get(name)) for values in by_procedure.values()))
+        table.add_row(
+            *name.split("."), *(_number(values.mcc.get(name)) for values in by_procedure.values())
+        )
     out.print(table)
     for name, values in by_procedure.items():
         counts = ", ".join(f"{question} {count}" for question, count in values.n.items())
         out.print(
-            f"{name}: items of {counts}; {values.without_gold} have no right answer and are left out", soft_wrap=True
+            f"{name}: items of {counts}; {values.without_gold} have no right answer and are left "
+            "out",
+            soft_wrap=True,
         )
 
 
@@ -80,13 +114,13 @@ def _notes(measured: Baseline) -> list[str]:
         notes.append(f"{measured.dropped_rows} lines without an item or an annotator are left out")
     if measured.a.without_gold or measured.b.without_gold:
         notes.append(
-            f"labelled items without a right answer, left out of the accuracy: {measured.a.without_gold} of A, "
-            f"{measured.b.without_gold} of B"
+            "labelled items without a right answer, left out of the accuracy: "
+            f"{measured.a.without_gold} of A, {measured.b.without_gold} of B"
         )
     if undecided := measured.b.origins.get("undecided", 0):
         notes.append(
-            f"{undecided} items are even under B and left out of it; --skills may decide them, and GLAD does: "
-            "pip install crowd-kit"
+            f"{undecided} items are even under B and left out of it; --skills may decide them, and "
+            "GLAD does: pip install crowd-kit"
         )
     return notes
 

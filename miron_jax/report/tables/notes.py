@@ -1,7 +1,7 @@
 """Sentences that qualify the numbers of a run.
 
-Arrives: a `RunResult`.  Leaves: sentences; those about what only one kind has come from its details.  It deliberately
-computes nothing.
+Arrives: a `RunResult`.  Leaves: sentences; those about what only one kind has come from its
+details.  It deliberately computes nothing.
 """
 
 from collections import Counter
@@ -18,8 +18,13 @@ def notes_of(run: RunResult) -> list[str]:
     against = str(run.config.get("against"))
     if run.decided:
         notes.append(_decided(run.decided, against))
-    if any(gap.interval.startswith("the model's") for task in run.tasks.values() for gap in task.human):
-        notes.append(f"{MODEL_ONLY} the interval of the model's number alone: that of the human baseline is not known")
+    if any(
+        gap.interval.startswith("the model's") for task in run.tasks.values() for gap in task.human
+    ):
+        notes.append(
+            f"{MODEL_ONLY} the interval of the model's number alone: that of the human baseline is "
+            "not known"
+        )
     counts = Counter[str]()
     cautions = dict[str, None]()
     for name, task in run.tasks.items():
@@ -42,22 +47,32 @@ def _of_task(task: TaskResult, against: str) -> Iterator[str]:
     if sampled and not sampled.is_whole:
         low, high = sampled.interval
         yield (
-            f"{sampled.examples} of {sampled.of} examples ran, in a random order ({sampled.how}, seed {sampled.seed}); the "
-            f"{task.main} of all of them lies within {low:.3f} and {high:.3f}"
+            f"{sampled.examples} of {sampled.of} examples ran, in a random order ({sampled.how}, "
+            f"seed {sampled.seed}); the {task.main} of all of them lies within {low:.3f} and "
+            f"{high:.3f}"
         )
     if sampled and sampled.winner is not None:
         verdict = f"{_VERDICTS[sampled.winner]} {against}"
         yield f"{verdict} on this set, after {sampled.examples} of its {sampled.of} examples"
     if task.data.published_rows is not None:
-        yield f"its file has {task.data.rows} rows, published are {task.data.published_rows}; no composite counts it"
+        yield (
+            f"its file has {task.data.rows} rows, published are {task.data.published_rows}; no "
+            "composite counts it"
+        )
     if task.control_tokens:
         names = ", ".join(f"{name} ({count})" for name, count in task.control_tokens.items())
-        yield f"names of special tokens in the data are read as these tokens, with the number of rows: {names}"
+        yield (
+            "names of special tokens in the data are read as these tokens, with the number of "
+            f"rows: {names}"
+        )
     shots = task.num_shots or {}
     expected = task.profile.get("num_fewshot", 0)
     fewer = sum(count for kept, count in shots.items() if int(kept) < expected)
     if fewer:
-        yield (f"{fewer} of {sum(shots.values())} prompts have fewer than {expected} few-shot examples: no more fit")
+        yield (
+            f"{fewer} of {sum(shots.values())} prompts have fewer than {expected} few-shot "
+            "examples: no more fit"
+        )
     for gap in task.human:
         if gap.why_not and task.n:
             yield f"no human gap by {gap.metric}: {gap.why_not}"

@@ -1,6 +1,7 @@
 """The first line of a run: model, tasks, devices, examples.
 
-Arrives: the configuration, the selected tasks, devices.  Leaves: a sentence.  It deliberately reads no data.
+Arrives: the configuration, the selected tasks, devices.  Leaves: a sentence.  It deliberately reads
+no data.
 """
 
 import jax
@@ -18,8 +19,8 @@ CATEGORIES = 4  # of a cloze task
 def opening_line(config: RunConfig, selected: Selected, knows_devices: bool = True) -> str:
     """Model, tasks, as many examples as are known without their data, devices.
 
-    `knows_devices`: False where jax must not start its backend yet: several processes start theirs together, and a user's
-    own module may set its flags first.
+    `knows_devices`: False where jax must not start its backend yet: several processes start theirs
+    together, and a user's own module may set its flags first.
     """
     counts = [_num_examples(config, task) for task in selected.tasks]
     known = [count for count in counts if count is not None]
@@ -35,16 +36,21 @@ def _names(selected: Selected) -> str:
     names = list[str]()
     for suite in selected.suites:
         tasks = [task.name for task in suite.tasks if task.name in selected.names]
-        names += [f"{suite.name} ({len(tasks)} tasks)"] if len(tasks) == len(suite.tasks) > 1 else tasks
-    return f"{', '.join(names[:MOST_NAMES])}{f' and {len(names) - MOST_NAMES} more' if names[MOST_NAMES:] else ''}"
+        names += (
+            [f"{suite.name} ({len(tasks)} tasks)"] if len(tasks) == len(suite.tasks) > 1 else tasks
+        )
+    return f"{', '.join(names[:MOST_NAMES])}{f' and {len(names) - MOST_NAMES} more' if names[MOST_NAMES:] else ''}"  # noqa: E501
 
 
 def _num_examples(config: RunConfig, task: AnyTask) -> int | None:
-    """Examples that run if the data are those that were published; None: not known before they are read."""
+    """Examples that run if the data are those that were published; None: not known before they are
+    read."""
     if isinstance(task, ClozeTask):
-        rows, groups = config.items_per_category if task.file is None else task.rows, CATEGORIES
+        rows = config.items_per_category if task.file is None else task.rows
+        groups = CATEGORIES
     else:
-        rows, groups = None if task.file is None else task.file.rows, 1
+        rows = None if task.file is None else task.file.rows
+        groups = 1
     return None if rows is None else groups * min(rows, config.limit or rows)
 
 

@@ -1,7 +1,7 @@
 """The plan of a run on screen.
 
-Arrives: the totals of a planned run.  Leaves: lines on standard output.  It deliberately does not know devices: its
-time is for a stated rate.
+Arrives: the totals of a planned run.  Leaves: lines on standard output.  It deliberately does not
+know devices: its time is for a stated rate.
 """
 
 import timeit
@@ -18,12 +18,14 @@ from miron_jax.planning.request_batches import Totals
 from miron_jax.report.tables.console import console, table_of
 from miron_jax.statistics.paired import detectable
 
-CORRELATION = 0.5  # of two models' results on an example; checkpoints of one run are alike, other models less
+# of two models' results on an example; checkpoints of one run are alike, other models less
+CORRELATION = 0.5
 WORST_DEVIATION = 0.5  # of a right or wrong, at one half
 
 
 def print_plan(inputs: Inputs, totals: Totals) -> None:
-    """Print requests, tokens, rows, programs, FLOPs, and their time at this host's NumPy matmul rate."""
+    """Print requests, tokens, rows, programs, FLOPs, and their time at this host's NumPy matmul
+    rate."""
     out = console()
     for name, path in inputs.missing.items():
         out.print(f"{name} is left out: {path} is missing", soft_wrap=True)
@@ -34,7 +36,11 @@ def print_plan(inputs: Inputs, totals: Totals) -> None:
     texts = sum(kind_of(source.task).generates for source in inputs.sources)
     for line in (
         f"tasks          {len(inputs.sources)}",
-        *([f"               {texts} of them generate texts, which are not planned here"] if texts else []),
+        *(
+            [f"               {texts} of them generate texts, which are not planned here"]
+            if texts
+            else []
+        ),
         f"requests       {totals.requests}",
         f"plain tokens   {totals.plain_tokens} (one row a request)",
         f"unique tokens  {totals.unique_tokens} ({shared:.2f} times fewer)",
@@ -43,43 +49,63 @@ def print_plan(inputs: Inputs, totals: Totals) -> None:
         f"programs       {len(totals.lengths)}",
         f"scored tokens  {totals.edges} from {totals.parents} places",
         f"useful FLOPs   {totals.useful_flops:.3e}",
-        f"estimated time {totals.useful_flops / rate:.0f} s at {rate / 1e9:.0f} GFLOP/s, this host's NumPy float32 matmul",
+        f"estimated time {totals.useful_flops / rate:.0f} s at {rate / 1e9:.0f} GFLOP/s, this "
+        "host's NumPy float32 matmul",
     ):
         out.print(line, soft_wrap=True)
 
 
-def print_detectable(inputs: Inputs, config: RunConfig, earlier: Mapping[str, Earlier] | None) -> None:
-    """Print, for each task, the smallest true difference that its examples find four times in five at a level of 5 %."""
+def print_detectable(
+    inputs: Inputs, config: RunConfig, earlier: Mapping[str, Earlier] | None
+) -> None:
+    """Print, for each task, the smallest true difference that its examples find four times in five
+    at a level of 5 %."""
     out = console()
     for name, path in inputs.missing.items():
         out.print(f"{name} is left out: {path} is missing", soft_wrap=True)
-    if earlier is not None and (absent := [each.task.name for each in inputs.sources if each.task.name not in earlier]):
-        out.print(f"--against has not scored {', '.join(absent)}: {WORST_DEVIATION:g} is taken there", soft_wrap=True)
+    if earlier is not None and (
+        absent := [each.task.name for each in inputs.sources if each.task.name not in earlier]
+    ):
+        out.print(
+            f"--against has not scored {', '.join(absent)}: {WORST_DEVIATION:g} is taken there",
+            soft_wrap=True,
+        )
     known = earlier or {}
     columns = ("n", "deviation", f"correlation {CORRELATION:g}", "independent")
     table = table_of(("task",), columns, gives_way=("deviation", "independent"))
     for source in inputs.sources:
-        task, n = source.task, _num_examples(source, config.limit)
-        values = [each for each in known[task.name].values.values() if each == each] if task.name in known else []
+        task = source.task
+        n = _num_examples(source, config.limit)
+        values = (
+            [each for each in known[task.name].values.values() if each == each]
+            if task.name in known
+            else []
+        )
         deviation = float(np.std(values, ddof=1)) if len(values) > 1 else WORST_DEVIATION
         numbers = (detectable(deviation, n, correlation) for correlation in (CORRELATION, 0.0))
-        table.add_row(task.name, str(n), f"{deviation:.3f}", *(f"{number:.4f}" for number in numbers))
+        table.add_row(
+            task.name, str(n), f"{deviation:.3f}", *(f"{number:.4f}" for number in numbers)
+        )
     out.print(table)
     out.print(
-        "the difference of two models' means over the same examples that is found four times in five (level 5 %), if an "
-        f"example's results of both correlate by {CORRELATION:g}, and if they are independent; deviation of an example: "
-        f"from --against where given, else {WORST_DEVIATION:g}, the largest of a right or wrong",
+        "the difference of two models' means over the same examples that is found four times in "
+        f"five (level 5 %), if an example's results of both correlate by {CORRELATION:g}, and if "
+        "they are independent; deviation of an example: from --against where given, else "
+        f"{WORST_DEVIATION:g}, the largest of a right or wrong",
         soft_wrap=True,
     )
 
 
 def _num_examples(source: Source, limit: int | None) -> int:
-    """Examples that run: of tasks whose categories count separately, the limit is each category's."""
+    """Examples that run: of tasks whose categories count separately, the limit is each
+    category's."""
     if limit is None:
         return len(source.examples)
     if source.task.profile.categories != "macro":
         return min(limit, len(source.examples))
-    return sum(min(limit, count) for count in Counter(each.category for each in source.examples).values())
+    return sum(
+        min(limit, count) for count in Counter(each.category for each in source.examples).values()
+    )
 
 
 def host_matmul_rate() -> float:

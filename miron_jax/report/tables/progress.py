@@ -1,7 +1,8 @@
-"""A run's progress on standard error: bars on a terminal, else a line now and then for what takes long.
+"""A run's progress on standard error: bars on a terminal, else a line now and then for what takes
+long.
 
-Arrives: sentences and counts of stages, from any thread.  Leaves: text on standard error.  It deliberately does not
-know what the stages do.
+Arrives: sentences and counts of stages, from any thread.  Leaves: text on standard error.  It
+deliberately does not know what the stages do.
 """
 
 import sys
@@ -16,7 +17,8 @@ from miron_jax.report.tables.console import console
 from miron_jax.runtime.progress import Progress
 
 PATIENCE = 5.0  # seconds after which a line is printed about a stage where there is no terminal
-LEAST_SHARE = 0.05  # of a stage that is done before the time left is estimated: the first units are the slowest
+# of a stage that is done before the time left is estimated: the first units are the slowest
+LEAST_SHARE = 0.05
 LONGEST_SILENCE = 60.0  # seconds between two lines about one stage; the silence doubles up to it
 
 
@@ -46,7 +48,8 @@ class _Stage:
 
     def left(self, seconds: float) -> str:
         """ "30 s left"; "" before LEAST_SHARE of what is to do is done."""
-        done, total = self.done - self.first, self.total - self.first
+        done = self.done - self.first
+        total = self.total - self.first
         if not self.total or done <= 0 or done < LEAST_SHARE * total:
             return ""
         return f"{duration(max(0.0, total - done) * seconds / done)} left"
@@ -57,7 +60,8 @@ class Screen(Progress):
 
     def __init__(self, quiet: bool = False, verbose: bool = False) -> None:
         """`quiet`: warnings alone; `verbose`: details too."""
-        self._quiet, self._verbose = quiet, verbose
+        self._quiet = quiet
+        self._verbose = verbose
         self._lines = console(stderr=True)
         self._has_bars = not quiet and sys.stderr.isatty() and not self._lines.is_dumb_terminal
         self._bars = Bars(
@@ -70,7 +74,8 @@ class Screen(Progress):
             transient=True,
         )
         self._stages: dict[str, _Stage] = {}
-        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
         self._ticker = threading.Thread(target=self._tick, daemon=True)
 
     def __enter__(self) -> "Screen":
@@ -105,10 +110,14 @@ class Screen(Progress):
                 bar = self._bars.add_task(stage, total=total or None, count="", left="")
                 self._stages[stage] = _Stage(bar, unit, done, total, done)
             current = self._stages[stage]
-            current.done, current.total, current.unit = done, total, unit or current.unit
+            current.done = done
+            current.total = total
+            current.unit = unit or current.unit
             count = f"{done:,.0f} of {total:,.0f} {unit}" if total else ""
             left = current.left(time.perf_counter() - current.start)
-            self._bars.update(current.bar, completed=done, total=total or None, count=count, left=left)
+            self._bars.update(
+                current.bar, completed=done, total=total or None, count=count, left=left
+            )
 
     def end(self, stage: str) -> None:
         with self._lock:

@@ -35,10 +35,16 @@ def print_results(console: Console, run: RunResult) -> None:
         tasks = {name: task for name, task in run.tasks.items() if name.startswith(f"{suite}/")}
         if tasks and not tasks.keys() <= cloze.keys():
             console.print(_table_of(tasks))
-        if reported := {name: task for name, task in tasks.items() if task.profile.get("categories") == "reported"}:
+        if reported := {
+            name: task
+            for name, task in tasks.items()
+            if task.profile.get("categories") == "reported"
+        }:
             console.print(categories_table(reported))
     for suite in run.suites.values():
-        composites = {name: each for name, each in suite.composites.items() if _is_asked_for(name, suite, run)}
+        composites = {
+            name: each for name, each in suite.composites.items() if _is_asked_for(name, suite, run)
+        }
         if any(name.startswith(PARTIAL) for name in composites):
             console.print(partials_table(composites))
             console.print(_left_out(composites), soft_wrap=True)
@@ -50,11 +56,14 @@ def print_results(console: Console, run: RunResult) -> None:
 
 
 def _is_asked_for(name: str, suite: SuiteResult, run: RunResult) -> bool:
-    """Whether a composite, or the partial one that stands in its row, has a value, or tasks of --tasks have left it
-    without."""
+    """Whether a composite, or the partial one that stands in its row, has a value, or tasks of
+    --tasks have left it without."""
     of_row = (name.removeprefix(PARTIAL), f"{PARTIAL}{name.removeprefix(PARTIAL)}")
     composites = [suite.composites[each] for each in of_row if each in suite.composites]
-    return any(not math.isnan(each.value) or not each.missing or run.not_scored(each) for each in composites)
+    return any(
+        not math.isnan(each.value) or not each.missing or run.not_scored(each)
+        for each in composites
+    )
 
 
 def _table_of(tasks: Tasks) -> NumberTable:
@@ -68,19 +77,25 @@ def _table_of(tasks: Tasks) -> NumberTable:
 def mains_table(tasks: Tasks) -> NumberTable:
     """A table of tasks with different main metrics, and further numbers of each."""
     numbers = ("n", "metric", "value", "95 % interval", "chance", "human", "human gap")
-    table = table_of(("task",), numbers, ("also",), gives_way=("also", "chance", "human", "human gap"))
+    table = table_of(
+        ("task",), numbers, ("also",), gives_way=("also", "chance", "human", "human gap")
+    )
     for name, task in tasks.items():
         main = task.metric(task.main)
         interval = "" if math.isnan(main.value) else _interval(main.ci95)
         value = _number(main.value) or ("" if task.n else "none")
         chance = _number(task.baselines.get("random")) if task.main == "accuracy" else ""
-        table.add_row(name, str(task.n), task.main, value, interval, chance, *_human(task), _others(task))
+        table.add_row(
+            name, str(task.n), task.main, value, interval, chance, *_human(task), _others(task)
+        )
     return table
 
 
 def categories_table(tasks: Tasks) -> NumberTable:
     """A table of the categories that tasks report beside their numbers over all examples."""
-    table = table_of(("task", "category"), ("n", "metric", "value", "95 % interval"), gives_way=("metric",))
+    table = table_of(
+        ("task", "category"), ("n", "metric", "value", "95 % interval"), gives_way=("metric",)
+    )
     for name, task in tasks.items():
         for category, group in task.groups.items():
             main = group.metrics.get(task.main, UNKNOWN)
@@ -116,7 +131,8 @@ def _others(task: TaskResult) -> str:
 
 
 def sections_table(tasks: Tasks) -> NumberTable:
-    """A table of tasks by section, with rescaled accuracies: (accuracy - baseline) / (1 - baseline)."""
+    """A table of tasks by section, with rescaled accuracies: (accuracy - baseline) / (1 -
+    baseline)."""
     numbers = ("n", "accuracy", "stderr", "baseline", "rescaled", "stderr", "bits/byte")
     table = table_of(("task",), numbers, gives_way=("bits/byte", "baseline"))
     for section in dict.fromkeys(task.section for task in tasks.values()):
@@ -149,7 +165,9 @@ def _choices_table(tasks: Tasks) -> NumberTable:
     more = list(dict.fromkeys(more))[:MOST_OTHERS]
     others = (*_COLUMNS.values(), *more)
     gives_way = (*reversed(more), "by bytes", "by sum", "bits/byte", "baseline")
-    table = table_of(("task",), ("n", "accuracy", "95 % interval", "baseline", *others), gives_way=gives_way)
+    table = table_of(
+        ("task",), ("n", "accuracy", "95 % interval", "baseline", *others), gives_way=gives_way
+    )
     for name, task in tasks.items():
         accuracy = task.metric("accuracy")
         table.add_row(
@@ -179,7 +197,10 @@ def _composite(name: str, composite: CompositeResult) -> str:
         names = f"{', '.join(missing[:4])}{' ...' if missing[4:] else ''}"
         return f"{name}: none, {len(missing)} tasks have no score on published data: {names}"
     if math.isnan(composite.stderr):
-        return f"{name}: {composite.value:.4f} (one example of a task has no deviation, so there is no standard error)"
+        return (
+            f"{name}: {composite.value:.4f} (one example of a task has no deviation, so there is "
+            "no standard error)"
+        )
     low, high = composite.ci95 or (math.nan, math.nan)
     error = f"standard error {composite.stderr:.4f}"
     return f"{name}: {composite.value:.4f}, {error} (95 % interval {low:.4f} to {high:.4f})"
@@ -188,7 +209,9 @@ def _composite(name: str, composite: CompositeResult) -> str:
 def partials_table(composites: Composites) -> NumberTable:
     """A table of composites; incomplete ones have a partial value over the scored tasks."""
     missing = "tasks without a score"
-    table = table_of(("composite",), ("value", "stderr", "partial", "stderr", missing), gives_way=(missing,))
+    table = table_of(
+        ("composite",), ("value", "stderr", "partial", "stderr", missing), gives_way=(missing,)
+    )
     for name, composite in composites.items():
         if not name.startswith(PARTIAL):
             partial = composites.get(PARTIAL + name, CompositeResult())
@@ -200,8 +223,8 @@ def partials_table(composites: Composites) -> NumberTable:
 def _left_out(composites: Composites) -> str:
     names = dict.fromkeys(task for composite in composites.values() for task in composite.missing)
     return (
-        "a composite that lacks a task has no value; a partial one compares only with runs over the same tasks; "
-        f"without a score on published data: {', '.join(names)}"
+        "a composite that lacks a task has no value; a partial one compares only with runs over "
+        f"the same tasks; without a score on published data: {', '.join(names)}"
     )
 
 
@@ -214,9 +237,10 @@ def speed_line(run: RunResult) -> str:
         padding = 100 * (speed.padded_tokens / speed.computed_tokens - 1)
     rate = speed.tokens_per_second if math.isfinite(speed.tokens_per_second) else 0.0
     return (
-        f"{speed.requests} requests, {speed.plain_tokens} tokens one row each, {speed.unique_tokens} unique, "
-        f"{padding:.1f} % padding; {rate:.0f} unique tokens/s on the device; {speed.wall_seconds:.1f} s in all, of "
-        f"them {speed.device_seconds:.1f} device, {speed.compile_seconds:.1f} compiling {speed.programs} "
-        f"programs, {speed.load_seconds:.1f} loading, {check.seconds:.1f} self-check (largest difference "
+        f"{speed.requests} requests, {speed.plain_tokens} tokens one row each, "
+        f"{speed.unique_tokens} unique, {padding:.1f} % padding; {rate:.0f} unique tokens/s on the "
+        f"device; {speed.wall_seconds:.1f} s in all, of them {speed.device_seconds:.1f} device, "
+        f"{speed.compile_seconds:.1f} compiling {speed.programs} programs, "
+        f"{speed.load_seconds:.1f} loading, {check.seconds:.1f} self-check (largest difference "
         f"{check.largest:.1e} nats over {check.tokens} tokens, allowed {check.tolerance:g})"
     )

@@ -23,7 +23,8 @@ def print_robustness(out: Console, run: Run) -> None:
     """Print every task's robustness report.  Raises InputError if the run has none."""
     if not is_robust(run):
         raise InputError(
-            f"{run.folder}: none of its tasks tells how its questions are worded: run eval-ua-tion or eval-ua-tion-gen"
+            f"{run.folder}: none of its tasks tells how its questions are worded: run eval-ua-tion "
+            "or eval-ua-tion-gen"
         )
     for name, task in run.tasks.items():
         if task.robustness:
@@ -78,9 +79,15 @@ def robustness_lines(task: TaskResult) -> list[str]:
     swapped = report.swapped
     if swapped:
         lines.append(
-            f"the same answer with the options in both orders: {swapped.consistency:.3f} of {swapped.pairs} pairs"
+            f"the same answer with the options in both orders: {swapped.consistency:.3f} of "
+            f"{swapped.pairs} pairs"
         )
     if task.reference:
-        lines.append("published: " + ", ".join(f"{model} {value:.2f}" for model, value in task.reference.items()))
-    baselines = [f"{name} {value:.3f}" for name, value in task.baselines.items() if value is not None]
+        lines.append(
+            "published: "
+            + ", ".join(f"{model} {value:.2f}" for model, value in task.reference.items())
+        )
+    baselines = [
+        f"{name} {value:.3f}" for name, value in task.baselines.items() if value is not None
+    ]
     return [*lines, f"baselines: {', '.join(baselines)}"]

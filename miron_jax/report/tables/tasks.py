@@ -1,6 +1,7 @@
 """The list of suites and tasks on screen: kinds, shots, baselines, and the state of data files.
 
-Arrives: suites, --data_dir.  Leaves: a table on standard output.  It deliberately does not fetch anything.
+Arrives: suites, --data_dir.  Leaves: a table on standard output.  It deliberately does not fetch
+anything.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,12 +15,17 @@ from miron_jax.report.tables.console import console, table_of
 
 
 def print_tasks(
-    suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...], about: Callable[[str], About | None]
+    suites: Iterable[Suite],
+    data_dir: tuple[tuple[str, str], ...],
+    about: Callable[[str], About | None],
 ) -> None:
-    """Print one line per task, then one per benchmark: its tasks in several suites share a description."""
+    """Print one line per task, then one per benchmark: its tasks in several suites share a
+    description."""
     out = console()
     numbers = ("shots", "random", "rows", "data")
-    table = table_of(("task", "kind"), numbers, ("data file",), gives_way=("data file", "random", "kind", "rows"))
+    table = table_of(
+        ("task", "kind"), numbers, ("data file",), gives_way=("data file", "random", "kind", "rows")
+    )
     benchmarks = dict[str, About]()
     for task, state in _states(suites, data_dir):
         shots = str(task.profile.num_fewshot)
@@ -29,18 +35,25 @@ def print_tasks(
         baseline = "" if random is None else f"{random:.3f}"
         documented = getattr(task.profile, "documented_num_fewshot", None)
         shots += "" if documented is None else f" (document: {documented})"
-        rows, path = ("", "made by this program") if task.file is None else (str(task.file.rows or ""), task.file.path)
+        rows, path = (
+            ("", "made by this program")
+            if task.file is None
+            else (str(task.file.rows or ""), task.file.path)
+        )
         table.add_row(task.name, kind_word(task), shots, baseline, rows, state, path)
     out.print(table)
     descriptions = table_of(("benchmark", "year"), (), ("what it asks",))
     for benchmark in benchmarks.values():
         descriptions.add_row(benchmark.name, str(benchmark.year or ""), benchmark.asks)
     out.print(descriptions)
-    out.print("data are looked for in --data_dir, else in the cache; `miron-jax eval` fetches what it can")
+    out.print(
+        "data are looked for in --data_dir, else in the cache; `miron-jax eval` fetches what it can"
+    )
 
 
 def tasks_json(suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...]) -> list[JsonObject]:
-    """An object per task: name, kind, few-shot examples, baselines, rows and path of its data file, and their state."""
+    """An object per task: name, kind, few-shot examples, baselines, rows and path of its data file,
+    and their state."""
     return [
         {
             "task": task.name,
@@ -55,8 +68,11 @@ def tasks_json(suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...]) -
     ]
 
 
-def _states(suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...]) -> Iterator[tuple[AnyTask, str]]:
-    """Each task with the state of its data: as published, changed, missing, to be fetched, generated."""
+def _states(
+    suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...]
+) -> Iterator[tuple[AnyTask, str]]:
+    """Each task with the state of its data: as published, changed, missing, to be fetched,
+    generated."""
     for suite in suites:
         is_named = any(name and name in (suite.name, suite.files_of) for name, _ in data_dir)
         absent = "to be fetched" if suite.named_folder(data_dir) is None else "missing"
@@ -66,7 +82,8 @@ def _states(suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...]) -> I
 
 
 def _folder(suite: Suite, data_dir: Path | None, by_name: bool) -> Path | None:
-    """The suite's folder, or None.  A --data_dir that names the suite must hold its files; a shared one need not."""
+    """The suite's folder, or None.  A --data_dir that names the suite must hold its files; a shared
+    one need not."""
     try:
         return suite.locate(data_dir, False)
     except InputError:

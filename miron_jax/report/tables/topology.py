@@ -1,7 +1,7 @@
 """The plan of a run on TPUs that are not here, as a record, as JSON and on screen.
 
-Arrives: `TopologyPlan`.  Leaves: a table on standard output, a JSON object.  It deliberately does not know how programs are
-compiled.
+Arrives: `TopologyPlan`.  Leaves: a table on standard output, a JSON object.  It deliberately does
+not know how programs are compiled.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,8 @@ class Program:
     outputs: int  # bytes of a chip
     cycles: int  # of one call, by the compiler's estimate, without kernels
     seconds: float  # of one call: cycles, and the kernel's FLOPs at the chip's peak rate
-    peak_share: float | None  # FLOPs of one call over seconds and peak; None: not made of matmuls, or it sends
+    # FLOPs of one call over seconds and peak; None: not made of matmuls, or it sends
+    peak_share: float | None
 
     @property
     def needs(self) -> int:
@@ -58,8 +59,13 @@ class TopologyPlan:
     def json(self) -> JsonObject:
         plan = asdict(self)
         plan["chip"] = self.chip._asdict()
-        plan["totals"]["lengths"] = {str(length): rows for length, rows in self.totals.lengths.items()}
-        basis = "compiler's cycles, kernels at the peak rate, no communication between chips; nothing ran"
+        plan["totals"]["lengths"] = {
+            str(length): rows for length, rows in self.totals.lengths.items()
+        }
+        basis = (
+            "compiler's cycles, kernels at the peak rate, no communication between chips; nothing "
+            "ran"
+        )
         return {"estimate": basis, "seconds": self.seconds, **plan}
 
 
@@ -69,8 +75,25 @@ def print_topology_plan(plan: TopologyPlan) -> None:
         out.print(f"{name} is left out: {path} is missing", soft_wrap=True)
     table = table_of(
         ("program", "attention"),
-        ("calls", "arguments", "temporaries", "outputs", "cycles", "ms a call", "of peak", "seconds"),
-        gives_way=("outputs", "cycles", "ms a call", "arguments", "attention", "of peak", "temporaries"),
+        (
+            "calls",
+            "arguments",
+            "temporaries",
+            "outputs",
+            "cycles",
+            "ms a call",
+            "of peak",
+            "seconds",
+        ),
+        gives_way=(
+            "outputs",
+            "cycles",
+            "ms a call",
+            "arguments",
+            "attention",
+            "of peak",
+            "temporaries",
+        ),
     )
     for program in plan.programs:
         table.add_row(
@@ -93,20 +116,28 @@ def print_topology_plan(plan: TopologyPlan) -> None:
     for line in (
         f"chips          {plan.chips} x {chip.kind} ({plan.topology}), "
         + ("one copy of the weights each" if plan.sharding == "pmap" else f"mesh {mesh}"),
-        f"memory a chip  {gigabytes(plan.weights)} weights, {gigabytes(needs)} the largest program, of "
-        f"{gigabytes(chip.memory)}",
+        f"memory a chip  {gigabytes(plan.weights)} weights, {gigabytes(needs)} the largest "
+        f"program, of {gigabytes(chip.memory)}",
         f"token budget   --token_budget={plan.token_budget}",
-        f"requests       {totals.requests}: {totals.plain_tokens} tokens one row each, {totals.unique_tokens} unique, "
-        f"{totals.rows} rows",
-        f"time           {plan.seconds:.3g} s on the chips; loading, compiling and the host's work come on top",
-        "every program above compiles; cycles are the compiler's estimates, steps as if every text went to its limit; "
-        "attention kernels are added at the chip's peak rate (those of a model of your own are not); nothing ran",
+        f"requests       {totals.requests}: {totals.plain_tokens} tokens one row each, "
+        f"{totals.unique_tokens} unique, {totals.rows} rows",
+        f"time           {plan.seconds:.3g} s on the chips; loading, compiling and the host's work "
+        "come on top",
+        "every program above compiles; cycles are the compiler's estimates, steps as if every text "
+        "went to its limit; attention kernels are added at the chip's peak rate (those of a model "
+        "of your own are not); nothing ran",
         *(
-            ["what chips send to one another is not counted: the times of this mesh are lower bounds"]
+            [
+                "what chips send to one another is not counted: the times of this mesh are lower "
+                "bounds"
+            ]
             if any(program.sends for program in plan.programs)
             else []
         ),
-        *(f"{name} is not planned: it runs programs, see --allow_code_execution" for name in plan.not_planned),
+        *(
+            f"{name} is not planned: it runs programs, see --allow_code_execution"
+            for name in plan.not_planned
+        ),
     ):
         out.print(line, soft_wrap=True)
 

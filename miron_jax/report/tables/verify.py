@@ -22,7 +22,9 @@ class _Difference(Protocol):
     def kl(self) -> float | None: ...
 
 
-def print_verified(out: Console, differences: Iterable[_Difference], tokens: int, tolerance: float) -> None:
+def print_verified(
+    out: Console, differences: Iterable[_Difference], tokens: int, tolerance: float
+) -> None:
     numbers = ("largest difference, nats a token", "KL, nats", "greedy tokens that flip", "verdict")
     table = table_of(("against",), numbers, gives_way=("KL, nats", "greedy tokens that flip"))
     for each in differences:

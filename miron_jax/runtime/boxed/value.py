@@ -1,13 +1,15 @@
-"""Runs inside the sandbox: calls a Python program's function on one test, and writes what it returns to descriptor 3.
+"""Runs inside the sandbox: calls a Python program's function on one test, and writes what it
+returns to descriptor 3.
 
     python -I value.py value NAME     files program, input: the normal form of NAME(*input)
     python -I value.py text NAME      files program, input: "=" and str(NAME(**input)), or the error that it raised
     python -I value.py expected       file input, a JSON list of expressions: a JSON list of their normal forms
 
-Two values are equal in Python exactly if their normal forms are the same text.  A number's form is its exact fraction, so
-that 1, 1.0, True and Fraction(1) have one form; lists, tuples, sets and dicts have different forms; a subclass (Counter, a
-named tuple) has the form of its builtin class.  A value without a normal form ("?"), such as NaN, equals nothing.
-"""
+Two values are equal in Python exactly if their normal forms are the same text.  A number's form is
+its exact fraction, so that 1, 1.0, True and Fraction(1) have one form; lists, tuples, sets and
+dicts have different forms; a subclass (Counter, a named tuple) has the form of its builtin class.
+A value without a normal form ("?"), such as NaN, equals nothing.
+"""  # noqa: E501
 
 import json
 import operator
@@ -41,7 +43,10 @@ def normal_form(value: Any, depth: int = 0) -> str:
     if isinstance(value, (set, frozenset)):
         return "{" + ",".join(sorted(normal_form(part, depth + 1) for part in value)) + "}"
     if isinstance(value, dict):
-        pairs = [f"{normal_form(key, depth + 1)}:{normal_form(entry, depth + 1)}" for key, entry in dict.items(value)]
+        pairs = [
+            f"{normal_form(key, depth + 1)}:{normal_form(entry, depth + 1)}"
+            for key, entry in dict.items(value)
+        ]
         return "{:" + ",".join(sorted(pairs)) + "}"
     return _number(value)
 
@@ -71,7 +76,8 @@ def form_of(value: Any) -> str:
 
 
 def write_and_exit(content: bytes) -> NoReturn:
-    """Write a value and end the process, so that nothing which the program has registered or started runs afterwards."""
+    """Write a value and end the process, so that nothing which the program has registered or
+    started runs afterwards."""
     while content:
         content = content[os.write(3, content) :]
     os._exit(0)
@@ -81,7 +87,11 @@ def main(how: str, *name: str) -> NoReturn:
     with open("input", encoding="utf-8") as file:
         arguments = file.read()
     if how == "expected":
-        write_and_exit(json.dumps([_form_of_expression(expression) for expression in json.loads(arguments)]).encode())
+        write_and_exit(
+            json.dumps(
+                [_form_of_expression(expression) for expression in json.loads(arguments)]
+            ).encode()
+        )
     with open("program", encoding="utf-8") as file:
         code = file.read()
     scope = {}

@@ -1,9 +1,10 @@
 """Invented news articles, each made of a frame: who, where, did what, how many of what, when.
 
-Arrives: the number of articles.  Leaves: `Article`s whose tags are slots of their frames.  It deliberately does not know
-how titles are sampled.
+Arrives: the number of articles.  Leaves: `Article`s whose tags are slots of their frames.  It
+deliberately does not know how titles are sampled.
 
-No two articles share actor, town, action and object, so no other title is true of an article even with its digits masked.
+No two articles share actor, town, action and object, so no other title is true of an article even
+with its digits masked.
 """
 
 from typing import NamedTuple
@@ -40,7 +41,8 @@ _ACTORS = (
     _Actor("Ляльковий театр", 0, "театр"), _Actor("Ботанічний сад", 0, "природа"),
     _Actor("Молодіжний центр", 0, "молодь"), _Actor("Трамвайний парк", 0, "транспорт"),
 )
-_TOWNS = ("Вербополі", "Лугівську", "Кленограді", "Новоозерську", "Соснополі", "Тихограді", "Медівську", "Грушополі",
+_TOWNS = ("Вербополі", "Лугівську", "Кленограді", "Новоозерську", "Соснополі", "Тихограді",
+    "Медівську", "Грушополі",
           "Криничанську", "Ясенограді", "Калинополі", "Верхоріченську")
 _DOINGS = (
     _Doing(("придбав", "придбала"), ("купив", "купила"), "закупівлі"),
@@ -64,11 +66,14 @@ _THINGS = (
     _Thing("швейних машинок", "ремесла", "На них шитимуть костюми до свята."),
     _Thing("вуликів", "бджоли", "Перший мед обіцяють роздати дітям."),
 )
-_MONTHS = ("січні", "лютому", "березні", "квітні", "травні", "червні", "липні", "серпні", "вересні", "жовтні",
+_MONTHS = ("січні", "лютому", "березні", "квітні", "травні", "червні", "липні", "серпні", "вересні",
+    "жовтні",
            "листопаді", "грудні")
-_MONTHS_OF = ("січня", "лютого", "березня", "квітня", "травня", "червня", "липня", "серпня", "вересня", "жовтня",
+_MONTHS_OF = ("січня", "лютого", "березня", "квітня", "травня", "червня", "липня", "серпня",
+    "вересня", "жовтня",
               "листопада", "грудня")
-_NUMBERS = (15, 16, 17, 18)  # few, of two digits: neither a number nor the length of its mask reveals a title
+_NUMBERS = (15, 16, 17,
+    18)  # few, of two digits: neither a number nor the length of its mask reveals a title
 _TITLES = (
     "{actor} {at} {town} {did} {number} {things}",
     "У {town} {actor_low} {did} {number} {things}",
@@ -86,8 +91,10 @@ _MIDDLE = (
     "Загалом витратили {money} тисяч гривень.", "Наступного разу обіцяють {more}.",
 )
 _END = (
-    "Мешканці сподіваються, що це лише початок.", "Докладніше обіцяють розповісти на зборах громади.",
-    "Поки що все йде за планом.", "Урочистостей вирішили не влаштовувати.", "Сусідні громади вже питають про досвід.",
+    "Мешканці сподіваються, що це лише початок.",
+    "Докладніше обіцяють розповісти на зборах громади.",
+    "Поки що все йде за планом.", "Урочистостей вирішили не влаштовувати.",
+    "Сусідні громади вже питають про досвід.",
 )
 # fmt: on
 
@@ -99,8 +106,10 @@ def articles(count: int) -> list[Article]:
     while len(by_frame) < count:
         draw = Draw("eval-ua-tion-gen", VERSION, "articles", len(by_frame), attempts)
         attempts += 1
-        actor, town = draw.choice(_ACTORS), draw.choice(_TOWNS)
-        doing, thing = draw.choice(_DOINGS), draw.choice(_THINGS)
+        actor = draw.choice(_ACTORS)
+        town = draw.choice(_TOWNS)
+        doing = draw.choice(_DOINGS)
+        thing = draw.choice(_THINGS)
         frame = (actor.name, town, doing.tag, thing.plural)
         if frame not in by_frame:
             by_frame[frame] = _article(draw, actor, town, doing, thing)
@@ -113,7 +122,8 @@ def _article(draw: Draw, actor: _Actor, town: str, doing: _Doing, thing: _Thing)
         "actor": actor.name,
         "actor_low": actor.name[0].lower() + actor.name[1:],
         "town": town,
-        "at": "в" if actor.gender and town[0] not in "ВФ" else "у",  # between a vowel and a consonant, or elsewhere
+        # between a vowel and a consonant, or elsewhere
+        "at": "в" if actor.gender and town[0] not in "ВФ" else "у",
         "did": doing.of_title[actor.gender],
         "did_else": doing.of_text[actor.gender],
         "number": draw.choice(_NUMBERS),

@@ -1,14 +1,16 @@
 """Rows in UA-CBT's published shape from a user's stories.
 
-Arrives: stories, each with the words that gaps may replace and all forms of these words, from a morphology tool or a
-person.  Leaves: rows.  It deliberately does not know Ukrainian: it finds a word by its forms.  A form that two words share
-makes no gap, nor do options that read alike.  Texts lose stress marks and soft hyphens, and have one apostrophe.
+Arrives: stories, each with the words that gaps may replace and all forms of these words, from a
+morphology tool or a person.  Leaves: rows.  It deliberately does not know Ukrainian: it finds a
+word by its forms.  A form that two words share makes no gap, nor do options that read alike.  Texts
+lose stress marks and soft hyphens, and have one apostrophe.
 
-The last 35 % of the sentences are the question.  A word of the question may become a gap if the context names it twice
-(a COMMON_NOUN four times).  The other options are words of its type and gender that the context names, the most frequent
-first, in the form that the gap takes, all capitalized or none.  No gap follows a preposition that only some words take
-(зі), and none replaces a word that the text writes otherwise than its form.  The author of the story has to check that
-only one option is true, by `md_gap_sentence` and `options`.
+The last 35 % of the sentences are the question.  A word of the question may become a gap if the
+context names it twice (a COMMON_NOUN four times).  The other options are words of its type and
+gender that the context names, the most frequent first, in the form that the gap takes, all
+capitalized or none.  No gap follows a preposition that only some words take (зі), and none replaces
+a word that the text writes otherwise than its form.  The author of the story has to check that only
+one option is true, by `md_gap_sentence` and `options`.
 """
 
 import re
@@ -35,7 +37,8 @@ _SENTENCE_END = re.compile(
     r"""(?:(?<=[.!?…])|(?<=[.!?…][»”"]))(?<!\b\w\.)(?<!\bім\.)(?<!\bст\.)\s+(?=[«„"“(—–]?\s*[А-ЯҐЄІЇA-Z])"""
 )
 _UNSEEN = str.maketrans("", "", "\u00ad\u0301")  # soft hyphen, stress
-_OF_SOME_WORDS = {"зі", "із", "ізі", "зо", "уві", "наді", "піді", "переді"}  # prepositions before some beginnings only
+# prepositions before some beginnings only
+_OF_SOME_WORDS = {"зі", "із", "ізі", "зо", "уві", "наді", "піді", "переді"}
 _RECORD = "text, and words: each with lemma, type, forms (form name to form) and, of a noun, gender"
 
 
@@ -47,7 +50,9 @@ class StoryWord(NamedTuple):
 
     def names_of(self, form: str) -> tuple[str, ...]:
         """Names of the forms that read like `form`: "nom", "acc", ..."""
-        return tuple(name for name, text in self.forms.items() if comparable(text) == comparable(form))
+        return tuple(
+            name for name, text in self.forms.items() if comparable(text) == comparable(form)
+        )
 
 
 class UserStory(NamedTuple):
@@ -58,9 +63,12 @@ class UserStory(NamedTuple):
 
 def gap_rows(story: UserStory) -> Iterator[JsonObject]:
     """A row for every gap that the story allows, without `md_global_number`."""
-    sentences = [sentence for sentence in _SENTENCE_END.split(" ".join(story.text.split())) if sentence]
+    sentences = [
+        sentence for sentence in _SENTENCE_END.split(" ".join(story.text.split())) if sentence
+    ]
     num_question = max(1, round(QUESTION_SHARE * len(sentences)))
-    context, question = " ".join(sentences[:-num_question]), " ".join(sentences[-num_question:])
+    context = " ".join(sentences[:-num_question])
+    question = " ".join(sentences[-num_question:])
     owners = _owners(story)
     before, whole = (_mentions(text, owners) for text in (context, f"{context} {question}"))
     num_rows = 0
@@ -70,14 +78,21 @@ def gap_rows(story: UserStory) -> Iterator[JsonObject]:
             continue
         if (_WORD.findall(question[: match.start()].lower()) or [""])[-1] in _OF_SOME_WORDS:
             continue
-        same_kind = [word for word in story.words if (word.type, word.gender) == (answer.type, answer.gender)]
-        ranked = sorted((word for word in same_kind if before[word.lemma]), key=lambda word: -before[word.lemma])
+        same_kind = [
+            word for word in story.words if (word.type, word.gender) == (answer.type, answer.gender)
+        ]
+        ranked = sorted(
+            (word for word in same_kind if before[word.lemma]), key=lambda word: -before[word.lemma]
+        )
         options = _options(answer, match[0], ranked, _begins_sentence(question, match))
         if len(options) < FEWEST_OPTIONS:
             continue
-        texts = Draw("eval-ua-tion-gen", VERSION, "gaps", story.name, match.start()).shuffled(list(options))
+        texts = Draw("eval-ua-tion-gen", VERSION, "gaps", story.name, match.start()).shuffled(
+            list(options)
+        )
         mentions = [whole[options[text].lemma] for text in texts]
-        lead, rest = question[: match.start()].rstrip(), question[match.end() :].lstrip()
+        lead = question[: match.start()].rstrip()
+        rest = question[match.end() :].lstrip()
         yield {
             "context": context,
             "question": f"{lead} {GAP} {rest}".strip(),
@@ -103,7 +118,9 @@ def _owners(story: UserStory) -> dict[str, StoryWord]:
     for word in story.words:
         for form in word.forms.values():
             owners.setdefault(comparable(form), {})[word.lemma] = word
-    return {form: word for form, words in owners.items() for word in words.values() if len(words) == 1}
+    return {
+        form: word for form, words in owners.items() for word in words.values() if len(words) == 1
+    }
 
 
 def _mentions(text: str, owners: Mapping[str, StoryWord]) -> Counter[str]:
@@ -111,10 +128,14 @@ def _mentions(text: str, owners: Mapping[str, StoryWord]) -> Counter[str]:
     return Counter(word.lemma for word in words if word is not None)
 
 
-def _options(answer: StoryWord, form: str, ranked: list[StoryWord], begins_sentence: bool) -> dict[str, StoryWord]:
-    """Text -> word, at most MOST_OPTIONS with the answer: words with one form for all cases that `form` may be.
+def _options(
+    answer: StoryWord, form: str, ranked: list[StoryWord], begins_sentence: bool
+) -> dict[str, StoryWord]:
+    """Text -> word, at most MOST_OPTIONS with the answer: words with one form for all cases that
+    `form` may be.
 
-    Empty where the text writes the word otherwise than its form, such as in capitals: that would reveal the answer.
+    Empty where the text writes the word otherwise than its form, such as in capitals: that would
+    reveal the answer.
     """
 
     def text_of(word: StoryWord) -> str | None:
@@ -129,7 +150,12 @@ def _options(answer: StoryWord, form: str, ranked: list[StoryWord], begins_sente
     for word in ranked:
         text = text_of(word)
         is_new = text is not None and comparable(text) not in map(comparable, options)
-        if text is not None and is_new and text[0].isupper() == form[0].isupper() and len(options) < MOST_OPTIONS:
+        if (
+            text is not None
+            and is_new
+            and text[0].isupper() == form[0].isupper()
+            and len(options) < MOST_OPTIONS
+        ):
             options[text] = word
     return options
 
@@ -140,41 +166,59 @@ def _begins_sentence(question: str, match: re.Match[str]) -> bool:
 
 
 def _sentence_start(question: str, match: re.Match[str]) -> int:
-    return max((end.end() for end in _SENTENCE_END.finditer(question) if end.end() <= match.start()), default=0)
+    return max(
+        (end.end() for end in _SENTENCE_END.finditer(question) if end.end() <= match.start()),
+        default=0,
+    )
 
 
 def _with_gap(question: str, match: re.Match[str]) -> str:
     """The sentence of the word, with a gap in its place."""
     start = _sentence_start(question, match)
-    stop = next((end.start() for end in _SENTENCE_END.finditer(question, match.end())), len(question))
-    return f"{question[start : match.start()].rstrip()} {GAP} {question[match.end() : stop].lstrip()}".strip()
+    stop = next(
+        (end.start() for end in _SENTENCE_END.finditer(question, match.end())), len(question)
+    )
+    return f"{question[start : match.start()].rstrip()} {GAP} {question[match.end() : stop].lstrip()}".strip()  # noqa: E501
 
 
 def read_stories(path: Path) -> list[UserStory]:
     """A user's stories: JSON objects with text and words.  Raises InputError."""
     stories = read_records(path, "--stories", _story, _RECORD, f"; expected {_RECORD}")
     if len({story.name for story in stories}) < len(stories):
-        raise InputError(f"--stories={path}: two records have one id, expected another for each, or none")
+        raise InputError(
+            f"--stories={path}: two records have one id, expected another for each, or none"
+        )
     return stories
 
 
-def rows_of_stories(stories: list[UserStory], name: str, say: Callable[[str], None]) -> list[JsonObject]:
-    """The rows of all stories.  Says which stories allow no gap; raises InputError where none allows one."""
+def rows_of_stories(
+    stories: list[UserStory], name: str, say: Callable[[str], None]
+) -> list[JsonObject]:
+    """The rows of all stories.  Says which stories allow no gap; raises InputError where none
+    allows one."""
     rows_by_story = {story.name: list(gap_rows(story)) for story in stories}
     without = [story for story, rows in rows_by_story.items() if not rows]
     if len(without) == len(stories):
         raise InputError(
-            f"{name}: none of {len(stories)} stories allows a gap; expected a word in the last third that is named "
-            f"{TIMES_BEFORE['NAMED_ENTITY']} times before (a thing {TIMES_BEFORE['COMMON_NOUN']}), and "
-            f"{FEWEST_OPTIONS - 1} others of its type and gender in the text before: list more of its words"
+            f"{name}: none of {len(stories)} stories allows a gap; expected a word in the last "
+            f"third that is named {TIMES_BEFORE['NAMED_ENTITY']} times before (a thing "
+            f"{TIMES_BEFORE['COMMON_NOUN']}), and {FEWEST_OPTIONS - 1} others of its type and "
+            "gender in the text before: list more of its words"
         )
     if without:
-        say(f"{name}: {len(without)} of {len(stories)} stories allow no gap and are left out: {', '.join(without)}")
-    return [{**row, "md_global_number": number} for number, row in enumerate(chain(*rows_by_story.values()))]
+        say(
+            f"{name}: {len(without)} of {len(stories)} stories allow no gap and are left out: "
+            f"{', '.join(without)}"
+        )
+    return [
+        {**row, "md_global_number": number}
+        for number, row in enumerate(chain(*rows_by_story.values()))
+    ]
 
 
 def _story(fields: JsonObject, row: int) -> UserStory:
-    text, words = fields.get("text"), fields.get("words")
+    text = fields.get("text")
+    words = fields.get("words")
     if not isinstance(text, str) or not text.strip():
         raise ValueError("text is no text")
     text = _plain(text)
@@ -185,25 +229,41 @@ def _story(fields: JsonObject, row: int) -> UserStory:
     if not isinstance(words, list) or not words:
         raise ValueError("words is no list of words")
     story_words = tuple(_word(word) for word in words)
-    if twice := [lemma for lemma, times in Counter(word.lemma for word in story_words).items() if times > 1]:
+    if twice := [
+        lemma for lemma, times in Counter(word.lemma for word in story_words).items() if times > 1
+    ]:
         raise ValueError(f"words has the lemma {twice[0]!r} twice")
     return UserStory(str(row + 1 if fields.get("id") is None else fields["id"]), text, story_words)
 
 
 def _plain(text: str) -> str:
-    return one_apostrophe(unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).translate(_UNSEEN)))
+    return one_apostrophe(
+        unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).translate(_UNSEEN))
+    )
 
 
 def _word(fields: Json) -> StoryWord:
-    if not isinstance(fields, dict) or not isinstance(fields.get("lemma"), str) or not fields["lemma"].strip():
+    if (
+        not isinstance(fields, dict)
+        or not isinstance(fields.get("lemma"), str)
+        or not fields["lemma"].strip()
+    ):
         raise ValueError(f"the word {fields!r:.60} has no lemma")
-    lemma, kind = _plain(fields["lemma"]).strip(), fields.get("type")
-    gender, forms = fields.get("gender", ""), fields.get("forms")
+    lemma = _plain(fields["lemma"]).strip()
+    kind = fields.get("type")
+    gender = fields.get("gender", "")
+    forms = fields.get("forms")
     if kind not in TASK_TYPES:
-        raise ValueError(f"the type of {lemma!r} is {kind!r:.40}, not one of {', '.join(TASK_TYPES)}")
+        raise ValueError(
+            f"the type of {lemma!r} is {kind!r:.40}, not one of {', '.join(TASK_TYPES)}"
+        )
     if kind != "VERB" and gender not in ("m", "f", "n"):
         raise ValueError(f"the gender of {lemma!r} is {gender!r:.40}, not m, f or n")
-    if not isinstance(forms, dict) or not forms or not all(isinstance(form, str) for form in forms.values()):
+    if (
+        not isinstance(forms, dict)
+        or not forms
+        or not all(isinstance(form, str) for form in forms.values())
+    ):
         raise ValueError(f"the forms of {lemma!r} are {forms!r:.60}, not a form by its name")
     plain = {name: _plain(form).strip() for name, form in forms.items()}
     if wrong := [form for form in plain.values() if not _WORD.fullmatch(form)]:

@@ -1,6 +1,7 @@
 """The animals, objects, actions and places of the stories, with all their forms.
 
-Arrives: the text files in this folder.  Leaves: `Noun`s and `Verb`s.  It deliberately does not know stories.
+Arrives: the text files in this folder.  Leaves: `Noun`s and `Verb`s.  It deliberately does not know
+stories.
 """
 
 from functools import cache

@@ -1,8 +1,10 @@
 """Ukrainian numerals 1 to 99 and "last", by a closed table of stems and endings.
 
-Arrives: a number, a gender and a case.  Leaves: its words.  It deliberately does not know the counted nouns.
+Arrives: a number, a gender and a case.  Leaves: its words.  It deliberately does not know the
+counted nouns.
 
-Only the last word of a compound ordinal is inflected: "двадцять третьої".  The apostrophe is U+0027.
+Only the last word of a compound ordinal is inflected: "двадцять третьої".  The apostrophe is
+U+0027.
 """
 
 from typing import Literal
@@ -16,20 +18,43 @@ MOST = 99
 
 _UNITS = ("один", "два", "три", "чотири", "п'ять", "шість", "сім", "вісім", "дев'ять", "десять")
 _TEENS = (
-    "одинадцять", "дванадцять", "тринадцять", "чотирнадцять", "п'ятнадцять", "шістнадцять", "сімнадцять", "вісімнадцять",
+    "одинадцять", "дванадцять", "тринадцять", "чотирнадцять", "п'ятнадцять", "шістнадцять",
+    "сімнадцять", "вісімнадцять",
     "дев'ятнадцять",
 )  # fmt: skip
-_TENS = ("двадцять", "тридцять", "сорок", "п'ятдесят", "шістдесят", "сімдесят", "вісімдесят", "дев'яносто")
+_TENS = (
+    "двадцять",
+    "тридцять",
+    "сорок",
+    "п'ятдесят",
+    "шістдесят",
+    "сімдесят",
+    "вісімдесят",
+    "дев'яносто",
+)
 _CARDINALS = (*_UNITS, *_TEENS)
-_ORDINAL_UNITS = ("перш", "друг", "трет", "четверт", "п'ят", "шост", "сьом", "восьм", "дев'ят", "десят")
+_ORDINAL_UNITS = (
+    "перш",
+    "друг",
+    "трет",
+    "четверт",
+    "п'ят",
+    "шост",
+    "сьом",
+    "восьм",
+    "дев'ят",
+    "десят",
+)
 _ORDINAL_TEENS = tuple(word.removesuffix("ь") for word in _TEENS)
 _ORDINAL_TENS = (
-    "двадцят", "тридцят", "сороков", "п'ятдесят", "шістдесят", "сімдесят", "вісімдесят", "дев'яност",
+    "двадцят", "тридцят", "сороков", "п'ятдесят", "шістдесят", "сімдесят", "вісімдесят",
+    "дев'яност",
 )  # fmt: skip
 _ORDINALS = (*_ORDINAL_UNITS, *_ORDINAL_TEENS)
 _LAST = "останн"
 _SOFT = (_ORDINAL_UNITS[2], _LAST)
-# By case: masculine, feminine, neuter.  The masculine accusative is that of inanimate nouns, equal to the nominative.
+# By case: masculine, feminine, neuter.  The masculine accusative is that of inanimate nouns, equal
+# to the nominative.
 _HARD_ENDINGS: dict[Case, tuple[str, str, str]] = {
     "nom": ("ий", "а", "е"),
     "gen": ("ого", "ої", "ого"),
@@ -49,7 +74,8 @@ _SOFT_ENDINGS: dict[Case, tuple[str, str, str]] = {
 
 
 def cardinal(n: int) -> str:
-    """Nominative cardinal; 1 and 2 masculine, as in counting.  Raises ValueError beyond 1 to 99: "last" has no cardinal."""
+    """Nominative cardinal; 1 and 2 masculine, as in counting.  Raises ValueError beyond 1 to 99:
+    "last" has no cardinal."""
     return "".join(_parts(n, _CARDINALS, _TENS))
 
 
@@ -76,5 +102,10 @@ def _inflected(stem: str, gender: Gender, case: Case) -> str:
 
 def simple_forms() -> frozenset[str]:
     """All words of these numerals in all their forms, without "last"."""
-    ordinals = {_inflected(stem, g, c) for stem in (*_ORDINALS, *_ORDINAL_TENS) for g in GENDERS for c in CASES}
+    ordinals = {
+        _inflected(stem, g, c)
+        for stem in (*_ORDINALS, *_ORDINAL_TENS)
+        for g in GENDERS
+        for c in CASES
+    }
     return frozenset({*_CARDINALS, *_TENS, *ordinals})

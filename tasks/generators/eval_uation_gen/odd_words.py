@@ -2,8 +2,8 @@
 
 Arrives: categories, the number of rows.  Leaves: rows.  It deliberately does not know models.
 
-Every ordered pair of categories comes equally often; words are drawn without replacement; positions of the odd word are
-uniform.
+Every ordered pair of categories comes equally often; words are drawn without replacement; positions
+of the odd word are uniform.
 """
 
 from itertools import permutations
@@ -33,7 +33,9 @@ def odd_word(split: str, count: int) -> list[JsonObject]:
     rows: list[JsonObject] = []
     for number, (main, other, times) in enumerate(_pairs(split, count)):
         draw = Draw("eval-ua-tion-gen", VERSION, "catsmc", split, number)
-        members, odd = _even_in_length(draw, main, other) if split == "train" else _sample(draw, main, other)
+        members, odd = (
+            _even_in_length(draw, main, other) if split == "train" else _sample(draw, main, other)
+        )
         options = draw.shuffled([*members, odd])
         template_idx = (number + times) % len(ODD)
         question = ODD[template_idx].text.format(words=", ".join(options))
@@ -43,12 +45,14 @@ def odd_word(split: str, count: int) -> list[JsonObject]:
 
 
 def all_words(split: str, count: int) -> list[JsonObject]:
-    """CATS-BIN; the answer is "так" half the time, for lists with and without an odd word and for both kinds of question."""
+    """CATS-BIN; the answer is "так" half the time, for lists with and without an odd word and for
+    both kinds of question."""
     rows: list[JsonObject] = []
     used: set[frozenset[str]] = set()
     for number, (main, other, times) in enumerate(_pairs(split, count)):
         draw = Draw("eval-ua-tion-gen", VERSION, "catsbin", split, number)
-        template_idx, is_whole = (number + times) % len(ALL), bool((number + times) // len(ALL) % 2)
+        template_idx = (number + times) % len(ALL)
+        is_whole = bool((number + times) // len(ALL) % 2)
         listed, members, odd = _list(draw, main, other, is_whole)
         while frozenset(listed) in used:
             listed, members, odd = _list(draw, main, other, is_whole)
@@ -61,8 +65,9 @@ def all_words(split: str, count: int) -> list[JsonObject]:
 
 
 def _even_in_length(draw: Draw, main: Category, other: Category) -> tuple[list[str], str]:
-    """Four members and an odd word whose lengths reveal nothing: of five members, all as long as some word of the other
-    category, one is replaced by a word of the other that is as long, with the same last letter if possible."""
+    """Four members and an odd word whose lengths reveal nothing: of five members, all as long as
+    some word of the other category, one is replaced by a word of the other that is as long, with
+    the same last letter if possible."""
     lengths = {len(word) for word in other.words}
     members = draw.sample([word for word in main.words if len(word) in lengths], NUM_WORDS)
     replaced = members.pop(draw.below(NUM_WORDS))
@@ -74,14 +79,19 @@ def _sample(draw: Draw, main: Category, other: Category) -> tuple[list[str], str
     return draw.sample(main.words, NUM_WORDS - 1), draw.choice(other.words)
 
 
-def _list(draw: Draw, main: Category, other: Category, is_whole: bool) -> tuple[list[str], list[str], str]:
-    """The list, its words of the main category, and a word of the other, which is in the list unless the list is whole."""
-    members, odd = draw.sample(main.words, NUM_WORDS if is_whole else NUM_WORDS - 1), draw.choice(other.words)
+def _list(
+    draw: Draw, main: Category, other: Category, is_whole: bool
+) -> tuple[list[str], list[str], str]:
+    """The list, its words of the main category, and a word of the other, which is in the list
+    unless the list is whole."""
+    members = draw.sample(main.words, NUM_WORDS if is_whole else NUM_WORDS - 1)
+    odd = draw.choice(other.words)
     return draw.shuffled(members if is_whole else [*members, odd]), members, odd
 
 
 def _pairs(split: str, count: int) -> list[tuple[Category, Category, int]]:
-    """Ordered pairs of categories in a drawn order, each with the number of times that it came before."""
+    """Ordered pairs of categories in a drawn order, each with the number of times that it came
+    before."""
     pairs = list(permutations(categories(split), 2))
     rounds = -(-count // len(pairs)) if split != "fewshot" else 1
     pairs_and_times = [

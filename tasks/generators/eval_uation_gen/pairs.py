@@ -1,10 +1,11 @@
 """WordAlpha and WordLength: which of two words comes first, which has more letters.
 
-Arrives: words, the number of rows.  Leaves: rows, two of every pair, one for each order.  It deliberately does not know
-models.
+Arrives: words, the number of rows.  Leaves: rows, two of every pair, one for each order.  It
+deliberately does not know models.
 
-Pairs come from strata in turn, and each pair's template is drawn at random, so that neither the longer word nor the first
-one is right more often.  No word of a pair is a prefix of the other, since their order would be debatable.
+Pairs come from strata in turn, and each pair's template is drawn at random, so that neither the
+longer word nor the first one is right more often.  No word of a pair is a prefix of the other,
+since their order would be debatable.
 """
 
 from collections.abc import Callable
@@ -16,14 +17,26 @@ from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION, Template, n
 from miron_jax.tasks.generators.eval_uation_gen.words import ALPHABET, Word, alphabet_key, words
 
 ALPHABETICAL = (
-    Template("Слова «{a}» та «{b}» розставили за абеткою. Яке з них буде першим?", "less", "ordinal"),
+    Template(
+        "Слова «{a}» та «{b}» розставили за абеткою. Яке з них буде першим?", "less", "ordinal"
+    ),
     Template("Яке слово трапиться в словнику раніше: «{a}» чи «{b}»?", "less", "further"),
     Template("Яке слово за абеткою ближче до початку: «{a}» чи «{b}»?", "less", "closer_to_side"),
-    Template("Яке слово стоїть в абетковому списку ближче до літери «а»: «{a}» чи «{b}»?", "less", "closer_to_letter"),
-    Template("Слова «{a}» та «{b}» розставили за абеткою. Яке з них буде другим?", "more", "ordinal"),
+    Template(
+        "Яке слово стоїть в абетковому списку ближче до літери «а»: «{a}» чи «{b}»?",
+        "less",
+        "closer_to_letter",
+    ),
+    Template(
+        "Слова «{a}» та «{b}» розставили за абеткою. Яке з них буде другим?", "more", "ordinal"
+    ),
     Template("Яке слово трапиться в словнику пізніше: «{a}» чи «{b}»?", "more", "further"),
     Template("Яке слово за абеткою ближче до кінця: «{a}» чи «{b}»?", "more", "closer_to_side"),
-    Template("Яке слово стоїть в абетковому списку ближче до літери «я»: «{a}» чи «{b}»?", "more", "closer_to_letter"),
+    Template(
+        "Яке слово стоїть в абетковому списку ближче до літери «я»: «{a}» чи «{b}»?",
+        "more",
+        "closer_to_letter",
+    ),
 )
 LENGTH = (
     Template("Яке слово на письмі коротше: «{a}» чи «{b}»?", "less"),
@@ -40,31 +53,49 @@ LENGTH_STRATA = ("difference_1", "difference_2", "difference_3+", "fewer_tokens"
 
 def num_shared(a: str, b: str) -> int:
     """The length of the common prefix, in letters."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
 
 
 def alphabetical(split: str, count: int) -> list[JsonObject]:
-    """WordAlpha: common prefixes of 0, 1, 2, 3 or more letters, and pairs whose order і ї є ґ decide."""
+    """WordAlpha: common prefixes of 0, 1, 2, 3 or more letters, and pairs whose order і ї є ґ
+    decide."""
 
     def stratum(a: Word, b: Word) -> str | None:
         if (a.text < b.text) != (alphabet_key(a.text) < alphabet_key(b.text)):
             return ORDER_STRATA[-1]
         return _SHARED[min(num_shared(a.text, b.text), 3)]
 
-    return _rows("wordalpha", split, count, ALPHABETICAL, ORDER_STRATA, stratum, lambda word: alphabet_key(word.text))
+    return _rows(
+        "wordalpha",
+        split,
+        count,
+        ALPHABETICAL,
+        ORDER_STRATA,
+        stratum,
+        lambda word: alphabet_key(word.text),
+    )
 
 
 def by_length(split: str, count: int) -> list[JsonObject]:
-    """WordLength: lengths that differ by 1, 2, 3 or more, and pairs whose longer word has fewer tokens."""
+    """WordLength: lengths that differ by 1, 2, 3 or more, and pairs whose longer word has fewer
+    tokens."""
 
     def stratum(a: Word, b: Word) -> str | None:
         longer, shorter = (a, b) if len(a.text) > len(b.text) else (b, a)
         difference = len(longer.text) - len(shorter.text)
         if not difference:
             return None
-        return LENGTH_STRATA[-1] if longer.num_tokens < shorter.num_tokens else LENGTH_STRATA[min(difference, 3) - 1]
+        return (
+            LENGTH_STRATA[-1]
+            if longer.num_tokens < shorter.num_tokens
+            else LENGTH_STRATA[min(difference, 3) - 1]
+        )
 
-    return _rows("wordlength", split, count, LENGTH, LENGTH_STRATA, stratum, lambda word: (len(word.text),))
+    return _rows(
+        "wordlength", split, count, LENGTH, LENGTH_STRATA, stratum, lambda word: (len(word.text),)
+    )
 
 
 def _rows(
@@ -83,7 +114,8 @@ def _rows(
             pools[name].append((a, b))
     rows: list[JsonObject] = []
     for i in range(count // 2):
-        draw, name = Draw("eval-ua-tion-gen", VERSION, task, split, i), strata[i % len(strata)]
+        draw = Draw("eval-ua-tion-gen", VERSION, task, split, i)
+        name = strata[i % len(strata)]
         pool = pools[name]
         a, b = pool.pop(draw.below(len(pool)))
         template_idx = draw.below(len(templates))
@@ -111,9 +143,18 @@ def _rows(
 
 
 def _of_word(prefix: str, word: Word) -> JsonObject:
-    return {f"{prefix}word_length": word.size, f"{prefix}pos": word.pos, f"{prefix}len": len(word.text)}
+    return {
+        f"{prefix}word_length": word.size,
+        f"{prefix}pos": word.pos,
+        f"{prefix}len": len(word.text),
+    }
 
 
 def _is_within_its_letter(template: Template, a: Word, b: Word) -> bool:
-    """Whether both words begin with the last letter: which is closer to it depends on whether its start or end is meant."""
-    return template.type == "closer_to_letter" and template.kind == "more" and a.text[0] == b.text[0] == ALPHABET[-1]
+    """Whether both words begin with the last letter: which is closer to it depends on whether its
+    start or end is meant."""
+    return (
+        template.type == "closer_to_letter"
+        and template.kind == "more"
+        and a.text[0] == b.text[0] == ALPHABET[-1]
+    )

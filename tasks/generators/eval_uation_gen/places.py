@@ -2,8 +2,9 @@
 
 Arrives: words, sentences, the number of rows.  Leaves: rows.  It deliberately does not know tokens.
 
-Answers are drawn among the distinct letters (words), so that none is right more often than chance, and then one position
-of the answer.  The last position is named by its number or as the last, each half the time.
+Answers are drawn among the distinct letters (words), so that none is right more often than chance,
+and then one position of the answer.  The last position is named by its number or as the last, each
+half the time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,13 @@ from itertools import islice
 from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.draw import Draw
 from miron_jax.tasks.generators.eval_uation_gen.numerals import LAST
-from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION, Template, numbered, numeral, row
+from miron_jax.tasks.generators.eval_uation_gen.rows import (
+    VERSION,
+    Template,
+    numbered,
+    numeral,
+    row,
+)
 from miron_jax.tasks.generators.eval_uation_gen.words import Word, sentences, words
 
 PER_WORD = 4
@@ -21,9 +28,12 @@ LETTERS = (
     Template("Назви {n} літеру слова «{it}».", type="ordinal", form=("f", "acc")),
     Template("Яка літера стоїть на {n} місці в слові «{it}»?", type="ordinal", form=("n", "loc")),
     Template("Яку літеру слова «{it}» пишуть {n}?", type="ordinal", form=("f", "ins")),
-    Template("Літери слова «{it}» пронумерували зліва направо. Яка з них має номер {n}?", type="numeral"),
     Template(
-        "Літери слова «{it}» роздали гравцям по черзі, по одній кожному. Яка дісталася {n} гравцеві?",
+        "Літери слова «{it}» пронумерували зліва направо. Яка з них має номер {n}?", type="numeral"
+    ),
+    Template(
+        "Літери слова «{it}» роздали гравцям по черзі, по одній кожному. Яка дісталася {n} "
+        "гравцеві?",
         type="ordinal",
         form=("m", "dat"),
     ),
@@ -32,10 +42,15 @@ WORDS = (
     Template("Яке {n} слово речення «{it}»?", type="ordinal", form=("n", "nom")),
     Template("Випиши {n} слово з речення «{it}».", type="ordinal", form=("n", "acc")),
     Template("Яке слово йде {n} у реченні «{it}»?", type="ordinal", form=("n", "ins")),
-    Template("Дійди в реченні «{it}» до {n} слова. Що це за слово?", type="ordinal", form=("n", "gen")),
-    Template("Слова речення «{it}» пронумерували зліва направо. Яке з них має номер {n}?", type="numeral"),
     Template(
-        "Речення «{it}» читають уголос по черзі, кожен по одному слову. Яке слово дістанеться {n} читачеві?",
+        "Дійди в реченні «{it}» до {n} слова. Що це за слово?", type="ordinal", form=("n", "gen")
+    ),
+    Template(
+        "Слова речення «{it}» пронумерували зліва направо. Яке з них має номер {n}?", type="numeral"
+    ),
+    Template(
+        "Речення «{it}» читають уголос по черзі, кожен по одному слову. Яке слово дістанеться {n} "
+        "читачеві?",
         type="ordinal",
         form=("m", "dat"),
     ),
@@ -44,9 +59,16 @@ _MARKS = ",.!?:;"
 
 
 def letters(split: str, count: int) -> list[JsonObject]:
-    """LOW, at most PER_WORD rows a word; words of every length and part of speech evenly, rows in a drawn order."""
-    rows = list(islice((row for i, word in enumerate(words(split)) for row in _of_word(split, i, word)), count))
-    return numbered("low", split, Draw("eval-ua-tion-gen", VERSION, "low", split, "order").shuffled(rows))
+    """LOW, at most PER_WORD rows a word; words of every length and part of speech evenly, rows in a
+    drawn order."""
+    rows = list(
+        islice(
+            (row for i, word in enumerate(words(split)) for row in _of_word(split, i, word)), count
+        )
+    )
+    return numbered(
+        "low", split, Draw("eval-ua-tion-gen", VERSION, "low", split, "order").shuffled(rows)
+    )
 
 
 def _of_word(split: str, i: int, word: Word) -> Iterator[JsonObject]:
@@ -65,18 +87,23 @@ def _of_word(split: str, i: int, word: Word) -> Iterator[JsonObject]:
             "n_occurrences_of_gold": word.text.count(letter),
             "word_raw": word.text,
         }
-        yield row(template, LETTERS[template], _question(LETTERS[template], n, word.text), letter, meta)
+        yield row(
+            template, LETTERS[template], _question(LETTERS[template], n, word.text), letter, meta
+        )
 
 
 def sentence_words(split: str, count: int) -> list[JsonObject]:
-    """WIS: equally many rows of every sentence, give or take one; no question twice, rows in a drawn order."""
+    """WIS: equally many rows of every sentence, give or take one; no question twice, rows in a
+    drawn order."""
     num_each, num_longer = divmod(count, len(sentences(split)))
     rows = [
         row
         for i, sentence in enumerate(sentences(split))
         for row in islice(_of_sentence(split, i, sentence), num_each + (i < num_longer))
     ]
-    return numbered("wis", split, Draw("eval-ua-tion-gen", VERSION, "wis", split, "order").shuffled(rows))
+    return numbered(
+        "wis", split, Draw("eval-ua-tion-gen", VERSION, "wis", split, "order").shuffled(rows)
+    )
 
 
 def _of_sentence(split: str, i: int, sentence: str) -> Iterator[JsonObject]:
@@ -90,14 +117,30 @@ def _of_sentence(split: str, i: int, sentence: str) -> Iterator[JsonObject]:
             while (n, template) in used:
                 n, template = _numeral_and_template(draw, position, len(tokens), WORDS)
             used.add((n, template))
-            meta = {"needle": n, "from_end": len(tokens) - position, "len_haystack": len(tokens), "sentence": i}
-            yield row(template, WORDS[template], _question(WORDS[template], n, sentence), tokens[position - 1], meta)
+            meta = {
+                "needle": n,
+                "from_end": len(tokens) - position,
+                "len_haystack": len(tokens),
+                "sentence": i,
+            }
+            yield row(
+                template,
+                WORDS[template],
+                _question(WORDS[template], n, sentence),
+                tokens[position - 1],
+                meta,
+            )
 
 
-def _numeral_and_template(draw: Draw, position: int, length: int, templates: Sequence[Template]) -> tuple[int, int]:
-    """The number that names a position (LAST at random for the last one), and the index of a template that can say it."""
+def _numeral_and_template(
+    draw: Draw, position: int, length: int, templates: Sequence[Template]
+) -> tuple[int, int]:
+    """The number that names a position (LAST at random for the last one), and the index of a
+    template that can say it."""
     n = LAST if position == length and draw.below(2) else position
-    return n, draw.choice([i for i, template in enumerate(templates) if numeral(template, n) is not None])
+    return n, draw.choice(
+        [i for i, template in enumerate(templates) if numeral(template, n) is not None]
+    )
 
 
 def _question(template: Template, n: int, it: str) -> str:

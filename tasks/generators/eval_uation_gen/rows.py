@@ -1,6 +1,7 @@
 """Templates and rows in the published shape of the LMES data sets.
 
-Arrives: a filled template with its metadata.  Leaves: flat rows.  It deliberately does not know how they are sampled.
+Arrives: a filled template with its metadata.  Leaves: flat rows.  It deliberately does not know how
+they are sampled.
 """
 
 from collections.abc import Iterable, Mapping
@@ -8,7 +9,13 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from miron_jax.files.readers import Json, JsonObject
-from miron_jax.tasks.generators.eval_uation_gen.numerals import LAST, Case, Gender, cardinal, ordinal
+from miron_jax.tasks.generators.eval_uation_gen.numerals import (
+    LAST,
+    Case,
+    Gender,
+    cardinal,
+    ordinal,
+)
 from miron_jax.tasks.generators.eval_uation_gen.table import VERSION
 
 META = "additionalMetadata_"
@@ -28,7 +35,9 @@ def numeral(template: Template, n: int) -> str | None:
     return ordinal(n, *template.form)
 
 
-def row(template_n: int, template: Template, question: str, answer: str | bool, meta: Mapping[str, Json]) -> JsonObject:
+def row(
+    template_n: int, template: Template, question: str, answer: str | bool, meta: Mapping[str, Json]
+) -> JsonObject:
     """One flat row; `template_n`: the template's index among those of its task."""
     metadata = {"template_n": template_n, "kind": template.kind, "type": template.type, **meta}
     return {
@@ -46,7 +55,9 @@ def numbered(task: str, split: str, rows: Iterable[JsonObject]) -> list[JsonObje
         {
             **fields,
             f"{META}id": number,
-            "taskInstanceUuid": sha256(f"{VERSION}/{task}/{split}/{number}".encode()).hexdigest()[:32],
+            "taskInstanceUuid": sha256(f"{VERSION}/{task}/{split}/{number}".encode()).hexdigest()[
+                :32
+            ],
         }
         for number, fields in enumerate(rows)
     ]

@@ -1,6 +1,7 @@
 """How the rows of eval-ua-tion-gen are made, the same on every machine.
 
-Arrives: nothing, or a user's articles and stories.  Leaves: rows, and files of rows.  It deliberately does not know prompts.
+Arrives: nothing, or a user's articles and stories.  Leaves: rows, and files of rows.  It
+deliberately does not know prompts.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,7 +10,15 @@ from pathlib import Path
 from miron_jax.tasks.generators.eval_uation_gen import odd_words, pairs, places, stories
 from miron_jax.tasks.generators.eval_uation_gen.articles import articles
 from miron_jax.tasks.generators.eval_uation_gen.gaps import read_stories, rows_of_stories
-from miron_jax.tasks.generators.eval_uation_gen.table import CITATION, FROZEN, GENERATED, NAME, Generated, Rows, jsonl
+from miron_jax.tasks.generators.eval_uation_gen.table import (
+    CITATION,
+    FROZEN,
+    GENERATED,
+    NAME,
+    Generated,
+    Rows,
+    jsonl,
+)
 from miron_jax.tasks.generators.eval_uation_gen.titles import masked_row, read_articles, title_rows
 
 
@@ -60,15 +69,21 @@ def export(folder: Path) -> list[Path]:
 
 
 def export_titles(folder: Path, path: Path, spelled: bool) -> list[Path]:
-    """Writes up_masked and up_unmasked of a user's articles, in the same two forms; `spelled`: see `mask_digits`."""
+    """Writes up_masked and up_unmasked of a user's articles, in the same two forms; `spelled`: see
+    `mask_digits`."""
     rows = title_rows(read_articles(path), path.name)
     masked = [masked_row(row, spelled) for row in rows]
-    return [*write_rows(folder / "up_masked", "train", masked), *write_rows(folder / "up_unmasked", "train", rows)]
+    return [
+        *write_rows(folder / "up_masked", "train", masked),
+        *write_rows(folder / "up_unmasked", "train", rows),
+    ]
 
 
 def export_stories(folder: Path, path: Path, say: Callable[[str], None]) -> list[Path]:
     """Writes ua_cbt of a user's stories, in the same two forms; see gaps.py."""
-    return write_rows(folder / "ua_cbt", "train", rows_of_stories(read_stories(path), f"--stories={path}", say))
+    return write_rows(
+        folder / "ua_cbt", "train", rows_of_stories(read_stories(path), f"--stories={path}", say)
+    )
 
 
 def write_rows(folder: Path, split: str, rows: Rows) -> list[Path]:
@@ -89,4 +104,6 @@ def write_parquet(path: Path, rows: Rows) -> None:
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: [row.get(name) for row in rows] for name in names}
     cited = pyarrow.table(columns).replace_schema_metadata({"source": CITATION})
-    parquet.write_table(cited, path, write_page_checksum=True, compression="zstd", compression_level=19)
+    parquet.write_table(
+        cited, path, write_page_checksum=True, compression="zstd", compression_level=19
+    )

@@ -1,11 +1,14 @@
-"""Stories with a gap, in the manner of UA-CBT: each story tells an event log, which decides what may fill the gap.
+"""Stories with a gap, in the manner of UA-CBT: each story tells an event log, which decides what
+may fill the gap.
 
-Arrives: the number of rows.  Leaves: rows in the published shape.  It deliberately does not know models.
+Arrives: the number of rows.  Leaves: rows in the published shape.  It deliberately does not know
+models.
 
-In each story six animals of one gender do six different things to six different objects of one gender; some objects are
-given away afterwards.  The last 35 % of the sentences recall one of these facts and leave a word out: an animal
-(NAMED_ENTITY), an object (COMMON_NOUN) or an action (VERB).  The options are the six of the story in the form that the gap
-takes, so grammar excludes none, and the log makes exactly one of them true.  The context names all six.
+In each story six animals of one gender do six different things to six different objects of one
+gender; some objects are given away afterwards.  The last 35 % of the sentences recall one of these
+facts and leave a word out: an animal (NAMED_ENTITY), an object (COMMON_NOUN) or an action (VERB).
+The options are the six of the story in the form that the gap takes, so grammar excludes none, and
+the log makes exactly one of them true.  The context names all six.
 """
 
 import re
@@ -16,7 +19,16 @@ from typing import Literal, NamedTuple
 
 from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.generators.eval_uation_gen.lexicon import Idle, Noun, StoryCase, Verb, idle, nouns, places, verbs
+from miron_jax.tasks.generators.eval_uation_gen.lexicon import (
+    Idle,
+    Noun,
+    StoryCase,
+    Verb,
+    idle,
+    nouns,
+    places,
+    verbs,
+)
 from miron_jax.tasks.generators.eval_uation_gen.numerals import Gender
 from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION
 
@@ -43,12 +55,19 @@ _TIMES = (  # six in order
     ("Удосвіта", "Уранці", "Перед обідом", "Опівдні", "По обіді", "Надвечір"),
 )
 _CALM = (  # an evening, in order
-    "Стежка заросла травою.", "Пахло чебрецем і медом.", "Десь удалині загуркотів грім.", "Вітер нарешті вщух.",
-    "Сонце хилилося за обрій.", "Увечері всі зібралися біля багаття.", "У казані тихо булькала каша.",
-    "Вогонь потріскував і сипав іскрами.", "Ніхто нікуди не поспішав.", "Над долиною підіймався туман.",
+    "Стежка заросла травою.", "Пахло чебрецем і медом.", "Десь удалині загуркотів грім.",
+    "Вітер нарешті вщух.",
+    "Сонце хилилося за обрій.", "Увечері всі зібралися біля багаття.",
+    "У казані тихо булькала каша.",
+    "Вогонь потріскував і сипав іскрами.", "Ніхто нікуди не поспішав.",
+    "Над долиною підіймався туман.",
     "Над головами засвітилися перші зорі.", "Розмова тривала до пізньої ночі.",
 )  # fmt: skip
-_ENDS = ("На тому й розійшлися по домівках.", "На ранок усе пішло своїм ладом.", "Відтоді минуло багато років.")
+_ENDS = (
+    "На тому й розійшлися по домівках.",
+    "На ранок усе пішло своїм ладом.",
+    "Відтоді минуло багато років.",
+)
 _EARLY = ("грівся під ранковим сонцем", "прокинувся ще до світанку")  # not in the evening
 _HIMSELF: dict[Gender, str] = {"m": "сам", "f": "сама", "n": "саме"}
 _PRONOUN: dict[Gender, str] = {"m": "він", "f": "вона", "n": "воно"}
@@ -117,7 +136,8 @@ def rows_of(split: str, count: int) -> list[JsonObject]:
 
 
 def _sample_log(draw: Draw) -> Log:
-    cast_gender, thing_gender = draw.choice(("m", "f")), draw.choice(("m", "f", "n"))
+    cast_gender = draw.choice(("m", "f"))
+    thing_gender = draw.choice(("m", "f", "n"))
     actors = draw.sample(nouns("animal", cast_gender), CAST)
     things = draw.sample(nouns("thing", thing_gender), CAST)
     actions = draw.sample(verbs(), CAST)
@@ -125,17 +145,24 @@ def _sample_log(draw: Draw) -> Log:
         actions = draw.sample(verbs(), CAST)
     events = tuple(map(Event, actors, actions, things))
     before_gifts = draw.sample([event for event in events if event.verb.keeps], 1 + draw.below(3))
-    gifts = [Gift(e.actor, e.thing, draw.choice([a for a in actors if a != e.actor])) for e in before_gifts]
+    gifts = [
+        Gift(e.actor, e.thing, draw.choice([a for a in actors if a != e.actor]))
+        for e in before_gifts
+    ]
     return Log(events, tuple(gifts))
 
 
 def _context(draw: Draw, log: Log) -> tuple[Sentence, ...]:
     """The story before its question: 13 sentences."""
-    actors, things = [event.actor for event in log.events], [event.thing for event in log.events]
+    actors = [event.actor for event in log.events]
+    things = [event.thing for event in log.events]
     opening = [_listing(draw, _INTROS, actors), _listing(draw, _THINGS, things)]
-    times, event_places = draw.choice(_TIMES), draw.sample(places(), CAST)
+    times = draw.choice(_TIMES)
+    event_places = draw.sample(places(), CAST)
     shuffled = draw.shuffled(log.events)
-    events = [_event(draw, event, *at) for event, *at in zip(shuffled, times, event_places, strict=True)]
+    events = [
+        _event(draw, event, *at) for event, *at in zip(shuffled, times, event_places, strict=True)
+    ]
     gifts = [_gift(gift) for gift in log.gifts]
     doings = draw.sample(idle(), 5 - len(gifts))
     rest = [_idle(draw.choice(actors), doing) for doing in doings]
@@ -149,14 +176,20 @@ def _listing(draw: Draw, templates: Sequence[str], listed: Sequence[Noun]) -> Se
 
 
 def _event(draw: Draw, event: Event, time: str, place: str) -> Sentence:
-    actor, verb, thing = event.actor.form("nom"), event.verb.by(event.actor.gender), event.thing.form("acc")
-    order = draw.choice(("{time} {actor} {place} {verb} {thing}.", "{time} {place} {actor} {verb} {thing}."))
+    actor = event.actor.form("nom")
+    verb = event.verb.by(event.actor.gender)
+    thing = event.thing.form("acc")
+    order = draw.choice(
+        ("{time} {actor} {place} {verb} {thing}.", "{time} {place} {actor} {verb} {thing}.")
+    )
     text = order.format(time=time, actor=actor, verb=verb, thing=thing, place=place)
     return Sentence(text, (event.actor.lemma, event.verb.lemma, event.thing.lemma))
 
 
 def _gift(gift: Gift) -> Sentence:
-    giver, thing, taker = gift.giver.form("nom"), gift.thing.form("acc"), gift.taker.form("dat")
+    giver = gift.giver.form("nom")
+    thing = gift.thing.form("acc")
+    taker = gift.taker.form("dat")
     text = f"Потім {giver} назавжди {_GAVE[gift.giver.gender]} {taker} {thing}."
     return Sentence(text, (gift.giver.lemma, gift.thing.lemma, gift.taker.lemma))
 
@@ -168,7 +201,8 @@ def _idle(actor: Noun, doing: Idle) -> Sentence:
 def _mixed(draw: Draw, first: list[Sentence], second: list[Sentence]) -> list[Sentence]:
     """Both lists interleaved, each in its order."""
     second_idxs = set(draw.sample(range(len(first) + len(second)), len(second)))
-    a, b = iter(first), iter(second)
+    a = iter(first)
+    b = iter(second)
     return [next(b) if i in second_idxs else next(a) for i in range(len(first) + len(second))]
 
 
@@ -180,7 +214,8 @@ _ANIMAL_TEMPLATES: dict[StoryCase, str] = {
     "acc": f"Слухали передусім {GAP} , бо саме {{pronoun}} {{verb}} {{thing}}.",
     "ins": f"Жартували найчастіше над {GAP} , бо саме {{pronoun}} {{verb}} {{thing}}.",
 }
-_OWNER_TEMPLATE = f"Наприкінці {{thing}} можна було знайти хіба що в хатці {GAP} ."  # recalls a gift
+# recalls a gift
+_OWNER_TEMPLATE = f"Наприкінці {{thing}} можна було знайти хіба що в хатці {GAP} ."
 _NARRATED_TEMPLATE = f"{{Actor}} довго {{narrated}}, як {{verb}} {GAP} ."
 _KEPT_TEMPLATES: dict[StoryCase, str] = {  # only of a thing that the actor still has
     "gen": f"{{Actor}} ще довго {{stood}} біля {GAP} , {{whom}} {{himself}} {{verb}}.",
@@ -205,7 +240,10 @@ def _sample_gaps(draw: Draw, log: Log) -> list[Gap]:
 def _animal_gaps(event: Event, log: Log) -> list[Gap]:
     actors = [other.actor for other in log.events]
     did = tuple(event._replace(actor=actor) in log.events for actor in actors)
-    gaps = [_gap("NAMED_ENTITY", case, text, event, actors, did) for case, text in _ANIMAL_TEMPLATES.items()]
+    gaps = [
+        _gap("NAMED_ENTITY", case, text, event, actors, did)
+        for case, text in _ANIMAL_TEMPLATES.items()
+    ]
     if (taker := log.taker(event.thing)) is None:
         return gaps
     has = tuple(actor == taker for actor in actors)
@@ -226,7 +264,10 @@ def _verb_gaps(event: Event, log: Log) -> list[Gap]:
     did = tuple(event._replace(verb=verb) in log.events for verb in verbs_done)
     options = tuple(verb.by(event.actor.gender) for verb in verbs_done)
     lemmas = tuple(verb.lemma for verb in verbs_done)
-    return [Gap("VERB", "past", text.format(**_words(event)), options, lemmas, did) for text in _VERB_TEMPLATES]
+    return [
+        Gap("VERB", "past", text.format(**_words(event)), options, lemmas, did)
+        for text in _VERB_TEMPLATES
+    ]
 
 
 def _gap(
@@ -243,7 +284,8 @@ def _gap(
 
 def _words(event: Event) -> dict[str, str]:
     """The words of an event that templates name."""
-    gender, actor = event.actor.gender, event.actor.form("nom")
+    gender = event.actor.gender
+    actor = event.actor.form("nom")
     return {
         "actor": actor,
         "Actor": _capital(actor),
@@ -252,7 +294,10 @@ def _words(event: Event) -> dict[str, str]:
         "pronoun": _PRONOUN[gender],
         "himself": _HIMSELF[gender],
         "whom": _WHOM[event.thing.gender],
-        **{name: masculine if gender == "m" else feminine for name, (masculine, feminine) in _PAST.items()},
+        **{
+            name: masculine if gender == "m" else feminine
+            for name, (masculine, feminine) in _PAST.items()
+        },
     }
 
 
@@ -260,19 +305,26 @@ def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _row(draw: Draw, log: Log, context: tuple[Sentence, ...], gap: Gap, story: int, number: int) -> JsonObject:
+def _row(
+    draw: Draw, log: Log, context: tuple[Sentence, ...], gap: Gap, story: int, number: int
+) -> JsonObject:
     num_question = round(QUESTION_SHARE * len(context) / (1 - QUESTION_SHARE))
     actors = [event.actor for event in log.events]
-    calm = [Sentence(_CALM[i], ()) for i in sorted(draw.sample(range(len(_CALM)), num_question - 4))]
+    calm = [
+        Sentence(_CALM[i], ()) for i in sorted(draw.sample(range(len(_CALM)), num_question - 4))
+    ]
     late = [doing for doing in idle() if doing.masculine not in _EARLY]
-    evening = _mixed(draw, calm, [_idle(draw.choice(actors), doing) for doing in draw.sample(late, 2)])
+    evening = _mixed(
+        draw, calm, [_idle(draw.choice(actors), doing) for doing in draw.sample(late, 2)]
+    )
     question = [sentence.text for sentence in evening]
     question.insert(draw.below(len(evening) + 1), gap.text)
     question.append(draw.choice(_ENDS))
     mentions = Counter(lemma for sentence in (*context, *evening) for lemma in sentence.lemmas)
     mentions.update(_in_gap_sentence(gap, log))
     order = draw.shuffled(range(len(gap.options)))
-    most_frequent = max(order, key=lambda i: mentions[gap.lemmas[i]])  # of equally frequent ones the first option
+    # of equally frequent ones the first option
+    most_frequent = max(order, key=lambda i: mentions[gap.lemmas[i]])
     return {
         "context": " ".join(sentence.text for sentence in context),
         "question": " ".join(question),
@@ -289,7 +341,9 @@ def _row(draw: Draw, log: Log, context: tuple[Sentence, ...], gap: Gap, story: i
         "md_gap_sentence": gap.text,
         "md_opts_baseline_most_frequent": [gap.options[most_frequent]],
         "md_mentions": [mentions[gap.lemmas[i]] for i in order],
-        "md_events": [[event.actor.lemma, event.verb.lemma, event.thing.lemma] for event in log.events],
+        "md_events": [
+            [event.actor.lemma, event.verb.lemma, event.thing.lemma] for event in log.events
+        ],
         "md_gifts": [[gift.giver.lemma, gift.thing.lemma, gift.taker.lemma] for gift in log.gifts],
     }
 
@@ -297,6 +351,11 @@ def _row(draw: Draw, log: Log, context: tuple[Sentence, ...], gap: Gap, story: i
 def _in_gap_sentence(gap: Gap, log: Log) -> list[str]:
     """Lemmas that the sentence with the gap names."""
     words = set(re.findall(r"\w+", gap.text.lower()))
-    nouns_named = [noun for event in log.events for noun in (event.actor, event.thing) if words & set(noun.forms)]
+    nouns_named = [
+        noun
+        for event in log.events
+        for noun in (event.actor, event.thing)
+        if words & set(noun.forms)
+    ]
     verbs_named = [event.verb for event in log.events if words & set(event.verb.past)]
     return [word.lemma for word in (*nouns_named, *verbs_named)]

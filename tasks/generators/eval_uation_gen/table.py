@@ -1,10 +1,10 @@
 """eval-ua-tion-gen: nine sets in the manner of Eval-UA-tion, whose rows come with the package.
 
-Arrives: nothing, or a folder that holds the files.  Leaves: the sets, and the folder of their files.  It deliberately does
-not know prompts, nor how the rows were made (sets.py).
+Arrives: nothing, or a folder that holds the files.  Leaves: the sets, and the folder of their
+files.  It deliberately does not know prompts, nor how the rows were made (sets.py).
 
-The rows are written once into the cache and read like published ones.  The hashes of those files are pinned below, so every
-machine scores the same bytes.
+The rows are written once into the cache and read like published ones.  The hashes of those files
+are pinned below, so every machine scores the same bytes.
 """
 
 import json
@@ -23,7 +23,10 @@ from miron_jax.tasks.eval_uation.table import DataSet, Shape
 
 NAME = "eval-ua-tion-gen"
 VERSION = "2"  # another version, other rows
-CITATION = f"{NAME} {VERSION}, this project's own rows in the manner of Eval-UA-tion; never the published data"
+CITATION = (
+    f"{NAME} {VERSION}, this project's own rows in the manner of Eval-UA-tion; never the published "
+    "data"
+)
 FROZEN = Path(__file__).parent / "frozen"
 Rows = list[JsonObject]
 
@@ -45,7 +48,8 @@ class Generated(NamedTuple):
         """The set as the loaders of the published sets take it."""
         shots = "fewshot.jsonl" if self.num_shots else None
         return DataSet(
-            self.name, f"{NAME}/{self.name}", self.shape, "train.jsonl", shots, self.num_rows, None, self.clusters,
+            self.name, f"{NAME}/{self.name}", self.shape, "train.jsonl", shots, self.num_rows, None,
+            self.clusters,
             masked=self.masked, shots_blob=self.shots_blob,
         )  # fmt: skip
 
@@ -62,21 +66,30 @@ class Generated(NamedTuple):
 # fmt: off
 GENERATED: tuple[Generated, ...] = (
     Generated("ua_cbt", "story", "story", 1020,
-              "83903cf6b9241acba9e417c1c5c3755c50e67652", 30, "73363db530ba9b24ce9fdeed205acefdd0c0e273"),
+              "83903cf6b9241acba9e417c1c5c3755c50e67652", 30,
+              "73363db530ba9b24ce9fdeed205acefdd0c0e273"),
     Generated("lmes_low", "letters", "word", 2000,
-              "72697614d897652cbfbab2fa341bc3492cabaeb0", 100, "a6239a34e0514e9ce5fe5b8c502d1b5780e87355"),
+              "72697614d897652cbfbab2fa341bc3492cabaeb0", 100,
+              "a6239a34e0514e9ce5fe5b8c502d1b5780e87355"),
     Generated("lmes_wis", "words", "sentence", 2000,
-              "bdf1fb00e9270eb3fe1259e4ac6cbdf24f228cb3", 100, "3e2e9a92f217aecbb00c3a0855cd5428756c363b"),
+              "bdf1fb00e9270eb3fe1259e4ac6cbdf24f228cb3", 100,
+              "3e2e9a92f217aecbb00c3a0855cd5428756c363b"),
     Generated("lmes_catsbin", "yes_no", "categories and words", 2160,
-              "60f8b4e8449775cdcdf7321a97ff216afabf6832", 100, "c61561bcfbe540af18c0d7fb880663163f0c35a9"),
+              "60f8b4e8449775cdcdf7321a97ff216afabf6832", 100,
+              "c61561bcfbe540af18c0d7fb880663163f0c35a9"),
     Generated("lmes_catsmc", "odd_word", "categories and words", 2160,
-              "3f248fd208b58a1e0a35b79b662bacea2ae21d0d", 100, "bc92fba7ebf3a44bbd8da3f982a57090a7b956fc"),
+              "3f248fd208b58a1e0a35b79b662bacea2ae21d0d", 100,
+              "bc92fba7ebf3a44bbd8da3f982a57090a7b956fc"),
     Generated("lmes_wordalpha", "two_words", "pair", 2000,
-              "ec833a36d9fb1b89f419d541fa8d401dadf92d77", 100, "d6b40acb298c23c677f9ad9332748e49520a3e11"),
+              "ec833a36d9fb1b89f419d541fa8d401dadf92d77", 100,
+              "d6b40acb298c23c677f9ad9332748e49520a3e11"),
     Generated("lmes_wordlength", "two_words", "pair", 2000,
-              "de66fedab44e37cd8d988123a906b4fa813dc45d", 100, "24c0cd04d4de7af008da57e8fd9e5eae9cc4a681"),
-    Generated("up_masked", "article", "article", 1000, "6334c953a53d67b4992ea248daf2ba4dc833e06c", masked=True),
-    Generated("up_unmasked", "article", "article", 1000, "b8bd159583230e2935f969d5ffe53010c2fb1c4b"),
+              "de66fedab44e37cd8d988123a906b4fa813dc45d", 100,
+              "24c0cd04d4de7af008da57e8fd9e5eae9cc4a681"),
+    Generated("up_masked", "article", "article", 1000, "6334c953a53d67b4992ea248daf2ba4dc833e06c",
+        masked=True),
+    Generated("up_unmasked", "article", "article", 1000,
+        "b8bd159583230e2935f969d5ffe53010c2fb1c4b"),
 )
 # fmt: on
 
@@ -91,17 +104,23 @@ def frozen_rows(name: str, split: str) -> Rows:
 
 def jsonl(rows: Rows) -> bytes:
     """The rows in canonical form: sorted keys, no optional spaces, UTF-8."""
-    lines = [json.dumps(row, ensure_ascii=False, sort_keys=True, separators=(",", ":")) for row in rows]
+    lines = [
+        json.dumps(row, ensure_ascii=False, sort_keys=True, separators=(",", ":")) for row in rows
+    ]
     return "".join(f"{line}\n" for line in lines).encode()
 
 
 def locate(data_dir: Path | None, fetch: bool = True) -> Path:
-    """The folder of the files: `data_dir` if it has any, else one in the cache, where they are written once."""
+    """The folder of the files: `data_dir` if it has any, else one in the cache, where they are
+    written once."""
     if data_dir is not None and not data_dir.is_dir():
         raise InputError(
-            f"{NAME}: --data_dir={data_dir} is no folder: name one, or leave it out, as its rows come with this package"
+            f"{NAME}: --data_dir={data_dir} is no folder: name one, or leave it out, as its rows "
+            "come with this package"
         )
-    if data_dir is not None and any((data_dir / generated.file.path).is_file() for generated in GENERATED):
+    if data_dir is not None and any(
+        (data_dir / generated.file.path).is_file() for generated in GENERATED
+    ):
         return data_dir
     folder = data_cache(NAME, VERSION)
     for generated in GENERATED:
@@ -111,9 +130,14 @@ def locate(data_dir: Path | None, fetch: bool = True) -> Path:
 
 
 def _is_current(generated: Generated, folder: Path) -> bool:
-    """Whether the set's files are complete and of this version; rows of an earlier version and edited files are remade."""
-    paths = {folder / generated.name / f"{split}.jsonl": blob for split, blob in generated.splits.items()}
-    return all(path.is_file() and git_blob_sha1(path.read_bytes()) == blob for path, blob in paths.items())
+    """Whether the set's files are complete and of this version; rows of an earlier version and
+    edited files are remade."""
+    paths = {
+        folder / generated.name / f"{split}.jsonl": blob for split, blob in generated.splits.items()
+    }
+    return all(
+        path.is_file() and git_blob_sha1(path.read_bytes()) == blob for path, blob in paths.items()
+    )
 
 
 def _write(generated: Generated, folder: Path) -> None:
@@ -129,5 +153,6 @@ def _write(generated: Generated, folder: Path) -> None:
         try:
             partial_set.rename(folder / generated.name)
         except OSError:
-            if not _is_current(generated, folder):  # else another process was first, with the same bytes
+            # else another process was first, with the same bytes
+            if not _is_current(generated, folder):
                 raise

@@ -1,11 +1,13 @@
 """UP-Titles' sampler of wrong titles and masker of digits, for articles of any source.
 
-Arrives: `Article`s.  Leaves: rows in the published shape.  It deliberately does not know where articles come from.
+Arrives: `Article`s.  Leaves: rows in the published shape.  It deliberately does not know where
+articles come from.
 
-Titles come from the articles with the most similar tags, by cosine of their sets of tags.  Ties are broken by a hash of
-both indices, so the order does not depend on how a machine sorts.  Titles that are the same once masked appear once.
-The titles of a row are similar to one of them, its center, and every title is the center equally often.  In the published
-sets the right title always is, which reveals it without the article: it shares most words with the other nine.
+Titles come from the articles with the most similar tags, by cosine of their sets of tags.  Ties are
+broken by a hash of both indices, so the order does not depend on how a machine sorts.  Titles that
+are the same once masked appear once.  The titles of a row are similar to one of them, its center,
+and every title is the center equally often.  In the published sets the right title always is, which
+reveals it without the article: it shares most words with the other nine.
 """
 
 import re
@@ -40,12 +42,15 @@ class Article:
 
 
 def mask_digits(text: str, spelled: bool = False) -> str:
-    """Every ASCII digit becomes an X; `spelled`: words for 1 to 99, cardinal or ordinal, in any form, become one X each."""
+    """Every ASCII digit becomes an X; `spelled`: words for 1 to 99, cardinal or ordinal, in any
+    form, become one X each."""
     text = _DIGIT.sub(MASK, text)
     if not spelled:
         return text
     forms = simple_forms()
-    return _WORD.sub(lambda word: MASK if one_apostrophe(word[0].lower()) in forms else word[0], text)
+    return _WORD.sub(
+        lambda word: MASK if one_apostrophe(word[0].lower()) in forms else word[0], text
+    )
 
 
 def title_rows(articles: Sequence[Article], name: str) -> list[JsonObject]:
@@ -53,10 +58,12 @@ def title_rows(articles: Sequence[Article], name: str) -> list[JsonObject]:
     keys = [comparable(mask_digits(article.title)) for article in articles]
     if len(set(keys)) < NUM_TITLES:
         raise InputError(
-            f"{name}: {len(set(keys))} titles differ once their digits are masked, expected at least {NUM_TITLES}: add "
-            "articles"
+            f"{name}: {len(set(keys))} titles differ once their digits are masked, expected at "
+            f"least {NUM_TITLES}: add articles"
         )
-    neighbours = [_most_similar(i, similarity, keys) for i, similarity in enumerate(_similarities(articles))]
+    neighbours = [
+        _most_similar(i, similarity, keys) for i, similarity in enumerate(_similarities(articles))
+    ]
     centers: list[list[int]] = [[] for _ in articles]  # of each article those whose neighbour it is
     for center, neighbour_idxs in enumerate(neighbours):
         for i in neighbour_idxs:
@@ -70,13 +77,18 @@ def title_rows(articles: Sequence[Article], name: str) -> list[JsonObject]:
 
 
 def _similarities(articles: Sequence[Article]) -> Iterator[np.ndarray]:
-    """For each article the cosine [all articles] of its set of tags with that of every article, float64."""
+    """For each article the cosine [all articles] of its set of tags with that of every article,
+    float64."""
     columns: dict[str, int] = {}
-    tag_sets = [sorted({tag.strip().lower() for tag in article.tags} - {""}) for article in articles]
+    tag_sets = [
+        sorted({tag.strip().lower() for tag in article.tags} - {""}) for article in articles
+    ]
     column_idxs = [columns.setdefault(tag, len(columns)) for tags in tag_sets for tag in tags]
     starts = np.concatenate([[0], np.cumsum([len(tags) for tags in tag_sets])])
     norms = [1 / np.sqrt(len(tags)) for tags in tag_sets for _ in tags]
-    matrix = scipy.sparse.csr_array((norms, column_idxs, starts), shape=(len(articles), max(1, len(columns))))
+    matrix = scipy.sparse.csr_array(
+        (norms, column_idxs, starts), shape=(len(articles), max(1, len(columns)))
+    )
     for first in range(0, len(articles), _BLOCK):
         block = (matrix[first : first + _BLOCK] @ matrix.T).toarray()
         yield from np.round(block, 12)  # sums in another order differ in the last bits
@@ -88,7 +100,8 @@ def _most_similar(i: int, similarity: np.ndarray, keys: Sequence[str]) -> list[i
     seen = {keys[i]}
     for value in np.unique(similarity)[::-1]:
         tied = sorted(
-            np.flatnonzero(similarity == value).tolist(), key=lambda j: sha256(f"{VERSION}/{i}/{j}".encode()).digest()
+            np.flatnonzero(similarity == value).tolist(),
+            key=lambda j: sha256(f"{VERSION}/{i}/{j}".encode()).digest(),
         )
         for j in tied:
             if keys[j] not in seen:
@@ -116,7 +129,8 @@ def _row(i: int, articles: Sequence[Article], order: Sequence[int], center: int)
 
 
 def masked_row(row: JsonObject, spelled: bool = False) -> JsonObject:
-    """The row for up_masked: all titles are masked too; `spelled`: see `mask_digits`, for the text as well."""
+    """The row for up_masked: all titles are masked too; `spelled`: see `mask_digits`, for the text
+    as well."""
     return {
         **row,
         "masked_text": mask_digits(row["ukr_text"], spelled),
@@ -126,7 +140,8 @@ def masked_row(row: JsonObject, spelled: bool = False) -> JsonObject:
 
 
 def read_articles(path: Path) -> list[Article]:
-    """A user's articles: JSON objects with title, text and tags (a list, or one text with commas).  Raises InputError."""
+    """A user's articles: JSON objects with title, text and tags (a list, or one text with commas).
+    Raises InputError."""
     return read_records(path, "--articles", _article, "title, text and tags")
 
 
@@ -135,7 +150,12 @@ def _article(fields: JsonObject, row: int) -> Article:
     tags = tags.split(",") if isinstance(tags, str) else tags
     title = fields.get("title", fields.get("ukr_title"))
     text = fields.get("text", fields.get("ukr_text"))
-    if not isinstance(title, str) or not isinstance(text, str) or not title.strip() or not text.strip():
+    if (
+        not isinstance(title, str)
+        or not isinstance(text, str)
+        or not title.strip()
+        or not text.strip()
+    ):
         raise ValueError("expected the texts title and text")
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
         raise ValueError(f"tags is {tags!r:.40}, expected a list of texts, or one text with commas")

@@ -1,7 +1,7 @@
 """Files of articles and stories that a user wrote, read as parsed records.
 
-Arrives: a path and the flag that names it.  Leaves: parsed records; InputError for a bad one.  It deliberately does not
-know what a record means.
+Arrives: a path and the flag that names it.  Leaves: parsed records; InputError for a bad one.  It
+deliberately does not know what a record means.
 """
 
 from collections.abc import Callable
@@ -18,12 +18,14 @@ Record = TypeVar("Record")
 def read_records(
     path: Path, flag: str, parse: Callable[[JsonObject, int], Record], fields: str, hint: str = ""
 ) -> list[Record]:
-    """The records of a file of JSON objects with `fields`; `hint` precedes the remedy for one that `parse` refuses."""
+    """The records of a file of JSON objects with `fields`; `hint` precedes the remedy for one that
+    `parse` refuses."""
     try:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(
-            f"{flag}={path} cannot be read ({error.strerror}): name a file of JSON objects with {fields}"
+            f"{flag}={path} cannot be read ({error.strerror}): name a file of JSON objects with "
+            f"{fields}"
         ) from None
     rows = json_rows(content, path, flag, remedy="name another file")
     return parse_each(rows, parse, f"{flag}={path}, record", f"{hint}: mend the record")

@@ -1,6 +1,8 @@
-"""The words, sentences and categories of the generated sets, and the order of the Ukrainian alphabet.
+"""The words, sentences and categories of the generated sets, and the order of the Ukrainian
+alphabet.
 
-Arrives: the text files in this folder.  Leaves: records.  It deliberately does not know the questions.
+Arrives: the text files in this folder.  Leaves: records.  It deliberately does not know the
+questions.
 """
 
 from functools import cache
@@ -32,12 +34,17 @@ class Category(NamedTuple):
 
 
 def alphabet_key(word: str) -> tuple[int, ...]:
-    """Sort key of the Ukrainian alphabet; Python's order puts ґ, є, і and ї last.  An apostrophe does not count."""
+    """Sort key of the Ukrainian alphabet; Python's order puts ґ, є, і and ї last.  An apostrophe
+    does not count."""
     return tuple(_RANK[letter] for letter in word.lower() if letter in _RANK)
 
 
 def lines(name: str) -> list[str]:
-    return (files("miron_jax.tasks.generators.eval_uation_gen") / name).read_text(encoding="utf-8").splitlines()
+    return (
+        (files("miron_jax.tasks.generators.eval_uation_gen") / name)
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
 
 
 def table(name: str) -> list[list[str]]:
@@ -70,6 +77,8 @@ def categories(split: str) -> tuple[Category, ...]:
         name, _, members = line.partition(": ")
         by_length = sorted(members.split(", "), key=lambda word: (len(word), alphabet_key(word)))
         shots = by_length[1::SHOTS_MEMBERS]
-        split_words = shots if split == "fewshot" else [word for word in by_length if word not in shots]
+        split_words = (
+            shots if split == "fewshot" else [word for word in by_length if word not in shots]
+        )
         split_categories.append(Category(name, tuple(split_words)))
     return tuple(split_categories)

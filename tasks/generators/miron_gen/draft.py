@@ -1,6 +1,7 @@
 """The record of a candidate item, and Morphology's wordings.
 
-Arrives: frames_en.json and frames_ru.json.  Leaves: `Draft` and `Frames`.  It deliberately does not know the generators.
+Arrives: frames_en.json and frames_ru.json.  Leaves: `Draft` and `Frames`.  It deliberately does not
+know the generators.
 """
 
 import json
@@ -20,9 +21,11 @@ Frames = dict[str, tuple[str, ...]]  # form -> wordings
 
 
 def frames_of(lang: str) -> tuple[Frames, Frames]:
-    """Morphology's wordings of "en" or "ru": of the benchmark, and of the demo model's training text."""
+    """Morphology's wordings of "en" or "ru": of the benchmark, and of the demo model's training
+    text."""
     frames = json.loads(Path(__file__).with_name(f"frames_{lang}.json").read_text(encoding="utf-8"))
     benchmark, training = (
-        {form: tuple(wordings) for form, wordings in frames[side].items()} for side in ("benchmark", "training")
+        {form: tuple(wordings) for form, wordings in frames[side].items()}
+        for side in ("benchmark", "training")
     )
     return benchmark, training

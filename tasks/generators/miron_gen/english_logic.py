@@ -23,7 +23,10 @@ _NUMBER_TRAINING = (
 )
 
 _FAMILIES = (
-    *(Family(name, _NUMBER_FRAMES, _NUMBER_TRAINING) for name in ("arithmetic", "doubling", "squares")),
+    *(
+        Family(name, _NUMBER_FRAMES, _NUMBER_TRAINING)
+        for name in ("arithmetic", "doubling", "squares")
+    ),
     Family(
         "letters",
         (
@@ -47,7 +50,11 @@ _FAMILIES = (
             "The day that continues this pattern of days, {terms}, is",
             "Going on in the same way: {terms},",
         ),
-        ("Days named by one rule: {terms},", "She calls out {terms} and then", "Shop open on these days: {terms},"),
+        (
+            "Days named by one rule: {terms},",
+            "She calls out {terms} and then",
+            "Shop open on these days: {terms},",
+        ),
     ),
     Family(
         "months",
@@ -59,7 +66,11 @@ _FAMILIES = (
             "The calendar page lists {terms}, and after that",
             "The month that continues this pattern, {terms}, is",
         ),
-        ("Months named by one rule: {terms},", "He calls out {terms} and then", "Tests in these months: {terms},"),
+        (
+            "Months named by one rule: {terms},",
+            "He calls out {terms} and then",
+            "Tests in these months: {terms},",
+        ),
     ),
     Family(
         "repetition",
@@ -119,7 +130,10 @@ _FAMILIES = (
             "Upper shelf: {terms}. Lower shelf, exactly alike: {shown},",
             "Original: {terms}. Duplicate: {shown},",
         ),
-        ("Learn these words: {terms}. Now say them: {shown},", "Left page: {terms}. Right page, the same: {shown},"),
+        (
+            "Learn these words: {terms}. Now say them: {shown},",
+            "Left page: {terms}. Right page, the same: {shown},",
+        ),
     ),
     Family(
         "reverse",
@@ -151,7 +165,8 @@ _FAMILIES = (
 )
 
 _NAMES = (
-    "Alice", "Bruno", "Clara", "David", "Edith", "Felix", "Grace", "Henry", "Irene", "James", "Karen", "Louis",
+    "Alice", "Bruno", "Clara", "David", "Edith", "Felix", "Grace", "Henry", "Irene", "James",
+    "Karen", "Louis",
     "Megan", "Nora", "Oscar", "Peter", "Quentin", "Rachel", "Simon", "Tessa", "Victor", "Wendy",
 )  # fmt: skip
 
@@ -162,7 +177,8 @@ WORDS = LogicWords(
     alphabets=("abcdefghijklmnopqrstuvwxyz",),
     weekdays=("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
     months=(
-        "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+        "January", "February", "March", "April", "May", "June", "July", "August", "September",
+        "October", "November",
         "December",
     ),
     rivals=(
@@ -171,19 +187,25 @@ WORDS = LogicWords(
         ("a", "b", "c", "d", "f"),  # marks
     ),
     numbers=(
-        "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
+        "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
+        "twelve", "thirteen",
         "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
     ),
     tens=("ten", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"),
     ordinals=(
-        "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh",
-        "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth", "nineteenth",
+        "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth",
+        "tenth", "eleventh",
+        "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth",
+        "eighteenth", "nineteenth",
         "twentieth",
     ),
     nouns=(
-        "lamp", "kite", "drum", "fork", "nest", "tiger", "apple", "spoon", "chair", "bread", "cloud", "glove", "horse",
-        "piano", "robot", "snake", "wheel", "brush", "fence", "grape", "honey", "juice", "onion", "queen", "shirt", "train",
-        "zebra", "melon", "river", "torch", "ocean", "bottle", "candle", "garden", "hammer", "island", "jacket", "ladder",
+        "lamp", "kite", "drum", "fork", "nest", "tiger", "apple", "spoon", "chair", "bread",
+        "cloud", "glove", "horse",
+        "piano", "robot", "snake", "wheel", "brush", "fence", "grape", "honey", "juice", "onion",
+        "queen", "shirt", "train",
+        "zebra", "melon", "river", "torch", "ocean", "bottle", "candle", "garden", "hammer",
+        "island", "jacket", "ladder",
         "mirror", "pencil", "rabbit", "window", "violin", "basket", "dragon", "cactus",
     ),
     people=tuple(Person(name, name) for name in _NAMES),

@@ -1,11 +1,12 @@
 """English morphology: an invented stem in a sentence that calls for one inflected form of it.
 
-Arrives: a source of draws; stems and frames, of the benchmark or of the demo model's training text, which are disjoint.
-Leaves: one candidate item.  It deliberately does not know which prefixes are in use, nor how the stems were chosen:
-benchmarks/freeze_stems.py wrote stems_en.txt once (benchmark, blank line, training).
+Arrives: a source of draws; stems and frames, of the benchmark or of the demo model's training text,
+which are disjoint.  Leaves: one candidate item.  It deliberately does not know which prefixes are
+in use, nor how the stems were chosen: benchmarks/freeze_stems.py wrote stems_en.txt once
+(benchmark, blank line, training).
 
-Every stem begins with a consonant, so frames write "a" before it.  None ends in a single s or z, which would double in
-some forms (quizzes) and not in others.
+Every stem begins with a consonant, so frames write "a" before it.  None ends in a single s or z,
+which would double in some forms (quizzes) and not in others.
 """
 
 from pathlib import Path
@@ -14,9 +15,20 @@ from typing import NamedTuple
 from miron_jax.tasks.draw import Draw
 from miron_jax.tasks.generators.miron_gen.draft import Draft, Frames, frames_of
 
-FORMS = ("plural", "third", "past", "ing", "comparative", "superlative", "agent", "possessive", "adverb")
+FORMS = (
+    "plural",
+    "third",
+    "past",
+    "ing",
+    "comparative",
+    "superlative",
+    "agent",
+    "possessive",
+    "adverb",
+)
 
-# An inflection that fits no frame of the form.  "ing" does not use the past, which is a passive after "is".
+# An inflection that fits no frame of the form.  "ing" does not use the past, which is a passive
+# after "is".
 _OTHER_FORM = {
     "plural": "ing",
     "third": "ing",
@@ -51,7 +63,8 @@ class Material(NamedTuple):
 
 
 def ending(stem: str) -> str:
-    """The spelling class of a stem, which decides every allomorph: blish, glompy, droy, vope, stib, flisk."""
+    """The spelling class of a stem, which decides every allomorph: blish, glompy, droy, vope, stib,
+    flisk."""
     if stem.endswith(("s", "x", "z", "sh", "ch")):
         return "sibilant"
     if stem[-1] == "y":
@@ -65,7 +78,8 @@ def ending(stem: str) -> str:
 def inflect(stem: str, form: str) -> str:
     if form == "possessive":
         return stem + "'s"
-    kind, suffix = ending(stem), _SUFFIX[form]
+    kind = ending(stem)
+    suffix = _SUFFIX[form]
     if suffix == "s":
         return {"sibilant": stem + "es", "consonant_y": stem[:-1] + "ies"}.get(kind, stem + "s")
     if kind == "consonant_y" and suffix != "ing":
@@ -78,17 +92,24 @@ def inflect(stem: str, form: str) -> str:
 
 
 def misspell(stem: str, form: str) -> str:
-    """The form with another class's allomorph: wuges, blishs, glompyed, vopeing, stibed, fliskked."""
+    """The form with another class's allomorph: wuges, blishs, glompyed, vopeing, stibed,
+    fliskked."""
     if form == "possessive":
-        return inflect(stem, "plural") + "'"  # right for several owners, but every frame has one owner
-    kind, suffix = ending(stem), _SUFFIX[form]
+        # right for several owners, but every frame has one owner
+        return inflect(stem, "plural") + "'"
+    kind = ending(stem)
+    suffix = _SUFFIX[form]
     if suffix == "s":
         regular = {"sibilant": stem + "s", "consonant_y": stem + "s", "vowel_y": stem[:-1] + "ies"}
         return regular.get(kind, stem + "es")
     if kind == "vowel_y" or (kind == "consonant_y" and suffix == "ing"):
         return stem[:-1] + "i" + suffix
     if suffix == "ly":
-        wrong = {"consonant_y": stem + "ly", "silent_e": stem[:-1] + "ily", "doubling": stem + stem[-1] + "ly"}
+        wrong = {
+            "consonant_y": stem + "ly",
+            "silent_e": stem[:-1] + "ily",
+            "doubling": stem + stem[-1] + "ly",
+        }
         return wrong.get(kind, stem + "ily")
     if kind in ("consonant_y", "silent_e", "doubling"):
         return stem + suffix
@@ -106,8 +127,9 @@ SLOTS = {
     "count": ("three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
 }
 
-# A frame determines the form, and excludes the bare stem whatever follows: hence "much" and not "a bit" before comparatives,
-# "so" or "very" before adverbs, and a single owner of another name before possessives.
+# A frame determines the form, and excludes the bare stem whatever follows: hence "much" and not "a
+# bit" before comparatives, "so" or "very" before adverbs, and a single owner of another name before
+# possessives.
 FRAMES, TRAINING_FRAMES = frames_of("en")
 
 
@@ -123,7 +145,8 @@ TRAINING = Material(TRAINING_STEMS, TRAINING_FRAMES)
 
 
 def draft(draw: Draw, material: Material = BENCHMARK) -> Draft:
-    """One candidate: the form is drawn first and uniformly, then a wording, then a stem that has the form."""
+    """One candidate: the form is drawn first and uniformly, then a wording, then a stem that has
+    the form."""
     form = draw.choice(FORMS)
     frame_idx = draw.below(len(material.frames[form]))
     stem = draw.choice([stem for stem in material.stems if fits(stem, form)])

@@ -1,15 +1,18 @@
-"""Facts: cloze items over hand-made tables, where each row has one short answer that nobody disputes.
+"""Facts: cloze items over hand-made tables, where each row has one short answer that nobody
+disputes.
 
-Arrives: a draw; the tables of one language, facts_en.json or facts_ru.json.  Leaves: drafts, training sentences with the
-same facts in other words, and every entity in the forms that drafts show.  It deliberately does not know grammar: the
-tables hold every form that a template needs.
+Arrives: a draw; the tables of one language, facts_en.json or facts_ru.json.  Leaves: drafts,
+training sentences with the same facts in other words, and every entity in the forms that drafts
+show.  It deliberately does not know grammar: the tables hold every form that a template needs.
 
-The tables deliberately omit entities and answers with a second name or spelling (Kyiv, gray, sulfur; Беларусь, Таллинн,
-пилот and лётчик), renamed or disputed ones (Astana), entities that share a name with their answer (Tunisia), and numerals
-that would have to agree (один, and two of a feminine noun).  Autumn is an entity but no answer, as some call it fall.
-English: every answer after "a" begins with a consonant.  Russian: the forms nom, gen, acc name cases; an answer is a
-nominative that agrees with nothing in its template, but a genitive in the table of raw materials, where every wording ends
-in "из"; words with ё are written with it, and no answer has one, because many write е instead.
+The tables deliberately omit entities and answers with a second name or spelling (Kyiv, gray,
+sulfur; Беларусь, Таллинн, пилот and лётчик), renamed or disputed ones (Astana), entities that share
+a name with their answer (Tunisia), and numerals that would have to agree (один, and two of a
+feminine noun).  Autumn is an entity but no answer, as some call it fall.  English: every answer
+after "a" begins with a consonant.  Russian: the forms nom, gen, acc name cases; an answer is a
+nominative that agrees with nothing in its template, but a genitive in the table of raw materials,
+where every wording ends in "из"; words with ё are written with it, and no answer has one, because
+many write е instead.
 """
 
 import json
@@ -42,9 +45,11 @@ class Table:
     form_names: tuple[str, ...]  # {gen} in a template is the form "gen", {Gen} the same capitalized
     rows: tuple[Row, ...]
     templates: tuple[str, ...]  # of the benchmark: with one form; the answer follows
-    training_templates: tuple[str, ...]  # whole sentences with an {answer}, none of them a benchmark wording
+    # whole sentences with an {answer}, none of them a benchmark wording
+    training_templates: tuple[str, ...]
     more_answers: tuple[str, ...] = ()  # of the same sort but in no row: distractors only
-    arguable: tuple[tuple[str, str], ...] = ()  # (first form, answer): too nearly right to be its distractor
+    # (first form, answer): too nearly right to be its distractor
+    arguable: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,8 @@ def tables_of(lang: str) -> Facts:
 
 def draft(draw: Draw, facts: Facts) -> Draft | None:
     """One candidate; None if its prefix contains the answer."""
-    table, row = draw.choice(_rows_of(facts))  # uniform over all tables, so 500 items cover small ones too
+    # uniform over all tables, so 500 items cover small ones too
+    table, row = draw.choice(_rows_of(facts))
     cloze = _cloze(table, row, draw.below(len(table.templates)))
     if gives_away(cloze.prefix, cloze.answer):
         return None
@@ -113,11 +119,17 @@ def training_sentence(draw: Draw, facts: Facts) -> str:
 
 def clozes(facts: Facts) -> Iterator[Cloze]:
     """Every row in every benchmark wording: all possible items."""
-    return (_cloze(table, row, i) for table, row in _rows_of(facts) for i in range(len(table.templates)))
+    return (
+        _cloze(table, row, i) for table, row in _rows_of(facts) for i in range(len(table.templates))
+    )
 
 
 def training_sentences(facts: Facts) -> Iterator[str]:
-    return (_sentence(table, row, text) for table, row in _rows_of(facts) for text in table.training_templates)
+    return (
+        _sentence(table, row, text)
+        for table, row in _rows_of(facts)
+        for text in table.training_templates
+    )
 
 
 def entity_pool(facts: Facts) -> tuple[str, ...]:
@@ -126,9 +138,12 @@ def entity_pool(facts: Facts) -> tuple[str, ...]:
 
 
 def gives_away(prefix: str, answer: str) -> bool:
-    """Whether the prefix contains the answer: one of 1 or 2 letters as a word ("no" is part of many), others anywhere."""
+    """Whether the prefix contains the answer: one of 1 or 2 letters as a word ("no" is part of
+    many), others anywhere."""
     pattern = re.escape(answer.casefold())
-    return re.search(pattern if len(answer) > 2 else rf"\b{pattern}\b", prefix.casefold()) is not None
+    return (
+        re.search(pattern if len(answer) > 2 else rf"\b{pattern}\b", prefix.casefold()) is not None
+    )
 
 
 def _rows_of(facts: Facts) -> list[tuple[Table, Row]]:
@@ -136,7 +151,8 @@ def _rows_of(facts: Facts) -> list[tuple[Table, Row]]:
 
 
 def _cloze(table: Table, row: Row, template_idx: int) -> Cloze:
-    template, forms = table.templates[template_idx], _by_name(table.form_names, row.forms)
+    template = table.templates[template_idx]
+    forms = _by_name(table.form_names, row.forms)
     (entity,) = (form for name, form in forms.items() if f"{{{name}}}" in template)
     return Cloze(template.format_map(forms), entity, row.answer, f"{table.name}/{template_idx}")
 
@@ -156,7 +172,8 @@ def _capital(text: str) -> str:
 
 
 def _wrong_answers(table: Table, row: Row) -> list[str]:
-    """The table's answers without repetition, except the right one and those arguable for this row."""
+    """The table's answers without repetition, except the right one and those arguable for this
+    row."""
     arguable = {answer for entity, answer in table.arguable if entity == row.forms[0]}
     answers = dict.fromkeys((*(other.answer for other in table.rows), *table.more_answers))
     return [answer for answer in answers if answer != row.answer and answer not in arguable]

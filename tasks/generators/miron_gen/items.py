@@ -1,10 +1,11 @@
 """miron-gen: generated items in the manner of MIRON, the same on every machine.
 
-Arrives: a language and the number of items per category.  Leaves: `Item`s with unique prefixes, categories in published
-order.  It deliberately does not know models or tokenizers.
+Arrives: a language and the number of items per category.  Leaves: `Item`s with unique prefixes,
+categories in published order.  It deliberately does not know models or tokenizers.
 
-An item depends on its number, and on the items before it only in that no prefix comes twice.  So the first n items of a
-larger set are the smaller set, except for Noise, which draws its clean partners from all Facts and Logic items.
+An item depends on its number, and on the items before it only in that no prefix comes twice.  So
+the first n items of a larger set are the smaller set, except for Noise, which draws its clean
+partners from all Facts and Logic items.
 """
 
 from collections.abc import Callable, Iterator
@@ -49,7 +50,8 @@ class Item:
 
     def cloze(self, row: int) -> Cloze:
         return Cloze(
-            row, self.id, self.prefix, self.target, self.category, self.distractors, self.clean_prefix, self.operator,
+            row, self.id, self.prefix, self.target, self.category, self.distractors,
+            self.clean_prefix, self.operator,
             self.num_edits,
         )  # fmt: skip
 
@@ -81,9 +83,13 @@ _LANGUAGES = {
 
 @cache
 def items_of(language: str, per_category: int) -> tuple[Item, ...]:
-    """Items of Morphology, Facts, Logic, then Noise.  Raises InputError if a category has fewer than `per_category`."""
+    """Items of Morphology, Facts, Logic, then Noise.  Raises InputError if a category has fewer
+    than `per_category`."""
     if per_category > MOST:
-        raise InputError(f"--items_per_category is {per_category}, miron-gen has no more than {MOST}: ask for fewer")
+        raise InputError(
+            f"--items_per_category is {per_category}, miron-gen has no more than {MOST}: ask for "
+            "fewer"
+        )
     prefixes: set[str] = set()
     clean: list[Item] = []
     for category, draft in _LANGUAGES[language].drafters.items():
@@ -91,25 +97,36 @@ def items_of(language: str, per_category: int) -> tuple[Item, ...]:
     return (*clean, *_noisy_items(language, per_category, clean[per_category:], prefixes))
 
 
-def _items(language: str, category: str, count: int, draft: Drafter, prefixes: set[str]) -> Iterator[Item]:
+def _items(
+    language: str, category: str, count: int, draft: Drafter, prefixes: set[str]
+) -> Iterator[Item]:
     """Items whose prefixes differ from `prefixes`, to which theirs are added."""
     for i in range(count):
-        candidates = (draft(Draw(VERSION, language, category, i, attempt)) for attempt in range(TRIES))
-        clean = next((draft for draft in candidates if draft is not None and draft.prefix not in prefixes), None)
+        candidates = (
+            draft(Draw(VERSION, language, category, i, attempt)) for attempt in range(TRIES)
+        )
+        clean = next(
+            (draft for draft in candidates if draft is not None and draft.prefix not in prefixes),
+            None,
+        )
         if clean is None:
             raise _used_up(language, category, i)
         prefixes.add(clean.prefix)
         yield Item(_id(language, category, i), language, category, *clean)
 
 
-def _noisy_items(language: str, count: int, clean: list[Item], prefixes: set[str]) -> Iterator[Item]:
+def _noisy_items(
+    language: str, count: int, clean: list[Item], prefixes: set[str]
+) -> Iterator[Item]:
     _, rules, pool = _LANGUAGES[language]
     for i in range(count):
         turn = noise.turn_of(i, rules)
         for attempt in range(TRIES):
             draw = Draw(VERSION, language, "Noise", i, attempt)
             partner = draw.choice(clean)
-            draft = Draft(partner.prefix, partner.target, partner.distractors, partner.template, partner.meta)
+            draft = Draft(
+                partner.prefix, partner.target, partner.distractors, partner.template, partner.meta
+            )
             noisy = noise.perturb(draw, draft, rules, pool, turn)
             if noisy is not None and noisy.prefix not in prefixes:
                 break
@@ -117,7 +134,8 @@ def _noisy_items(language: str, count: int, clean: list[Item], prefixes: set[str
             raise _used_up(language, "Noise", i)
         prefixes.add(noisy.prefix)
         yield replace(
-            partner, id=_id(language, "Noise", i), category="Noise", prefix=noisy.prefix, pair_id=partner.id,
+            partner, id=_id(language, "Noise", i), category="Noise", prefix=noisy.prefix,
+            pair_id=partner.id,
             clean_prefix=partner.prefix, operator=noisy.operator, num_edits=noisy.num_edits,
         )  # fmt: skip
 
@@ -128,6 +146,6 @@ def _id(language: str, category: str, i: int) -> str:
 
 def _used_up(language: str, category: str, count: int) -> InputError:
     return InputError(
-        f"--items_per_category: miron-gen has no more than {count} different items of {category} in {language!r}: "
-        "ask for fewer"
+        f"--items_per_category: miron-gen has no more than {count} different items of {category} "
+        f"in {language!r}: ask for fewer"
     )

@@ -1,12 +1,14 @@
 """Logic: short series and chains with one right continuation.
 
-Arrives: draws and one language's words and frames.  Leaves: a `Draft`, and `pool`, the words that noise must leave
-recognisable.  It deliberately does not know any language: english_logic.py and russian_logic.py do.
+Arrives: draws and one language's words and frames.  Leaves: a `Draft`, and `pool`, the words that
+noise must leave recognisable.  It deliberately does not know any language: english_logic.py and
+russian_logic.py do.
 
-An item has one right answer: a series of numbers is kept only if all `RULES` that explain its terms agree on the next one,
-and weekdays, months and letters only if no other list that contains them (`rivals`) disagrees.  The SHA-256 of each run of
-five terms assigns the run to the benchmark or to training, and a series is used only where all its runs belong.  So no
-series of one side contains five consecutive terms of a series of the other.
+An item has one right answer: a series of numbers is kept only if all `RULES` that explain its terms
+agree on the next one, and weekdays, months and letters only if no other list that contains them
+(`rivals`) disagrees.  The SHA-256 of each run of five terms assigns the run to the benchmark or to
+training, and a series is used only where all its runs belong.  So no series of one side contains
+five consecutive terms of a series of the other.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -62,7 +64,8 @@ class LogicWords:
     people: tuple[Person, ...]
     scales: tuple[Scale, ...]
     statement: str  # with {subject}, {more}, {compared}
-    optional_letters: str  # often replaced in writing; an answer may have one only if the prefix does
+    # often replaced in writing; an answer may have one only if the prefix does
+    optional_letters: str
 
 
 class Puzzle(NamedTuple):
@@ -71,7 +74,8 @@ class Puzzle(NamedTuple):
     blanks: dict[str, str]  # field of the frame -> text
     answer: str
     wrong: Iterable[str]  # candidates for distractors
-    runs: tuple[tuple[str, ...], ...]  # all of them must belong to the requested side, benchmark or training
+    # all of them must belong to the requested side, benchmark or training
+    runs: tuple[tuple[str, ...], ...]
 
 
 # Rules that continue a series of numbers; None where the rule does not explain the terms.
@@ -114,12 +118,15 @@ def _period_next(terms: Sequence[int], period: int) -> Fraction | None:
     return Fraction(terms[-period])
 
 
-def _interleaved_next(terms: Sequence[int], rule: Callable[[Sequence[int]], Fraction | None]) -> Fraction | None:
+def _interleaved_next(
+    terms: Sequence[int], rule: Callable[[Sequence[int]], Fraction | None]
+) -> Fraction | None:
     """Two series in turn, of six terms or more: a rule fits any two terms of a series."""
     if len(terms) < 6:
         return None
     # six terms t0..t5: the next one, t6, belongs to t0, t2, t4
-    continued, other = terms[len(terms) % 2 :: 2], terms[(len(terms) + 1) % 2 :: 2]
+    continued = terms[len(terms) % 2 :: 2]
+    other = terms[(len(terms) + 1) % 2 :: 2]
     return rule(continued) if rule(other) is not None else None
 
 
@@ -141,9 +148,14 @@ def continuations(terms: Sequence[int]) -> dict[str, Fraction]:
 
 
 def only_next(terms: Sequence[int]) -> int | None:
-    """The next number if all rules that explain the terms agree; None for 1, 2, 4, which 7 and 8 may follow."""
+    """The next number if all rules that explain the terms agree; None for 1, 2, 4, which 7 and 8
+    may follow."""
     expected = list(continuations(terms).values())
-    if not expected or any(value != expected[0] for value in expected) or expected[0].denominator != 1:
+    if (
+        not expected
+        or any(value != expected[0] for value in expected)
+        or expected[0].denominator != 1
+    ):
         return None
     return int(expected[0])
 
@@ -191,7 +203,8 @@ def _numbers(values: Sequence[int]) -> Puzzle | None:
 
 
 def _doubling(draw: Draw, words: LogicWords) -> Puzzle | None:
-    start, num_terms = 1 + draw.below(40), RUN_LEN + draw.below(3)
+    start = 1 + draw.below(40)
+    num_terms = RUN_LEN + draw.below(3)
     values = [start * 2**i for i in range(num_terms) if start * 2**i < 1000]
     return _numbers(values[::-1] if draw.below(2) else values)
 
@@ -224,7 +237,8 @@ _ROMAN = [roman_numeral(number) for number in range(1, 21)]
 
 
 def _letters(draw: Draw, words: LogicWords) -> Puzzle | None:
-    alphabet = draw.choice([alphabet for alphabet in words.alphabets for _ in alphabet])  # weighted by length
+    # weighted by length
+    alphabet = draw.choice([alphabet for alphabet in words.alphabets for _ in alphabet])
     fitting = [step for step in (1, 2, 3, 4, 5) if step * (RUN_LEN - 1) < len(alphabet)]
     walk = _walk(draw, len(alphabet), fitting)
     letters = alphabet.upper() if draw.below(2) else alphabet
@@ -240,7 +254,8 @@ def _has_rival(series: Sequence[str], rivals: Iterable[Sequence[str]]) -> bool:
 
 
 def _round(draw: Draw, cycle: Sequence[str], rivals: Iterable[Sequence[str]]) -> Puzzle | None:
-    step, start = draw.choice((1, 2, -1, -2)), draw.below(len(cycle))
+    step = draw.choice((1, 2, -1, -2))
+    start = draw.below(len(cycle))
     series = [cycle[(start + step * i) % len(cycle)] for i in range(RUN_LEN + draw.below(2))]
     if _has_rival(series, rivals):
         return None
@@ -248,19 +263,24 @@ def _round(draw: Draw, cycle: Sequence[str], rivals: Iterable[Sequence[str]]) ->
 
 
 def _repetition(draw: Draw, words: LogicWords) -> Puzzle:
-    """Two or three nouns in turn, each at least twice; the series stops anywhere in the third round."""
+    """Two or three nouns in turn, each at least twice; the series stops anywhere in the third
+    round."""
     period = 2 + draw.below(2)
     nouns = draw.sample(words.nouns, period + NUM_DISTRACTORS)
-    cycle, strangers = nouns[:period], nouns[period:]
+    cycle = nouns[:period]
+    strangers = nouns[period:]
     num_shown = 2 * period + draw.below(period)
     terms = [cycle[i % period] for i in range(num_shown)]
     answer = cycle[num_shown % period]
     wrong = [noun for noun in cycle if noun != answer] + strangers
-    return Puzzle({"terms": ", ".join(terms)}, answer, wrong[:NUM_DISTRACTORS], (tuple(sorted(cycle)),))
+    return Puzzle(
+        {"terms": ", ".join(terms)}, answer, wrong[:NUM_DISTRACTORS], (tuple(sorted(cycle)),)
+    )
 
 
 def _copied(draw: Draw, nouns: Sequence[str], direction: int) -> Puzzle:
-    """A list, and the beginning of its copy (direction 1) or of its reverse (-1), which the answer continues."""
+    """A list, and the beginning of its copy (direction 1) or of its reverse (-1), which the answer
+    continues."""
     num_nouns = 3 + draw.below(3)
     *listed, stranger = draw.sample(nouns, num_nouns + 1)
     copy = listed[::direction]
@@ -272,11 +292,17 @@ def _copied(draw: Draw, nouns: Sequence[str], direction: int) -> Puzzle:
 
 
 def _comparison(draw: Draw, words: LogicWords) -> Puzzle:
-    """Three or four ranked people, compared pair by pair in any order and direction; the answer is the first or the last."""
+    """Three or four ranked people, compared pair by pair in any order and direction; the answer is
+    the first or the last."""
     num_people = 3 + draw.below(2)
     *ranked, stranger = draw.sample(words.people, num_people + 1)
     scale = draw.choice(words.scales)
-    facts = draw.shuffled([_comparing(draw, words.statement, scale, above, below) for above, below in pairwise(ranked)])
+    facts = draw.shuffled(
+        [
+            _comparing(draw, words.statement, scale, above, below)
+            for above, below in pairwise(ranked)
+        ]
+    )
     superlative, answer = (scale.most, ranked[0]) if draw.below(2) else (scale.least, ranked[-1])
     wrong = [person.subject for person in (*ranked, stranger) if person != answer]
     blanks = {"facts": " ".join(facts), "most": superlative, "Most": superlative.capitalize()}
@@ -291,7 +317,9 @@ def _comparing(draw: Draw, statement: str, scale: Scale, above: Person, below: P
 
 
 _PUZZLES: dict[str, Callable[[Draw, LogicWords], Puzzle | None]] = {
-    "arithmetic": lambda draw, words: _numbers([idx + 1 for idx in _walk(draw, 130, _ARITHMETIC_STEPS)]),
+    "arithmetic": lambda draw, words: _numbers(
+        [idx + 1 for idx in _walk(draw, 130, _ARITHMETIC_STEPS)]
+    ),
     "doubling": _doubling,
     "squares": lambda draw, words: _numbers([(idx + 1) ** 2 for idx in _walk(draw, 25, (1,))]),
     "letters": _letters,
@@ -312,9 +340,15 @@ def draft(draw: Draw, words: LogicWords, training: bool = False) -> Draft | None
     family = draw.choice(words.families)
     for _ in range(_TRIES):
         puzzle = _PUZZLES[family.name](draw, words)
-        if puzzle is not None and puzzle.runs and all(is_training(run) == training for run in puzzle.runs):
+        if (
+            puzzle is not None
+            and puzzle.runs
+            and all(is_training(run) == training for run in puzzle.runs)
+        ):
             item = _worded(draw, family, puzzle, training)
-            if len(item.distractors) == NUM_DISTRACTORS and _has_one_spelling(item, words.optional_letters):
+            if len(item.distractors) == NUM_DISTRACTORS and _has_one_spelling(
+                item, words.optional_letters
+            ):
                 return item
     return None
 
@@ -324,9 +358,14 @@ def _has_one_spelling(item: Draft, optional_letters: str) -> bool:
 
 
 def _distractors(draw: Draw, puzzle: Puzzle) -> tuple[str, ...]:
-    """Wrong answers of which none is a prefix of the right one or the reverse: any model finds " 1" as likely as " 14"."""
+    """Wrong answers of which none is a prefix of the right one or the reverse: any model finds " 1"
+    as likely as " 14"."""
     answer = puzzle.answer
-    wrong = [w for w in dict.fromkeys(puzzle.wrong) if not w.startswith(answer) and not answer.startswith(w)]
+    wrong = [
+        w
+        for w in dict.fromkeys(puzzle.wrong)
+        if not w.startswith(answer) and not answer.startswith(w)
+    ]
     return tuple(f" {w}" for w in draw.sample(wrong, min(NUM_DISTRACTORS, len(wrong))))
 
 
@@ -335,7 +374,13 @@ def _worded(draw: Draw, family: Family, puzzle: Puzzle, training: bool) -> Draft
     frame_idx = draw.below(len(frames))
     prefix = frames[frame_idx].format(**puzzle.blanks)
     meta = (("family", family.name),)
-    return Draft(prefix, f" {puzzle.answer}", _distractors(draw, puzzle), f"{family.name}/{mark}{frame_idx}", meta)
+    return Draft(
+        prefix,
+        f" {puzzle.answer}",
+        _distractors(draw, puzzle),
+        f"{family.name}/{mark}{frame_idx}",
+        meta,
+    )
 
 
 def pool(words: LogicWords) -> tuple[str, ...]:

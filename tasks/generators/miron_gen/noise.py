@@ -1,11 +1,13 @@
 """Noise: one to three typos of one kind in the prefix of a clean item; the target stays.
 
-Arrives: draws, a clean `Draft`, one language's rules and the pool of words that decide an answer.  Leaves: `Noisy`, or
-None if these draws give no prefix whose typos a reader could undo.  It deliberately does not know the item's category.
+Arrives: draws, a clean `Draft`, one language's rules and the pool of words that decide an answer.
+Leaves: `Noisy`, or None if these draws give no prefix whose typos a reader could undo.  It
+deliberately does not know the item's category.
 
-All typos are picked in the clean text, apart from one another, and applied at once, so none undoes another.  Frozen words
-(words with digits, single letters, capitals only, numbers, negations) never change, nor does the text between two of them:
-"2,5" and "twenty five" would be other numbers.  The last word of the prefix and its join with the target stay too.
+All typos are picked in the clean text, apart from one another, and applied at once, so none undoes
+another.  Frozen words (words with digits, single letters, capitals only, numbers, negations) never
+change, nor does the text between two of them: "2,5" and "twenty five" would be other numbers.  The
+last word of the prefix and its join with the target stay too.
 """
 
 import re
@@ -23,11 +25,13 @@ from miron_jax.tasks.generators.miron_gen.draft import Draft
 
 # "yo": ё written as е; "tsya": -тся for -ться and the other way round
 Operator = Literal[
-    "swap", "drop", "double", "keyboard", "homoglyph", "case", "extra_space", "missing_space", "punctuation", "yo", "tsya",
+    "swap", "drop", "double", "keyboard", "homoglyph", "case", "extra_space", "missing_space",
+    "punctuation", "yo", "tsya",
 ]  # fmt: skip
 
 MAX_EDITS = 3
-_RARE: frozenset[Operator] = frozenset({"yo", "tsya"})  # few prefixes allow two of these: one edit only
+# few prefixes allow two of these: one edit only
+_RARE: frozenset[Operator] = frozenset({"yo", "tsya"})
 _MIN_LETTERS = 3  # of a word whose letters may change: "of" too easily becomes "or" or "if"
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
@@ -38,7 +42,8 @@ class NoiseRules:
 
     language: str
     operators: tuple[Operator, ...]
-    keyboard: tuple[str, str, str]  # rows of letters, each row half a key to the right of the one above
+    # rows of letters, each row half a key to the right of the one above
+    keyboard: tuple[str, str, str]
     homoglyphs: Mapping[str, str]  # letter -> the letter of the other script that looks the same
     frozen: frozenset[str]  # negations and words of number or rank, lower case
 
@@ -78,26 +83,37 @@ class _Key(NamedTuple):
 
 
 def turn_of(index: int, rules: NoiseRules) -> Turn:
-    """The operator and number of edits of item `index`: operators take turns, then numbers of edits, both evenly."""
+    """The operator and number of edits of item `index`: operators take turns, then numbers of
+    edits, both evenly."""
     operator = rules.operators[index % len(rules.operators)]
     num_edits = 1 + index // len(rules.operators) % MAX_EDITS
     return Turn(operator, 1 if operator in _RARE else num_edits)
 
 
-def perturb(draw: Draw, clean: Draft, rules: NoiseRules, pool: Sequence[str], turn: Turn | None = None) -> Noisy | None:
-    """The clean item with the turn's typos; None draws a turn.  Returns None if they would change what the item means."""
+def perturb(
+    draw: Draw, clean: Draft, rules: NoiseRules, pool: Sequence[str], turn: Turn | None = None
+) -> Noisy | None:
+    """The clean item with the turn's typos; None draws a turn.  Returns None if they would change
+    what the item means."""
     turn = turn or turn_of(draw.below(MAX_EDITS * len(rules.operators)), rules)
     entities = [surface for name, surface in clean.meta if name == "entity"]
-    assert all(surface in clean.prefix for surface in entities), (clean, "an entity is named as the prefix has it")
+    assert all(surface in clean.prefix for surface in entities), (
+        clean,
+        "an entity is named as the prefix has it",
+    )
     forms = tuple(dict.fromkeys([*entities, *pool]))
     keys = _keys(clean.prefix, forms)
     locked = _locked(clean.prefix, rules, keys if turn.num_edits > 1 else ())
-    possible = [edit for edit in _edits(clean.prefix, turn.operator, rules) if not _touches(edit, locked)]
+    possible = [
+        edit for edit in _edits(clean.prefix, turn.operator, rules) if not _touches(edit, locked)
+    ]
     edits = _sample_apart(draw, possible, turn.num_edits)
     if len(edits) < turn.num_edits:
         return None
     noisy = _applied(clean.prefix, edits)
-    if _changes_meaning(clean, noisy, rules, forms) or not all(_is_recovered(key, edits, forms) for key in keys):
+    if _changes_meaning(clean, noisy, rules, forms) or not all(
+        _is_recovered(key, edits, forms) for key in keys
+    ):
         return None
     return Noisy(noisy, turn.operator, turn.num_edits, clean)
 
@@ -113,11 +129,16 @@ def _is_frozen(word: str, rules: NoiseRules) -> bool:
 
 def _keys(text: str, forms: Iterable[str]) -> tuple[_Key, ...]:
     patterns = (rf"(?<!\w){re.escape(form)}(?!\w)" for form in forms if form in text)
-    return tuple(_Key(*match.span(), match[0]) for pattern in patterns for match in re.finditer(pattern, text))
+    return tuple(
+        _Key(*match.span(), match[0])
+        for pattern in patterns
+        for match in re.finditer(pattern, text)
+    )
 
 
 def _locked(text: str, rules: NoiseRules, keys: Iterable[_Key]) -> frozenset[int]:
-    """Indices of characters that stay: frozen and short words, text between frozen ones, the last word, ends of keys."""
+    """Indices of characters that stay: frozen and short words, text between frozen ones, the last
+    word, ends of keys."""
     words = _words(text, rules)
     locked = set(range(text.rfind(" ") + 1, len(text)))
     for word in words:
@@ -125,7 +146,9 @@ def _locked(text: str, rules: NoiseRules, keys: Iterable[_Key]) -> frozenset[int
             locked.update(range(word.start, word.end))
     for left, right in pairwise(words):
         are_adjacent = right.start - left.end == 1  # one space: without it both would be one word
-        if (left.is_frozen and right.is_frozen) or (are_adjacent and (left.is_frozen or right.is_frozen)):
+        if (left.is_frozen and right.is_frozen) or (
+            are_adjacent and (left.is_frozen or right.is_frozen)
+        ):
             locked.update(range(left.end, right.start))
     for key in keys:
         locked.update((key.start, key.end - 1))
@@ -133,13 +156,15 @@ def _locked(text: str, rules: NoiseRules, keys: Iterable[_Key]) -> frozenset[int
 
 
 def _touches(edit: Edit, locked: frozenset[int]) -> bool:
-    """Whether an edit changes a locked character; an insertion touches the characters on both sides."""
+    """Whether an edit changes a locked character; an insertion touches the characters on both
+    sides."""
     around = range(edit.start, edit.end) if edit.start < edit.end else (edit.start - 1, edit.start)
     return any(i in locked for i in around)
 
 
 def _sample_apart(draw: Draw, possible: list[Edit], num_edits: int) -> list[Edit]:
-    """Edits with at least one unchanged character between any two; fewer than `num_edits` if there is no room."""
+    """Edits with at least one unchanged character between any two; fewer than `num_edits` if there
+    is no room."""
     chosen: list[Edit] = []
     while possible and len(chosen) < num_edits:
         new = draw.choice(possible)
@@ -155,20 +180,25 @@ def _applied(text: str, edits: Sequence[Edit]) -> str:
 
 
 def _changes_meaning(clean: Draft, noisy: str, rules: NoiseRules, forms: Sequence[str]) -> bool:
-    """Whether a number or negation appeared or vanished, a pool word appeared, or the answer may be another."""
+    """Whether a number or negation appeared or vanished, a pool word appeared, or the answer may be
+    another."""
     if _changes_answer(clean, noisy):
         return True
-    before, after = (Counter(match[0] for match in _WORD.finditer(text)) for text in (clean.prefix, noisy))
+    before, after = (
+        Counter(match[0] for match in _WORD.finditer(text)) for text in (clean.prefix, noisy)
+    )
     if any(after[form] > before[form] for form in forms):
         return True
     frozen_before, frozen_after = (
-        sorted(word.casefold() for word in words.elements() if _is_frozen(word, rules)) for words in (before, after)
+        sorted(word.casefold() for word in words.elements() if _is_frozen(word, rules))
+        for words in (before, after)
     )
     return frozen_before != frozen_after or not unicodedata.is_normalized("NFC", noisy)
 
 
 def _changes_answer(clean: Draft, noisy: str) -> bool:
-    """Whether the answer appeared in the prefix, or a model that copies it exactly would copy a typo."""
+    """Whether the answer appeared in the prefix, or a model that copies it exactly would copy a
+    typo."""
     answer = clean.target.strip()
     whole = re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)")
     if len(whole.findall(noisy)) != len(whole.findall(clean.prefix)):
@@ -180,14 +210,19 @@ def _changes_answer(clean: Draft, noisy: str) -> bool:
 
 
 def _is_recovered(key: _Key, edits: Sequence[Edit], forms: Sequence[str]) -> bool:
-    """Whether the clean form is the only nearest of all forms to its edited text, by OSA distance."""
+    """Whether the clean form is the only nearest of all forms to its edited text, by OSA
+    distance."""
     inner = [edit for edit in edits if key.start <= edit.start and edit.end <= key.end]
     if not inner:
         return True
     shifted = [Edit(edit.start - key.start, edit.end - key.start, edit.text) for edit in inner]
     noisy = _applied(key.form, shifted)
     distance = OSA.distance(noisy, key.form)
-    return all(OSA.distance(noisy, form, score_cutoff=distance) > distance for form in forms if form != key.form)
+    return all(
+        OSA.distance(noisy, form, score_cutoff=distance) > distance
+        for form in forms
+        if form != key.form
+    )
 
 
 def _swaps(text: str, rules: NoiseRules) -> Iterator[Edit]:
@@ -201,14 +236,26 @@ def neighbours(letter: str, keyboard: Sequence[str]) -> list[str]:
     for r, row in enumerate(keyboard):
         c = row.find(letter.lower())
         if c >= 0:
-            around = ((r - 1, c), (r - 1, c + 1), (r, c - 1), (r, c + 1), (r + 1, c - 1), (r + 1, c))
-            keys = [keyboard[y][x] for y, x in around if 0 <= y < len(keyboard) and 0 <= x < len(keyboard[y])]
+            around = (
+                (r - 1, c),
+                (r - 1, c + 1),
+                (r, c - 1),
+                (r, c + 1),
+                (r + 1, c - 1),
+                (r + 1, c),
+            )
+            keys = [
+                keyboard[y][x]
+                for y, x in around
+                if 0 <= y < len(keyboard) and 0 <= x < len(keyboard[y])
+            ]
             return [key.upper() if letter.isupper() else key for key in keys]
     return []
 
 
 def _extra_spaces(text: str, rules: NoiseRules) -> Iterator[Edit]:
-    """A doubled space, or a space inside a word of four letters or more, at least two letters from its ends."""
+    """A doubled space, or a space inside a word of four letters or more, at least two letters from
+    its ends."""
     yield from (Edit(i, i + 1, "  ") for i, character in enumerate(text) if character == " ")
     for word in _words(text, rules):
         yield from (Edit(i, i, " ") for i in range(word.start + 2, word.end - 1))
@@ -245,7 +292,9 @@ def _edits(text: str, operator: Operator, rules: NoiseRules) -> Iterator[Edit]:
     return (Edit(i, i + 1, new) for i, c in enumerate(text) for new in replacements(c, rules))
 
 
-_COMMON: tuple[Operator, ...] = tuple(operator for operator in get_args(Operator) if operator not in _RARE)
+_COMMON: tuple[Operator, ...] = tuple(
+    operator for operator in get_args(Operator) if operator not in _RARE
+)
 _LATIN, _CYRILLIC = "aceopxyABCEHKMOPTX", "асеорхуАВСЕНКМОРТХ"
 
 _ENGLISH_FROZEN = """
@@ -255,7 +304,7 @@ twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty thir
 ninety hundred thousand million first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth
 thirteenth fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth twentieth last half quarter double twice
 once both pair dozen single only more most less least
-"""
+"""  # noqa: E501
 
 _RUSSIAN_FROZEN = """
 не ни нет без кроме никогда никто ничто ничего никого никому нигде никуда никак никакой никакая никакое нельзя ноль
@@ -267,7 +316,7 @@ _RUSSIAN_FROZEN = """
 одиннадцатый двенадцатый тринадцатый четырнадцатый пятнадцатый шестнадцатый семнадцатый восемнадцатый девятнадцатый
 двадцатый первая вторая третья четвёртая пятая шестая седьмая первое второе третье четвёртое пятое шестое последний
 последняя последнее половина четверть вдвое дважды раз оба обе пара дюжина только больше меньше более менее
-"""
+"""  # noqa: E501
 
 ENGLISH = NoiseRules(
     language="en",

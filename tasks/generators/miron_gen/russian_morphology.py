@@ -1,11 +1,13 @@
-"""Russian morphology: an invented word in a sentence that calls for one case, gender or person of it.
+"""Russian morphology: an invented word in a sentence that calls for one case, gender or person of
+it.
 
-Arrives: a source of draws; lemmas and frames, of the benchmark or of the demo model's training text, which are disjoint.
-Leaves: one candidate item.  It deliberately does not know which prefixes are in use, nor how the lemmas were chosen:
-benchmarks/freeze_stems.py wrote stems_ru.txt once (benchmark, blank line, training).
+Arrives: a source of draws; lemmas and frames, of the benchmark or of the demo model's training
+text, which are disjoint.  Leaves: one candidate item.  It deliberately does not know which prefixes
+are in use, nor how the lemmas were chosen: benchmarks/freeze_stems.py wrote stems_ru.txt once
+(benchmark, blank line, training).
 
-The tables are right for that list only: no lemma has a soft or hushing end or a fleeting vowel, or looks like a surname.
-The accusative of masculine nouns, which depends on animacy, never occurs.
+The tables are right for that list only: no lemma has a soft or hushing end or a fleeting vowel, or
+looks like a surname. The accusative of masculine nouns, which depends on animacy, never occurs.
 """
 
 from collections.abc import Mapping
@@ -20,7 +22,8 @@ class Form(NamedTuple):
     """Endings after the root; `attach` spells "ы" and "и"."""
 
     right: str
-    wrong: tuple[str, str, str]  # the lemma's, then endings of other forms or declensions, or of no Russian word
+    # the lemma's, then endings of other forms or declensions, or of no Russian word
+    wrong: tuple[str, str, str]
 
 
 class Material(NamedTuple):
@@ -32,8 +35,9 @@ class Material(NamedTuple):
 
 _LEMMA_ENDING = {"verb": "ать", "adjective": "ый", "feminine": "а", "masculine": ""}
 
-# No wrong ending may be a second right answer.  Excluded: -у for a masculine genitive or prepositional (чаю, в саду), -а for
-# its nominative plural (дома), the same case in the other number, and -у for -аю (ору, жду).
+# No wrong ending may be a second right answer.  Excluded: -у for a masculine genitive or
+# prepositional (чаю, в саду), -а for its nominative plural (дома), the same case in the other
+# number, and -у for -аю (ору, жду).
 _ENDINGS: dict[str, dict[str, Form]] = {
     "masculine": {
         "genitive": Form("а", ("", "ы", "ом")),
@@ -96,7 +100,8 @@ def root(lemma: str) -> str:
 
 
 def attach(root: str, ending: str) -> str:
-    """Root and ending: "ы" is spelt и after г к х; the wrong ending "и" becomes whichever of both is a misspelling."""
+    """Root and ending: "ы" is spelt и after г к х; the wrong ending "и" becomes whichever of both
+    is a misspelling."""
     velar = root[-1] in "гкх"
     return root + {"ы": "и" if velar else "ы", "и": "ы" if velar else "и"}.get(ending, ending)
 
@@ -108,24 +113,40 @@ def inflect(lemma: str, form: str) -> str:
 
 def misinflect(lemma: str, form: str) -> tuple[str, ...]:
     kind = family(lemma)
-    return tuple(attach(root(lemma), ending) for ending in _ENDINGS[kind][form.removeprefix(f"{kind}_")].wrong)
+    return tuple(
+        attach(root(lemma), ending)
+        for ending in _ENDINGS[kind][form.removeprefix(f"{kind}_")].wrong
+    )
 
 
 SLOTS = {
-    "he": ("Антон", "Борис", "Виктор", "Денис", "Игорь", "Кирилл", "Максим", "Олег", "Павел", "Роман"),
+    "he": (
+        "Антон",
+        "Борис",
+        "Виктор",
+        "Денис",
+        "Игорь",
+        "Кирилл",
+        "Максим",
+        "Олег",
+        "Павел",
+        "Роман",
+    ),
     "she": ("Анна", "Вера", "Дарья", "Жанна", "Инна", "Лидия", "Марина", "Нина", "Ольга", "Софья"),
     "few": ("два", "три", "четыре"),
     "few_f": ("две", "три", "четыре"),
     "many": ("пять", "шесть", "семь", "восемь", "девять", "десять"),
 }
 
-# A preposition, numeral or verb determines the case, a pronoun or numeral the number and gender; the lemma appears as a
-# subject.  In no frame would the lemma itself be right.
+# A preposition, numeral or verb determines the case, a pronoun or numeral the number and gender;
+# the lemma appears as a subject.  In no frame would the lemma itself be right.
 FRAMES, TRAINING_FRAMES = frames_of("ru")
 
 
 def _by_family(lemmas: str) -> dict[str, tuple[str, ...]]:
-    return {name: tuple(lemma for lemma in lemmas.split() if family(lemma) == name) for name in _ENDINGS}
+    return {
+        name: tuple(lemma for lemma in lemmas.split() if family(lemma) == name) for name in _ENDINGS
+    }
 
 
 def _stem_lists() -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
@@ -140,7 +161,8 @@ TRAINING = Material(TRAINING_STEMS, TRAINING_FRAMES)
 
 
 def draft(draw: Draw, material: Material = BENCHMARK) -> Draft:
-    """One candidate: the form is drawn first and uniformly, then a wording, then a lemma of the form's family."""
+    """One candidate: the form is drawn first and uniformly, then a wording, then a lemma of the
+    form's family."""
     form = draw.choice(FORMS)
     frame_idx = draw.below(len(material.frames[form]))
     lemma = draw.choice(material.stems[form.partition("_")[0]])
