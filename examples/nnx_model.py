@@ -1,5 +1,7 @@
-"""A small transformer in NNX, scored where it stands: miron-jax eval --model=nnx_model:make
---tasks=miron-gen"""
+"""A small transformer in NNX, scored where it stands:
+
+miron-jax eval --model=nnx_model:make --tasks=miron-gen
+"""
 
 import jax.numpy as jnp
 import miron_jax
@@ -10,21 +12,17 @@ from miron_jax.model import demo
 class Block(nnx.Module):
     def __init__(self, width: int, heads: int, rngs: nnx.Rngs):
         self.heads = heads
-        self.before, self.between = nnx.RMSNorm(width, rngs=rngs), nnx.RMSNorm(width, rngs=rngs)
-        self.qkv, self.out = (
-            nnx.Linear(width, 3 * width, rngs=rngs),
-            nnx.Linear(width, width, rngs=rngs),
-        )
-        self.up, self.down = (
-            nnx.Linear(width, 4 * width, rngs=rngs),
-            nnx.Linear(4 * width, width, rngs=rngs),
-        )
+        self.before = nnx.RMSNorm(width, rngs=rngs)
+        self.between = nnx.RMSNorm(width, rngs=rngs)
+        self.qkv = nnx.Linear(width, 3 * width, rngs=rngs)
+        self.out = nnx.Linear(width, width, rngs=rngs)
+        self.up = nnx.Linear(width, 4 * width, rngs=rngs)
+        self.down = nnx.Linear(4 * width, width, rngs=rngs)
 
     def __call__(self, x, visibility):
         batch, length, width = x.shape
-        q, k, v = jnp.split(
-            self.qkv(self.before(x)).reshape(batch, length, 3 * self.heads, -1), 3, axis=2
-        )
+        qkv = self.qkv(self.before(x)).reshape(batch, length, 3 * self.heads, -1)
+        q, k, v = jnp.split(qkv, 3, axis=2)
         # or your own attention under visibility.mask()
         seen = visibility.attend(q, k, v, scale=q.shape[-1] ** -0.5)
         x = x + self.out(seen.reshape(batch, length, width))
@@ -33,10 +31,8 @@ class Block(nnx.Module):
 
 class Model(nnx.Module):
     def __init__(self, vocabulary: int, width: int, layers: int, heads: int, rngs: nnx.Rngs):
-        self.tokens, self.places = (
-            nnx.Embed(vocabulary, width, rngs=rngs),
-            nnx.Embed(512, width, rngs=rngs),
-        )
+        self.tokens = nnx.Embed(vocabulary, width, rngs=rngs)
+        self.places = nnx.Embed(512, width, rngs=rngs)
         self.blocks = nnx.List([Block(width, heads, rngs) for _ in range(layers)])
         self.norm = nnx.RMSNorm(width, rngs=rngs)
 

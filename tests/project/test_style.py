@@ -5,7 +5,6 @@ What is wanted in the end stands beside each limit (DESIGN.md and the house styl
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -24,10 +23,9 @@ def trees() -> dict[Path, ast.Module]:
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in real}
 
 
-def nodes() -> Iterator[tuple[Path, ast.AST]]:
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
-            yield path, node
+@cache
+def nodes() -> list[tuple[Path, ast.AST]]:
+    return [(path, node) for path, tree in trees().items() for node in ast.walk(tree)]
 
 
 def has_nested_ternary(node: ast.AST) -> bool:

@@ -9,7 +9,7 @@ from miron_jax.definitions.records import Composite, Measured
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.statistics.estimate import Estimate, estimate, estimate_composite, macro, macro_estimates, wilson
 from miron_jax.tasks import core
-from tests.support.tolerances import FLOAT64, printed
+from tests.support.tolerances import FLOAT64, INTERVALS_APART, printed
 
 
 def test_proportion_by_hand():
@@ -106,7 +106,7 @@ def test_a_mean_of_proportions_at_the_edge_has_an_interval(
 def test_a_mean_of_many_proportions_away_from_the_edge_is_symmetric() -> None:
     groups = [estimate([1.0] * right + [0.0] * (1000 - right), proportion=True) for right in range(300, 701, 10)]
     plain, wilsons = macro(groups), macro(groups, are_proportions=True)
-    assert wilsons.ci95 == pytest.approx(plain.ci95, abs=1e-5)
+    assert wilsons.ci95 == pytest.approx(plain.ci95, abs=INTERVALS_APART)
 
 
 def test_a_composite_of_macro_means_at_zero_has_an_interval() -> None:

@@ -22,6 +22,8 @@ RANKS_APART = 0.01  # share of ranks: two logits within rounding of each other m
 ROUNDING = 1e-6  # absolute, of numbers of size 1: a few float32 operations, each wrong by at most 6e-8
 FLOAT32 = 3e-7  # relative: one number that is rounded to float32 after a formula of a few steps
 RESAMPLED = 0.02  # a p-value of 10,000 sign flips beside the normal one: four deviations of the draws
+INTERVALS_APART = 1e-5  # ends of a Wilson and a normal interval of tens of thousands of examples away from 0 and 1
+SIMULATED = 0.05  # relative: a variance of 4,000 simulated runs, five standard errors
 TWO_BFLOAT16 = 2e-5  # relative: a number that is held as the sum of two bfloat16 numbers
 FLOAT64 = 1e-12  # absolute or relative: a formula in float64, summed in another order
 

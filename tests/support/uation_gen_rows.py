@@ -25,11 +25,12 @@ class _Rows(Mapping[str, Mapping[str, table.Rows]]):
 
 
 ROWS = _Rows()
+_make = sets.make  # which a test may replace
 
 
 @cache
 def _files(name: str) -> Mapping[str, table.Rows]:
-    return sets.make(BY_NAME[name])
+    return _make(BY_NAME[name])
 
 
 @cache

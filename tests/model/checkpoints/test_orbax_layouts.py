@@ -212,7 +212,7 @@ def test_a_checkpoint_that_is_still_being_written_is_none(tmp_path: Path) -> Non
     unfinished = (tmp_path / "7").rename(tmp_path / "7.orbax-checkpoint-tmp-123")
     assert training_steps(tmp_path) == []
     config = RunConfig(str(unfinished), ("miron-gen/en",))
-    with pytest.raises(InputError, match=r"config\.json: no such file"):
+    with pytest.raises(InputError, match=r"holds Orbax checkpoints and no config\.json"):
         list(evaluate_checkpoints(config, find_inputs(config)))
     refused("tmp-123: is still being written, or was given up", unfinished)
 
