@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from miron_jax.engine.forward import Forward
-from miron_jax.engine.plain import score_plainly
+from miron_jax.engine.plain import PlainScore, score_plainly
 from miron_jax.engine.records import Score
 from miron_jax.engine.scores import score_request_batches
 from miron_jax.engine.self_check import Unchecked
@@ -167,16 +167,22 @@ def _one_a_row(
 ) -> Difference:
     import jax
 
+    start = [max(1, len(each) - PLAIN_TOKENS) for each in ids]
+    plain: dict[int, PlainScore] = {}
+    # Each padded to the longest of its group: dense attention takes time for all pairs of places.
+    short = [i for i, each in enumerate(ids) if len(each) <= LONG[0]]
+    longer = [i for i, each in enumerate(ids) if len(each) > LONG[0]]
     with jax.default_matmul_precision("highest"):
-        start = [max(1, len(each) - PLAIN_TOKENS) for each in ids]
-        plain, _ = score_plainly(session.model, [np.asarray(each, np.int32) for each in ids], start)
+        for group in filter(None, (short, longer)):
+            rows = [np.asarray(ids[i], np.int32) for i in group]
+            scores, _ = score_plainly(session.model, rows, [start[i] for i in group])
+            plain |= zip(group, scores, strict=True)
     engine = [
         Score(a.logprob[s - 1 :], a.rank[s - 1 :]) for a, s in zip(engine, start, strict=True)
     ]
-    largest = max(_largest(a.logprob, b.logprob) for a, b in zip(engine, plain, strict=True))
-    flips = sum(
-        int(((a.rank == 0) != (b.margin > 0)).sum()) for a, b in zip(engine, plain, strict=True)
-    )
+    pairs = [(ours, plain[i]) for i, ours in enumerate(engine)]
+    largest = max(_largest(a.logprob, b.logprob) for a, b in pairs)
+    flips = sum(int(((a.rank == 0) != (b.margin > 0)).sum()) for a, b in pairs)
     return Difference("one request a row, dense attention", largest, flips)
 
 
