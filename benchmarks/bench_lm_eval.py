@@ -121,24 +121,26 @@ def measure(
         f"  HFLM's batch size: {best}, of "
         f"{ {size: round(each.seconds, 1) for size, each in sizes.items()} }"
     )
-    own, peer = [], []
+    ours_runs, peer = [], []
     for _ in range(FLAGS.repeats):
-        own.append(timed(ours, names, limit, tasks))
+        ours_runs.append(timed(ours, names, limit, tasks))
         peer.append(at_batch_size(theirs, best, lambda: timed(theirs, names, few, tasks)))
-        scaled = peer[-1].seconds * own[-1].requests / peer[-1].requests
+        scaled = peer[-1].seconds * ours_runs[-1].requests / peer[-1].requests
         say(
-            f"  miron_jax {own[-1].seconds:.1f} s, HFLM {scaled:.1f} s, scaled from "
+            f"  miron_jax {ours_runs[-1].seconds:.1f} s, HFLM {scaled:.1f} s, scaled from "
             f"{peer[-1].seconds:.1f} s"
         )
-    seconds = statistics.median(each.seconds for each in own)
-    scaled = statistics.median(each.seconds for each in peer) * own[0].requests / peer[0].requests
+    seconds = statistics.median(each.seconds for each in ours_runs)
+    scaled = (
+        statistics.median(each.seconds for each in peer) * ours_runs[0].requests / peer[0].requests
+    )
     return {
-        "tasks": list(names), "limit": limit, "requests": own[0].requests,
+        "tasks": list(names), "limit": limit, "requests": ours_runs[0].requests,
         "peer_requests": peer[0].requests,
         "seconds": seconds,
-        "harness_seconds": statistics.median(each.seconds - each.of_model for each in own),
+        "harness_seconds": statistics.median(each.seconds - each.of_model for each in ours_runs),
         "hflm_seconds": scaled, "hflm_batch_size": best, "times_faster": scaled / seconds,
-        "differing": differing(own[0].results, peer[0].results),
+        "differing": differing(ours_runs[0].results, peer[0].results),
     }  # fmt: skip
 
 
@@ -152,11 +154,11 @@ def differing(ours: Any, theirs: Any) -> dict[str, float]:
     judged otherwise."""
     largest, judged = 0.0, 0
     for name, samples in theirs["samples"].items():
-        found = {sample["doc_id"]: sample for sample in ours["samples"][name]}
+        by_doc = {sample["doc_id"]: sample for sample in ours["samples"][name]}
         for sample in samples:
-            pairs = zip(found[sample["doc_id"]]["resps"], sample["resps"], strict=True)
+            pairs = zip(by_doc[sample["doc_id"]]["resps"], sample["resps"], strict=True)
             largest = max(largest, *(abs(float(a[0][0]) - float(b[0][0])) for a, b in pairs))
-            judged += found[sample["doc_id"]]["acc"] != sample["acc"]
+            judged += by_doc[sample["doc_id"]]["acc"] != sample["acc"]
     return {"largest_nats": largest, "judged_otherwise": judged}
 
 

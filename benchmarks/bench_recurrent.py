@@ -137,15 +137,23 @@ def main(_arguments: list[str]) -> None:
         model, asked = from_hf_config(folder), requests()
         params = random_params(model)
         models = {"shared states": model, "a row a request": whole_rows(model)}
-        forwards = {name: Forward(Model(own, own, params)) for name, own in models.items()}
+        forwards = {
+            name: Forward(Model(variant, variant, params)) for name, variant in models.items()
+        }
         seconds: dict[str, list[float]] = {name: [] for name in models}
         answers: dict[str, np.ndarray] = {}
         for run in range(FLAGS.repeats + 1):  # the first compiles
-            for name, own in models.items():
-                own = dataclasses.replace(own, params=params) if name == "a row a request" else own
+            for name, variant in models.items():
+                variant = (
+                    dataclasses.replace(variant, params=params)
+                    if name == "a row a request"
+                    else variant
+                )
                 forward, totals, check = forwards[name], Totals(), SelfCheck(tolerance=1e-3)
                 before = forward.speed.device_seconds
-                [scores] = score_request_batches([asked], forward, cost_model(own), totals, check)
+                [scores] = score_request_batches(
+                    [asked], forward, cost_model(variant), totals, check
+                )
                 answers[name] = scores.logprob
                 if run:
                     seconds[name].append(forward.speed.device_seconds - before)

@@ -164,7 +164,7 @@ def main(arguments: Sequence[str]) -> None:
     ]
     with tempfile.TemporaryDirectory() as scratch:
         runs = [Path(scratch) / name for name in ("a", "b")]
-        num_examples = max(write_run(own, files, seed) for seed, own in enumerate(runs))
+        num_examples = max(write_run(folder, files, seed) for seed, folder in enumerate(runs))
         start = time.perf_counter()
         page = page_of(read_runs([str(runs[0])])).encode()
         report_seconds = time.perf_counter() - start
@@ -179,10 +179,10 @@ def main(arguments: Sequence[str]) -> None:
             f"{browser['opened_seconds']:.2f} s"
         )
         start = time.perf_counter()
-        first, second = read_runs([str(own) for own in runs])
-        found = compare(first, second)
+        first, second = read_runs([str(folder) for folder in runs])
+        comparison = compare(first, second)
         compare_seconds = time.perf_counter() - start
-        say(f"compare of {len(found.tasks)} numbers: {compare_seconds:.1f} s")
+        say(f"compare of {len(comparison.tasks)} numbers: {compare_seconds:.1f} s")
     say(
         json.dumps(
             {

@@ -108,8 +108,8 @@ def misfits(mutant: Mutant) -> list[str]:
 
 
 def files_of(names: Sequence[str], checkout: Path) -> list[str]:
-    found = [path for name in names for path in (checkout / "tests").rglob(f"test_{name}.py")]
-    return [str(path.relative_to(checkout)) for path in found]
+    paths = [path for name in names for path in (checkout / "tests").rglob(f"test_{name}.py")]
+    return [str(path.relative_to(checkout)) for path in paths]
 
 
 def copy_checkout(folder: Path) -> Path:

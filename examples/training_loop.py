@@ -3,10 +3,10 @@ steps.
 
     python training_loop.py --steps=60                   # run-results/step_20, step_40, step_60
     python training_loop.py --steps=80                   # goes on from the last checkpoint
-    miron-jax eval --model=nnx_model:make --checkpoint=checkpoints --tasks=miron-gen/en     # the same, from the checkpoints
+    miron-jax eval --model=nnx_model:make --checkpoint=checkpoints --tasks=miron-gen/en  # the same
 
 Needs optax (pip install miron-jax[demo-train]).
-"""  # noqa: E501
+"""
 
 import miron_jax  # first: some versions of jaxlib need a flag before jax starts
 
@@ -36,15 +36,15 @@ def batches() -> jax.Array:
 
 
 def main(_: list[str]) -> None:
-    own, batch, optimizer = make(), batches(), optax.adamw(1e-2)
+    model, batch, optimizer = make(), batches(), optax.adamw(1e-2)
     evaluator = miron_jax.Evaluator(
-        own, tasks=["miron-gen/en"], items_per_category=12, output=OUTPUT.value
+        model, tasks=["miron-gen/en"], items_per_category=12, output=OUTPUT.value
     )
 
     def loss(params):
         seen = miron_jax.Visibility.causal(BATCH, LENGTH)  # one text a row
-        hidden = own.hidden(params, batch[:, :-1], seen.position_BT, seen)
-        logits = hidden @ own.head(params).T
+        hidden = model.hidden(params, batch[:, :-1], seen.position_BT, seen)
+        logits = hidden @ model.head(params).T
         return optax.softmax_cross_entropy_with_integer_labels(logits, batch[:, 1:]).mean()
 
     @jax.jit
@@ -53,7 +53,7 @@ def main(_: list[str]) -> None:
         updates, memory = optimizer.update(gradient, memory, params)
         return optax.apply_updates(params, updates), memory, value
 
-    state = {"params": own.params, "memory": optimizer.init(own.params)}
+    state = {"params": model.params, "memory": optimizer.init(model.params)}
     with ocp.CheckpointManager(Path(CHECKPOINTS.value).absolute()) as manager:
         if (last := manager.latest_step()) is not None:
             state = manager.restore(last, args=ocp.args.StandardRestore(state))

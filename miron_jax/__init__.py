@@ -1,11 +1,14 @@
 """miron_jax: scores language-model checkpoints in JAX; every unique token is computed once.
 
-    Evaluator      benchmarks inside a training loop        OwnModel    a model of your own
-    score          log-probabilities of texts               Head        its output head, where a matrix is not all
-    load_params    a checkpoint's weights                   InputError, SelfCheckFailed    what a run raises
+    Evaluator      benchmarks inside a training loop
+    score          log-probabilities of texts
+    load_params    a checkpoint's weights
+    OwnModel       a model of your own
+    Head           its output head, where a matrix is not all
+    InputError, SelfCheckFailed    what a run raises
 
 Import it before jax computes anything: some versions of jaxlib need a flag on CPU.
-"""  # noqa: E501
+"""
 
 from typing import TYPE_CHECKING, Any
 

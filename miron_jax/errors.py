@@ -5,6 +5,8 @@ Arrives: nothing.  Leaves: `InputError`.  It knows nothing of stages: whoever me
 words the sentence.
 """
 
+from collections.abc import Sequence
+
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 75  # exit statuses; 0: done
 
 
@@ -22,3 +24,9 @@ def printable(text: str, most: int | None = None) -> str:
         for character in text
     )
     return shown if most is None or len(shown) <= most else f"{shown[: most - 1]}\u2026"
+
+
+def some_of(values: Sequence[object], most: int) -> str:
+    """The first `most` values with commas, and how many more there are."""
+    more = f" and {len(values) - most} more" if len(values) > most else ""
+    return ", ".join(map(str, values[:most])) + more

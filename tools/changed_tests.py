@@ -1,13 +1,13 @@
 """Which tests does a change reach?  Prints test files for `make check`.
 
     python tools/changed_tests.py             # the test files that the change reaches
-    python tools/changed_tests.py --changed   # the changed Python files themselves, for a type checker
+    python tools/changed_tests.py --changed   # the changed Python files, for a type checker
 
 Changed is what differs from the merge base with origin/main (main where there is none), committed
 or not.  Reached are changed test files, and those that import a changed module, or a module that
 imports it: imports are read from the source, also those within functions.  What hangs on more
 distant imports, or on files that are no Python, is left to CI.
-"""  # noqa: E501
+"""
 
 import ast
 import subprocess
@@ -29,13 +29,13 @@ def main() -> None:
     modules = {module_name(REPOSITORY / file) for file in changed}
     near = modules | {
         module_name(path)
-        for path, found in imported.items()
-        if found & modules and not is_test(path)
+        for path, imports in imported.items()
+        if imports & modules and not is_test(path)
     }
     tests = [
         path
-        for path, found in imported.items()
-        if is_test(path) and (module_name(path) in modules or found & near)
+        for path, imports in imported.items()
+        if is_test(path) and (module_name(path) in modules or imports & near)
     ]
     print("\n".join(sorted(str(path.relative_to(REPOSITORY)) for path in tests)))
 
@@ -71,13 +71,13 @@ def module_name(path: Path) -> str:
 
 def imports_of(path: Path, names: set[str]) -> set[str]:
     """The modules of this project that a file imports anywhere."""
-    found: set[str] = set()
+    modules: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found & names
+            modules |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return modules & names
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ PAGE = REPOSITORY / "docs" / "modules.md"
 SENTENCE_END = re.compile(r"(?<=[.?!])\s+(?=[A-Z(`])")
 OPENING = """# Modules
 
-Every module with the first sentence of its docstring, in the order of the data ([design](design.md)).
+Every module with the first sentence of its docstring, in the order of the data
+([design](design.md)).
 `python tools/module_map.py` writes this page.
-"""  # noqa: E501
+"""
 
 
 def module_map() -> str:

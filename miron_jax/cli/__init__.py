@@ -4,11 +4,13 @@ Arrives: the command line.  Leaves: an exit status: 0 done, 1 failed, 2 bad inpu
 It deliberately computes no score; jax is imported after the flags are read, so that --help is
 quick.
 
-    flags        what each command accepts           one module a command
-    parse, help  the command line -> flags           processes    the processes of a run, their supervisor
-    run_config   flags -> RunConfig                  guard        exceptions -> exit statuses
-    throughput, verification, task_page, topology_plan            what bench, verify, tasks and plan compute
-"""  # noqa: E501
+    flags, parse, help    what each command accepts; the command line -> flags
+    run_config            flags -> RunConfig
+    processes, guard      the processes of a run, their supervisor; exceptions -> exit statuses
+    throughput, verification, task_page, topology_plan
+                          what bench, verify, tasks and plan compute
+    the rest              a module a command
+"""
 
 import sys
 

@@ -33,10 +33,12 @@ _miron_jax() {{
     esac
   fi
   COMPREPLY=($(compgen -W "$words" -- "$word"))
-  if [[ $words == --* || ${{#COMPREPLY[@]}} == 1 && ${{COMPREPLY[0]}} == *= ]]; then compopt -o nospace 2>/dev/null; fi
+  if [[ $words == --* || ${{#COMPREPLY[@]}} == 1 && ${{COMPREPLY[0]}} == *= ]]; then
+    compopt -o nospace 2>/dev/null
+  fi
 }}
 complete -o bashdefault -o default -F _miron_jax miron-jax
-"""  # noqa: E501
+"""
 
 
 def command(shells: list[str]) -> None:

@@ -273,8 +273,8 @@ FROM_OTHERS: dict[str, str] = {
         "the number of shots is a rule of each task: num_fewshot in the YAML of --task_path sets "
         "it for your own"
     ),
-    "device": "all devices of this machine run, and JAX_PLATFORMS=cpu in the environment chooses others",  # noqa: E501
-    "devices": "all devices of this machine run, and JAX_PLATFORMS=cpu in the environment chooses others",  # noqa: E501
+    "device": "all devices of this machine run; JAX_PLATFORMS=cpu in the environment takes others",
+    "devices": "all devices of this machine run; JAX_PLATFORMS=cpu in the environment takes others",
     "model_args": "--model=FOLDER names the model, with --tokenizer and --dtype",
     "pretrained": "--model=FOLDER names the model",
     "model_path": "--model=FOLDER names the model",
@@ -291,8 +291,13 @@ FROM_OTHERS: dict[str, str] = {
     "apply_chat_template": "suites ask for plain text, and no chat template is applied",
     "fewshot_as_multiturn": "suites ask for plain text, and no chat template is applied",
     "system_instruction": "suites ask for plain text, and no chat template is applied",
-    "gen_kwargs": "texts are always greedy, and max_new_tokens in the YAML of --task_path sets their length",  # noqa: E501
-    "trust_remote_code": "no code of a checkpoint is run, and a model of your own is --model=module:function",  # noqa: E501
+    "gen_kwargs": (
+        "a task's rules say how texts are drawn; stop and extra_tokens in the YAML of --task_path "
+        "set where yours end"
+    ),
+    "trust_remote_code": (
+        "no code of a checkpoint is run, and a model of your own is --model=module:function"
+    ),
     "confirm_run_unsafe_code": "--allow_code_execution runs programs that the model writes",
     "wandb_args": "--wandb=PROJECT logs a run",
     "hf_hub_log_args": "--output=FOLDER is where results lie",

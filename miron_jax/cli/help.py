@@ -29,17 +29,21 @@ TIED = "\N{NO-BREAK SPACE}"  # a space that lines are not wrapped at
 _VALUES = {"string": "TEXT", "integer": "N", "float": "NUMBER", "list": "A,B,.."}
 
 WELCOME = """\
-miron-jax scores language-model checkpoints on benchmark suites, in JAX: CORE, the Mosaic Eval Gauntlet, MIRON, MERA,
-Eval-UA-tion, and tasks of your own.
+miron-jax scores language-model checkpoints on benchmark suites, in JAX: CORE,
+the Mosaic Eval Gauntlet, MIRON, MERA, Eval-UA-tion, and tasks of your own.
 
 Begin here:
-  miron-jax eval                                         the demo model on built-in tasks, in about a minute
-  miron-jax report miron-results --html=report.html      what it found, as one page for a browser
-  miron-jax tasks                                        every task, and whether its data are here
-  miron-jax eval --model=FOLDER --tasks=core --limit=20  a Hugging Face folder, or the folder of a training run
+  miron-jax eval
+      the demo model on built-in tasks, in about a minute
+  miron-jax report miron-results --html=report.html
+      what the run measured, as one page for a browser
+  miron-jax tasks
+      every task, and whether its data are here
+  miron-jax eval --model=FOLDER --tasks=core --limit=20
+      a Hugging Face folder, or the folder of a training run
 
 Commands:
-"""  # noqa: E501
+"""
 
 
 def welcome() -> str:

@@ -37,7 +37,8 @@ def describe(config: RunConfig) -> Iterator[str]:
 def _task(kind: TaskKind, tokenizer: Tokenizer) -> Iterator[str]:
     source = kind.source
     task = kind.source.task
-    yield f"{task.name}: {kind_word(task)}, {len(source.examples)} examples, main metric {task.main}"  # noqa: E501
+    size = f"{len(source.examples)} examples"
+    yield f"{task.name}: {kind_word(task)}, {size}, main metric {task.main}"
     file = "made by this program" if task.file is None else public(task.file.path)
     yield f"data: {file} ({source.data.state}, {source.data.git_blob_sha1 or 'no hash'})"
     yield f"licence of the data: {getattr(task, 'licence', '') or 'not known here'}"

@@ -4,7 +4,9 @@ them up as a `RunResult`.
 Arrives: a RunConfig; scores and completions of the engine.  Leaves: `TaskResult`s, composites, a
 `RunResult`.  It deliberately does not know how results are written or shown.
 
-inputs, session      the tasks of a run and their data; a model with its weights and programs
-run                  composes the stages      parts, sampling, texts, earlier      what is scored next, and what was
-task_kinds/          what differs from kind to kind       run_result, composites   sums
-"""  # noqa: E501
+inputs, session                     the tasks of a run and their data; a model with its programs
+run                                 composes the stages
+parts, sampling, texts, earlier     what is scored next, and what was
+task_kinds/                         what differs from kind to kind
+run_result, composites              sums
+"""

@@ -87,7 +87,8 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()
         if getattr(event, "tag", None) not in (None, "!"):
-            raise yaml.YAMLError(f"the tag {event.tag:.40}, expected none, in {event.start_mark}")  # pyright: ignore
+            tag = f"the tag {event.tag:.40}"  # pyright: ignore
+            raise yaml.YAMLError(f"{tag}, expected none, in {event.start_mark}")
         return super().compose_node(parent, index)
 
 
@@ -95,7 +96,8 @@ for _tag, _pattern, _first in (
     ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
     ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
     ("int", r"^[-+]?(?:0|[1-9][0-9]{0,17})$", "-+0123456789"),
-    ("float", r"^[-+]?(?:[0-9]{1,18}\.[0-9]{0,30}|\.[0-9]{1,30}|[0-9]{1,18}(?=e))(?:e[-+]?[0-9]{1,3})?$", "-+.0123456789"),  # noqa: E501
+    ("float", r"^[-+]?(?:[0-9]{1,18}\.[0-9]{0,30}|\.[0-9]{1,30}|[0-9]{1,18}(?=e))"
+              r"(?:e[-+]?[0-9]{1,3})?$", "-+.0123456789"),
 ):  # fmt: skip
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), list(_first))
 

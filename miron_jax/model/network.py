@@ -5,16 +5,16 @@ Arrives: a known family's functions (families/family_model.py) or a user's (own.
 Leaves: states, logits.  It deliberately does not know files, families or where the functions come
 from.
 
-    logits(params, token_ids)                            any causal model.  A row is one request, or
-                                                         several of which
-                                                         each is a prefix of the next; shared
-                                                         prefixes are recomputed
-    hidden(params, token_ids, positions, visibility)     a transformer whose attention respects `visibility`.  Rows are
-    head(params)                                         forests; every unique token is computed once
-    state(params, num_tokens)                            what one text has left behind so far: the state of a recurrent
-    step(params, state, token_ids)                       model, whose branches start from it (stateful/walk.py), or a cache,
-                                                         with which texts are generated
-"""  # noqa: E501
+    logits(params, token_ids)                  any causal model.  A row is one request, or several
+                                               of which each is a prefix of the next; shared
+                                               prefixes are recomputed
+    hidden(params, token_ids, positions,       a transformer whose attention respects `visibility`.
+           visibility), head(params)           Rows are forests; every unique token is computed once
+    state(params, num_tokens),                 what one text has left behind so far: the state of a
+    step(params, state, token_ids)             recurrent model, whose branches start from it
+                                               (stateful/walk.py), or a cache, with which texts are
+                                               generated
+"""
 
 import math
 from collections.abc import Callable

@@ -11,9 +11,11 @@ depth-first order; subtries are packed into rows.
     requests     B q1 q2 a1 a2    B q1 q2 b1 b2      (spans a1 a2 and b1 b2)
     nodes        B  q1  q2  a1  b1                   the last token of a request is a target only
     position     0   1   2   3   3                   depth in the trie
-    subtree_end  5   5   5   4   5                   row index past the subtree: q sees k iff k <= q < subtree_end[k]
+    subtree_end  5   5   5   4   5                   index past the subtree
     edges        2 -> a1   3 -> a2   2 -> b1   4 -> b2
-"""  # noqa: E501
+
+Query q sees key k exactly when k <= q < subtree_end[k].
+"""
 
 from typing import NamedTuple
 

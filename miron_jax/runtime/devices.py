@@ -9,11 +9,12 @@ each.  A copy is on one device (`pmap`), or it is split over the devices at one 
 `data` axis (`mesh`).  Both run the same function of one shard.
 
     data    copies of the weights; each copy scores different rows
-    fsdp    devices that share one copy: each keeps a part of every matrix, gathers a layer's matrices before it computes
-            the layer, and computes some of the shard's rows
-    expert  devices that split the experts of a mixture; each computes attention for some of the shard's rows
+    fsdp    devices that share one copy: each keeps a part of every matrix, gathers a layer's
+            matrices before it computes the layer, and computes some of the shard's rows
+    expert  devices that split the experts of a mixture; each computes attention for some of the
+            shard's rows
     model   devices that split heads, feed-forward and vocabulary (tensor parallel)
-"""  # noqa: E501
+"""
 
 import math
 from collections.abc import Callable

@@ -5,9 +5,11 @@ Arrives: scores of requests, and texts, each with a digest of everything that it
 the weights.  Leaves: the same, for a later run.  It deliberately does not know requests, plans or
 tasks.
 
-    OUTPUT/journal/KEY/WRITER-NUMBER-CHECKSUM.npz      segments, each whole or absent; CHECKSUM is of its bytes
-    OUTPUT/journal/KEY/damaged/..                      segments that did not match their checksum or could not be read
-    OUTPUT/journal/KEY/answers.json                    the answers of a user's own model to fixed tokens
+    OUTPUT/journal/KEY/WRITER-NUMBER-CHECKSUM.npz  segments, each whole or absent; CHECKSUM is of
+                                                   its bytes
+    OUTPUT/journal/KEY/damaged/..                  segments that did not match their checksum or
+                                                   could not be read
+    OUTPUT/journal/KEY/answers.json                the answers of a user's own model to fixed tokens
 
 KEY is a digest of what all entries depend on (made in run.py): weights, architecture, EOS ids,
 tokenizer, dtype, matmul precision, platform, implementation of attention and the version of the
@@ -15,7 +17,7 @@ engine's arithmetic.  An entry's own digest is of its tokens and spans (planning
 or of a prompt and its sampling (engine/text_requests).  For a user's own model a digest of its
 answers follows KEY after a dash; on another layout of devices they count as the same within a
 tolerance.  A segment holds the entries of a few seconds; a thread writes it.
-"""  # noqa: E501
+"""
 
 import io
 import json

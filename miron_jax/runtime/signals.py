@@ -5,18 +5,20 @@ Arrives: signals.  Leaves: `Interrupted`, raised in the main thread; exit status
 imports nothing that takes time: a signal that comes before this module is loaded has the system's
 default action.
 
-    moment                                   SIGTERM            SIGINT (Ctrl-C)      a second one
-    before this package is imported          -15                traceback            -
-    imports, flags, waiting for peers        75, a sentence     75, a sentence       SIGINT: 75 at once, a sentence
-    loading, compiling, scoring, writing     75, a sentence     75, a sentence       SIGINT: 75 at once, a sentence
-    within a destructor or a gc callback     75, a sentence     75, a sentence       SIGINT: 75 at once, a sentence
-    once the exit status is decided          ignored            ignored              ignored
+    moment                                  SIGTERM   SIGINT (Ctrl-C)   a second one
+    before this package is imported         -15       traceback         -
+    imports, flags, waiting for peers       75        75                SIGINT: 75 at once
+    loading, compiling, scoring, writing    75        75                SIGINT: 75 at once
+    within a destructor or a gc callback    75        75                SIGINT: 75 at once
+    once the exit status is decided         ignored   ignored           ignored
+
+A sentence comes with every 75.
 
 A second SIGTERM is ignored, because finished work is being written.  A handler runs between two
 instructions of Python: a signal waits while a library computes (XLA compiles a program).  It waits
 for imports too: an exception that passes through C++ code which a library runs on import (torch's,
 by transformers) would end the process.
-"""  # noqa: E501
+"""
 
 import os
 import signal

@@ -69,7 +69,8 @@ def described_devices(topology: str) -> list[Device]:
                 f"{name}:{', '.join(CHIPS[name].sizes)}"
             ) from error
         raise InputError(
-            f'libtpu, which compiles for {topology}, cannot be used ({reason}): install it by pip install "miron-jax[tpu]"'  # noqa: E501
+            f"libtpu, which compiles for {topology}, cannot be used ({reason}): install it by "
+            'pip install "miron-jax[tpu]"'
         ) from error
 
 

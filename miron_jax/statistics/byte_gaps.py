@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+_SCRIPTS = ("Latin", "Cyrillic", "Greek", "Cjk", "Arabic", "Hebrew")
 _SPAN = re.compile(r"\s*\S+|\s+")  # a word with the white space before it
 MOST_BYTES = 400  # of a span: text without white space is cut
 
@@ -119,8 +120,5 @@ def _kind(char: str) -> str:
         return "digits"
     if category.startswith(("L", "M")):
         script = unicodedata.name(char, "OTHER").split(" ")[0].capitalize()
-        return (
-            "letters, "
-            f"{script if script in ('Latin', 'Cyrillic', 'Greek', 'Cjk', 'Arabic', 'Hebrew') else 'other'}"  # noqa: E501
-        )
+        return f"letters, {script if script in _SCRIPTS else 'other'}"
     return "punctuation and symbols"

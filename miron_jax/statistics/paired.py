@@ -3,14 +3,18 @@
 Arrives: one value per example of each model, with strata and clusters.  Leaves: `Difference`s,
 float64.  It deliberately does not know what a metric means.
 
-    value    = mean of d = second - first; the plain mean of the strata's means where a task counts its categories so
-    stderr   = sqrt(sum over strata of G / (G - 1) * sum over its G clusters of (sum of w * (d - mean of the stratum))²)
-    interval = right or wrong: Bonett and Price (2012, J. Educ. Behav. Stat. 37, 479-488); else Student's t
-    p-value  = right or wrong: McNemar, exact; else signs of the clusters' sums flipped, RESAMPLES times with a fixed seed
+    value    = mean of d = second - first; the plain mean of the strata's means where a task counts
+               its categories so
+    stderr   = sqrt(sum over strata of G / (G - 1)
+                    * sum over its G clusters of (sum of w * (d - mean of the stratum))²)
+    interval = right or wrong: Bonett and Price (2012, J. Educ. Behav. Stat. 37, 479-488); else
+               Student's t
+    p-value  = right or wrong: McNemar, exact; else signs of the clusters' sums flipped, RESAMPLES
+               times with a fixed seed
 
 (Miller 2024, arXiv:2411.00640, sections 3 and 4, for pairs and clusters.)  Without clusters each
 example is one; without strata there is one.
-"""  # noqa: E501
+"""
 
 import math
 from collections.abc import Sequence

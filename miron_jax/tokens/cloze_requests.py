@@ -7,11 +7,13 @@ The first token of a target may hold the end of its prefix.  The prefix "no wug"
 as one text:
 
     tokens      no   _wu   gs          end at 2, 5, 7 (token_bytes.py); the prefix ends at 6
-    card        len(tokenizer(prefix)) = 3 tokens come before its target: none is left to score, and its formula gives 0.0
-    safe        scored: gs, the only token that ends in the target; healed by "g", which belongs to the prefix:
+    card        len(tokenizer(prefix)) = 3 tokens come before its target: none is left to score, and
+                its formula gives 0.0
+    safe        scored: gs, the only token that ends in the target; healed by "g", which belongs to
+                the prefix:
                 log p(gs) - log sum of p(v) over all tokens v that may come next in a text that
                 continues with "g"
-"""  # noqa: E501
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

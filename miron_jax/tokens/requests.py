@@ -8,11 +8,11 @@ span can change it, so every span ends where its request ends:
 
     token ids   B   The sky is    blue .
     index       0    1   2   3      4  5        len 6
-    span                           [4,      6)  span_start 4: two scored tokens, the first predicted at index 3
+    span                           [4,      6)  span_start 4: two tokens are scored
 
 `span_start` is at least 1 unless the span is empty; span_start == len is an empty span (nothing
 scored).
-"""  # noqa: E501
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -5,13 +5,14 @@ them, except that one with a missing benchmark is null.  It deliberately does no
 models.
 
     score     (accuracy - b) / (1 - b), not clipped: below the baseline it is negative
-    category  sum(w * score) / sum(w); w is 1 (EQUAL), the number of examples (SAMPLE_SZ) or its log2 (LOG_SAMPLE_SZ)
+    category  sum(w * score) / sum(w); w is 1 (EQUAL), the number of examples (SAMPLE_SZ) or its
+              log2 (LOG_SAMPLE_SZ)
     average   plain mean of its categories
 
 The reference drops a category that lacks a benchmark and averages the others, so a missing file can
 raise an average.  Here both the category and the average are null, and `partial_NAME` has the value
 over the benchmarks that were scored (a category without any is left out).
-"""  # noqa: E501
+"""
 
 import math
 from collections.abc import Callable, Mapping

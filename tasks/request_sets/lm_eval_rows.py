@@ -3,11 +3,13 @@
 Arrives: the lines of a file.  Leaves: `Request`s; InputError names file and line.  It deliberately
 does not know folders.
 
-    {doc_id, target, arguments: {gen_args_0: {arg_0, arg_1}, gen_args_1: ...}}      a line a question, or a filter of it
+    {doc_id, target, arguments: {gen_args_0: {arg_0, arg_1}, gen_args_1: ...}}
+
+A line is a question, or a filter of it.
 
 `target` is the place of the right choice, which lm-eval writes as a text, or the text of the
 choice.
-"""  # noqa: E501
+"""
 
 import re
 from collections.abc import Sequence

@@ -3,12 +3,14 @@
 Arrives: the rows of a file.  Leaves: `Request`s; InputError names file and line.  It deliberately
 does not know folders.
 
-    {task_name, doc_id, label, idx, request: {context, continuation}}                  a row a choice, `idx` its place
-    {task_name, doc_id, label, idx: 0, request: {context, continuations[, continuation_prompts]}}    a row a question
+    {task_name, doc_id, label, idx, request: {context, continuation}}
+    {task_name, doc_id, label, idx: 0, request: {context, continuations[, continuation_prompts]}}
+
+The first is a row a choice, with its place in `idx`; the second a row a question.
 
 `label` is the place of the right choice.  `continuation_prompts` are the contexts of the choices,
 where these differ; beside `continuations`, `continuation` repeats the first.
-"""  # noqa: E501
+"""
 
 from collections.abc import Iterator, Sequence
 from functools import partial

@@ -64,8 +64,8 @@ def test_density_only_falls() -> None:
         },
     }
     limits = {  # and what is wanted
-        "lines": 48_400,  # 32,000
-        "lines above 100 columns": 115,  # 0: tables in docstrings
+        "lines": 48_300,  # 32,000
+        "lines above 100 columns": 13,  # 0: those that end in a checker's pragma
         "ternaries per thousand lines": 24,  # 15
         "comprehensions per thousand lines": 42,  # 28
         "Any": 376,  # 150, each with a comment
@@ -77,9 +77,13 @@ def test_density_only_falls() -> None:
 
 
 def test_no_local_name_is_banned() -> None:
+    folders = ("tests", "benchmarks", "tools", "examples")
+    others = [path for folder in folders for path in (REPOSITORY / folder).rglob("*.py")]
+    modules = {**trees(), **{path: ast.parse(path.read_text(encoding="utf-8")) for path in others}}
     bound = [
         f"{path.relative_to(REPOSITORY)}:{node.lineno}"
-        for path, node in nodes()
+        for path, tree in modules.items()
+        for node in ast.walk(tree)
         if (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in BANNED)
         or (isinstance(node, ast.arg) and node.arg in BANNED)
     ]

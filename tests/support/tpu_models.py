@@ -145,9 +145,9 @@ def model_of(case: Case, folder: Path) -> Model:
     return Model(config, graphdef, placed_shapes(state, config, placement), placement, case.attention)
 
 
-def placed_params(own: OwnModel, placement: Placement, dtype: str) -> Any:
+def placed_params(model: OwnModel, placement: Placement, dtype: str) -> Any:
     """A copy of the weights on each device."""
-    return jax.tree.map(lambda x: placed_shape(jax.ShapeDtypeStruct(x.shape, dtype), placement), own.params)
+    return jax.tree.map(lambda x: placed_shape(jax.ShapeDtypeStruct(x.shape, dtype), placement), model.params)
 
 
 def placed_shape(leaf: jax.ShapeDtypeStruct, placement: Placement) -> jax.ShapeDtypeStruct:

@@ -1,10 +1,13 @@
 """Which tokenizer a folder has: the ids of its tokenizer.json, whatever class its other files declare."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Backend
 from transformers import AutoTokenizer
@@ -12,6 +15,7 @@ from transformers import AutoTokenizer
 from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint
 from miron_jax.tokens.tokenizers import (
     PROBES,
+    _finder,
     encoder,
     load_tokenizer,
     reading_names_as_text,
@@ -155,3 +159,14 @@ def test_rows_that_name_special_tokens(tmp_path: Path) -> None:
     rows = [("a", "<s> and <s>"), ("<|endoftext|>", "<s>"), ("<tool>", "</s>"), ()]
     assert special_names_in(tokenizer, rows) == {"<s>": 2, "<|endoftext|>": 1}
     assert special_names_in(reading_names_as_text(tokenizer), rows) == {}
+
+
+@given(
+    st.sets(st.text("ab<", min_size=1, max_size=7), min_size=1, max_size=12),
+    st.lists(st.text("ab<", max_size=40), min_size=1, max_size=4),
+)
+def test_names_are_those_that_one_pattern_matches(names: set[str], texts: list[str]) -> None:
+    pattern = re.compile("|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)))
+    names_in = _finder(names)
+    for text in texts:
+        assert list(names_in(text)) == pattern.findall(text)

@@ -7,14 +7,15 @@ which programs pass.
 A model's program and its expected values are never in one box.  The box of a test gets only the
 arguments; its value comes out as text, which is compared here:
 
-    python      the normal form of f(*eval(input)) equals that of eval(output); an output that is no expression is text
+    python      the normal form of f(*eval(input)) equals that of eval(output); an output that is
+                no expression is text
     c++         g++ -std=c++11; equal JSON, floats and doubles to 1e-3, vectors of floats to 1e-4
     javascript  node; equal JSON.stringify
 
 Outputs are evaluated in separate boxes without a model's program; C++ ones together with the
 prompt, whose function gives the type that braces lack.  Some published ones are no expressions
 (HumanEval in C++: 4 of 161 problems).
-"""  # noqa: E501
+"""
 
 import json
 from collections.abc import Mapping

@@ -6,10 +6,13 @@ It deliberately does not read arrays.
 A user's mapping is JSON, or the result of a function `mapping(shapes)`, with one entry for each
 leaf of the model:
 
-    {"embedding_VD": "wte/embedding",                                 one array
-     "layers/attn/q/kernel_IO": "h_{}/attn/query/kernel",             one for each layer; (D, N, H) counts as (D, N * H)
-     "layers/mlp/up/kernel_IO": {"name": "blocks/fc", "layer_axis": 1, "transposed": true}}    all layers in one array
-"""  # noqa: E501
+    {"embedding_VD": "wte/embedding",
+     "layers/attn/q/kernel_IO": "h_{}/attn/query/kernel",
+     "layers/mlp/up/kernel_IO": {"name": "blocks/fc", "layer_axis": 1, "transposed": true}}
+
+The first is one array; the second one for each layer, where (D, N, H) counts as (D, N * H); the
+third has all layers in one array.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path

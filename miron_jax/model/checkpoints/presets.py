@@ -3,9 +3,10 @@
 Arrives: a ModelConfig and the shapes on disk.  Leaves: a mapping in the form of a user's own
 (`param_map.py`).  It deliberately does not read arrays.
 
-    gemma   google-deepmind/gemma 3.3, gemma/gm/nn, its flat and nested layouts; Kauldron saves the nested one below params
+    gemma   google-deepmind/gemma 3.3, gemma/gm/nn, its flat and nested layouts; Kauldron saves the
+            nested one below params
     tunix   google/tunix 0.1.7, tunix/models: Llama 3, Qwen 2 and 3, Gemma 1 to 3
-"""  # noqa: E501
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any

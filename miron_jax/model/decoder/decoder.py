@@ -9,13 +9,15 @@ SHAPES   B rows, T slots of a row, D model, N query heads, K key/value heads, H 
          feed-forward, V vocabulary, L layers, I/O a matmul's in/out.  Weights of all layers are
          stacked along a leading axis L, for one scan.
 NUMBERS  Matrices have the run's dtype (float32 or bfloat16), norm weights and biases are float32.
-         Matmuls take operands of
-         the run's dtype and accumulate in float32; residual stream, norms, rotation and activation
-         are computed in float32. Nothing relies on implicit dtype or rank promotion.
+         Matmuls take operands of the run's dtype and accumulate in float32; residual stream,
+         norms, rotation and activation are computed in float32.  Nothing relies on implicit dtype
+         or rank promotion.
 
-    graphdef, state = nnx.split(decoder)                     # once
-    step = jax.jit(lambda state, *batch: nnx.merge(graphdef, state)(*batch))    # a call costs what plain jit costs
-"""  # noqa: E501
+    graphdef, state = nnx.split(decoder)  # once
+    step = jax.jit(lambda state, *batch: nnx.merge(graphdef, state)(*batch))
+
+A call of `step` costs what a call of plain jit costs.
+"""
 
 from dataclasses import dataclass, field
 from functools import partial

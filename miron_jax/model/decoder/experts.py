@@ -7,10 +7,12 @@ No expert has a capacity and no token is dropped: copies of the tokens are sorte
 each expert multiplies its stretch of them (Gale et al., 2022, "MegaBlocks", section 4).  The
 router's logits and weights are float32.
 
-SHAPES   as in model/decoder/decoder.py; M tokens, A active experts of a token, R = M * A copies of tokens, E experts
-MESHES   `expert` splits the experts and `model` the hidden units of each; every device gets the tokens of its `fsdp` rows,
-         computes what its weights give for them, and the sum over devices is split by rows again
-"""  # noqa: E501
+SHAPES   as in model/decoder/decoder.py; M tokens, A active experts of a token, R = M * A copies of
+         tokens, E experts
+MESHES   `expert` splits the experts and `model` the hidden units of each; every device gets the
+         tokens of its `fsdp` rows, computes what its weights give for them, and the sum over
+         devices is split by rows again
+"""
 
 from functools import partial
 from typing import Any, NamedTuple, cast

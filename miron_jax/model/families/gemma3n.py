@@ -137,6 +137,7 @@ def _model(fields: Fields) -> FamilyModel:
     shapes = _shapes(fields, sizes, d_ff.pop()) | (
         {} if tied else {"head_VD": (vocab, sizes.width)}
     )
+    sharing = "|".join(map(str, range(sizes.sharing, num_layers)))
     return FamilyModel(
         vocab,
         hidden=partial(_hidden, sizes),
@@ -150,7 +151,7 @@ def _model(fields: Fields) -> FamilyModel:
         # Layers that read others' keys and values may have weights for their own, and a checkpoint
         # parts for other senses.
         ignored=(
-            rf"(.*\.)?layers\.({'|'.join(map(str, range(sizes.sharing, num_layers)))})\.self_attn\.[kv]_(proj|norm)\..*|"  # noqa: E501
+            rf"(.*\.)?layers\.({sharing})\.self_attn\.[kv]_(proj|norm)\..*|"
             r"(model\.)?(vision_tower|audio_tower|embed_vision|embed_audio)\..*"
         ),
         description=repr((fields.family, sizes, shapes, cap)),

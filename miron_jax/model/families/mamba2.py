@@ -36,10 +36,11 @@ from miron_jax.model.stateful.recurrent import (
 )
 
 USED = (
-    "vocab_size hidden_size state_size num_hidden_layers layer_norm_epsilon expand conv_kernel n_groups num_heads head_dim "  # noqa: E501
-    "use_bias use_conv_bias hidden_act residual_in_fp32 time_step_rank time_step_min time_step_max time_step_floor "  # noqa: E501
-    "time_step_limit time_step_init_scheme time_step_scale rescale_prenorm_residual chunk_size tie_word_embeddings "  # noqa: E501
-    "intermediate_size norm_before_gate"  # transformers always gates first
+    "vocab_size hidden_size state_size num_hidden_layers layer_norm_epsilon expand conv_kernel "
+    "n_groups num_heads head_dim use_bias use_conv_bias hidden_act residual_in_fp32 "
+    "time_step_rank time_step_min time_step_max time_step_floor time_step_limit "
+    "time_step_init_scheme time_step_scale rescale_prenorm_residual chunk_size "
+    "tie_word_embeddings intermediate_size norm_before_gate"  # transformers always gates first
 )
 BLOCK = 128  # tokens that one matrix mixes
 

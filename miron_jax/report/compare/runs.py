@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from miron_jax.errors import InputError
+from miron_jax.errors import InputError, some_of
 from miron_jax.evaluation.earlier import earlier_of
 from miron_jax.evaluation.sampling import moments, order_of
 from miron_jax.results.records import CompositeResult, SuiteResult, TaskResult
@@ -405,4 +405,4 @@ def _notes(first: Run, second: Run, common: Sequence[str]) -> list[str]:
 
 def _some(names: Sequence[str] | Mapping[str, object]) -> str:
     names = list(names)
-    return f"{', '.join(names[:4])}{f' and {len(names) - 4} more' if names[4:] else ''}"
+    return some_of(names, 4)

@@ -10,6 +10,7 @@ from dataclasses import asdict
 
 from rich.console import Console
 
+from miron_jax.errors import some_of
 from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import LOWER_IS_BETTER
 from miron_jax.report.compare.runs import Comparison, TaskDifference, decided_after
@@ -258,12 +259,7 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
 
 def _flips(task: TaskDifference, comparison: Comparison) -> str:
     sides = ((comparison.first.label, task.only_first), (comparison.second.label, task.only_second))
-    return "; ".join(
-        f"{label} "
-        f"{', '.join(map(str, rows[:MOST_ROWS]))}{f' and {len(rows) - MOST_ROWS} more' if rows[MOST_ROWS:] else ''}"  # noqa: E501
-        for label, rows in sides
-        if rows
-    )
+    return "; ".join(f"{label} {some_of(rows, MOST_ROWS)}" for label, rows in sides if rows)
 
 
 def _number(value: float) -> str:

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from miron_jax.errors import InputError
+from miron_jax.errors import InputError, some_of
 from miron_jax.files.store import Store
 from miron_jax.report.compare.runs import Comparison, compare
 from miron_jax.report.exports.flat import composites_of, with_interval
@@ -86,7 +86,7 @@ def _headline(run: Run) -> str:
             f"{name} {task.main_metric} {with_interval(task.main_estimate)}"
             for name, task in run.tasks.items()
         ]
-    return f"{', '.join(shown[:MOST])}{f' and {len(shown) - MOST} more' if shown[MOST:] else ''}"
+    return some_of(shown, MOST)
 
 
 def _short(name: str) -> str:
@@ -104,7 +104,7 @@ def _changes(comparison: Comparison) -> Iterator[str]:
             f"{each.paired.ci95[1]:+.4f})"
             for each in comparison.composites
         ]
-        yield f"{against}{', '.join(shown[:MOST])}{f' and {len(shown) - MOST} more' if shown[MOST:] else ''}"  # noqa: E501
+        yield f"{against}{some_of(shown, MOST)}"
         against = ""
     mains = [
         each

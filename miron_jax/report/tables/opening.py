@@ -9,6 +9,7 @@ import jax
 from miron_jax import __version__
 from miron_jax.config import RunConfig
 from miron_jax.definitions.records import AnyTask, ClozeTask
+from miron_jax.errors import some_of
 from miron_jax.evaluation.records import Selected
 from miron_jax.files.places import public
 
@@ -39,7 +40,7 @@ def _names(selected: Selected) -> str:
         names += (
             [f"{suite.name} ({len(tasks)} tasks)"] if len(tasks) == len(suite.tasks) > 1 else tasks
         )
-    return f"{', '.join(names[:MOST_NAMES])}{f' and {len(names) - MOST_NAMES} more' if names[MOST_NAMES:] else ''}"  # noqa: E501
+    return some_of(names, MOST_NAMES)
 
 
 def _num_examples(config: RunConfig, task: AnyTask) -> int | None:

@@ -2,14 +2,16 @@
 returns to descriptor 3.
 
     python -I value.py value NAME     files program, input: the normal form of NAME(*input)
-    python -I value.py text NAME      files program, input: "=" and str(NAME(**input)), or the error that it raised
-    python -I value.py expected       file input, a JSON list of expressions: a JSON list of their normal forms
+    python -I value.py text NAME      files program, input: "=" and str(NAME(**input)), or the error
+                                      that it raised
+    python -I value.py expected       file input, a JSON list of expressions: a JSON list of their
+                                      normal forms
 
 Two values are equal in Python exactly if their normal forms are the same text.  A number's form is
 its exact fraction, so that 1, 1.0, True and Fraction(1) have one form; lists, tuples, sets and
 dicts have different forms; a subclass (Counter, a named tuple) has the form of its builtin class.
 A value without a normal form ("?"), such as NaN, equals nothing.
-"""  # noqa: E501
+"""
 
 import json
 import operator

@@ -178,7 +178,9 @@ def _with_gap(question: str, match: re.Match[str]) -> str:
     stop = next(
         (end.start() for end in _SENTENCE_END.finditer(question, match.end())), len(question)
     )
-    return f"{question[start : match.start()].rstrip()} {GAP} {question[match.end() : stop].lstrip()}".strip()  # noqa: E501
+    before = question[start : match.start()].rstrip()
+    after = question[match.end() : stop].lstrip()
+    return f"{before} {GAP} {after}".strip()
 
 
 def read_stories(path: Path) -> list[UserStory]:

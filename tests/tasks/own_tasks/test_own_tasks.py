@@ -622,8 +622,8 @@ def test_check_counts_leaked_shots_and_labels_of_one_first_token(tmp_path: Path)
     (tmp_path / "others.jsonl").write_text(lines_of([rows[3], rows[5]]))
     task = task_of(path)
     examples = read_examples(task, tmp_path)
-    told, labels = findings(task, examples, load_tokenizer(str(demo.FOLDER)))
-    assert told.startswith("2 of 12 prompts have a shot that is the question itself, the first is that of record 4")
+    leaked, labels = findings(task, examples, load_tokenizer(str(demo.FOLDER)))
+    assert leaked.startswith("2 of 12 prompts have a shot that is the question itself, the first is that of record 4")
     assert labels.startswith("2 of 2 labels begin with the first token of another one in all 12 examples")
 
 

@@ -381,12 +381,12 @@ def test_saved_requests_are_scored_alike(miron: Any, place: Place, tmp_path: Pat
         {"q": f"the {word} hill is", "options": ["hot", "cold rain"], "gold": i % 2} for i, word in enumerate(words)
     ]
     more = {"data": "requests.jsonl", "question": "q", "rules": "lm_eval", "num_fewshot": 2}
-    own = write(tmp_path / "own", rows)
+    folder = write(tmp_path / "own", rows)
     for name, keys in {
         "choose": {"task": "choose", "choices": "options", "gold": "gold"},
         "say": {"task": "say/so", "kind": "continuation", "answer": "{{options[gold]}}"},
     }.items():
-        (own / f"{name}.yaml").write_text(json.dumps(keys | more))
+        (folder / f"{name}.yaml").write_text(json.dumps(keys | more))
     flags = (f"--data_dir={place.data}", f"--task_path={tmp_path / 'own'}", "--allow_changed_data", "--limit=6")
     suites = f"--tasks=own,gauntlet/arc_easy,{TASKS}"
     run(miron, place.model, tmp_path / "out", *flags, suites, "--save_requests")
