@@ -266,6 +266,9 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
 
 # What users of other programs type -> what serves here.  lm-evaluation-harness and olmo-eval have
 # the first ones, nanochat and llm-foundry the last.
+_ALL_DEVICES = (
+    "all devices of this machine run, and JAX_PLATFORMS=cpu in the environment chooses others"
+)
 FROM_OTHERS: dict[str, str] = {
     "batch_size": "a batch is sized from the device, and --token_budget=SLOTS sets its size",
     "max_batch_size": "a batch is sized from the device, and --token_budget=SLOTS sets its size",
@@ -273,8 +276,8 @@ FROM_OTHERS: dict[str, str] = {
         "the number of shots is a rule of each task: num_fewshot in the YAML of --task_path sets "
         "it for your own"
     ),
-    "device": "all devices of this machine run; JAX_PLATFORMS=cpu in the environment takes others",
-    "devices": "all devices of this machine run; JAX_PLATFORMS=cpu in the environment takes others",
+    "device": _ALL_DEVICES,
+    "devices": _ALL_DEVICES,
     "model_args": "--model=FOLDER names the model, with --tokenizer and --dtype",
     "pretrained": "--model=FOLDER names the model",
     "model_path": "--model=FOLDER names the model",

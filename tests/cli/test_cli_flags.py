@@ -106,7 +106,8 @@ def test_the_command_alone_says_where_to_begin(miron) -> None:
     for arguments in ((), ("--help",), ("help",)):
         ran = miron(*arguments)
         assert ran.status == 0
-        assert "Begin here:\n  miron-jax eval " in ran.out
+        assert "Begin here:\n  miron-jax eval\n      the demo model" in ran.out
+        assert max(map(len, ran.out.partition("Commands:")[0].splitlines())) <= 80
         assert all(f"\n  {command} " in ran.out for command in COMMANDS)
     assert miron("--version").out == f"miron-jax {__version__}\n"
 
