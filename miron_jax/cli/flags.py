@@ -264,11 +264,11 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
 }
 
 
-# What users of other programs type -> what serves here.  lm-evaluation-harness and olmo-eval have
-# the first ones, nanochat and llm-foundry the last.
 _ALL_DEVICES = (
     "all devices of this machine run, and JAX_PLATFORMS=cpu in the environment chooses others"
 )
+# What users of other programs type -> what serves here.  lm-evaluation-harness and olmo-eval have
+# the first ones, nanochat and llm-foundry the last.
 FROM_OTHERS: dict[str, str] = {
     "batch_size": "a batch is sized from the device, and --token_budget=SLOTS sets its size",
     "max_batch_size": "a batch is sized from the device, and --token_budget=SLOTS sets its size",
