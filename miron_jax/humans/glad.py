@@ -17,7 +17,7 @@ def abilities(annotations: Annotations) -> Mapping[str, float] | None:
     """alpha of every annotator, fitted on all answers, including those to control tasks and of
     rejected annotators.
 
-    Whitehill et al.  2009, "Whose vote should count more".  None: crowd-kit is not installed (pip
+    Whitehill et al. 2009, "Whose vote should count more".  None: crowd-kit is not installed (pip
     install crowd-kit).
     """
     try:

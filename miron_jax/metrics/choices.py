@@ -105,7 +105,7 @@ def with_extra_metrics(
 
     accuracy_char: 1 if gold has the largest (sum of log p) / (characters), lm-eval's `acc_norm`.
     accuracy_pmi: 1 if gold has the largest (sum of log p after the question) - (sum after the
-    context without content), Holtzman et al.  2021 (arXiv:2104.08315), within the same shots: what
+    context without content), Holtzman et al. 2021 (arXiv:2104.08315), within the same shots: what
     is probable anyway does not count. greedy_exact: 1 if every token of gold and one of its endings
     is the most probable: greedy decoding writes just gold.  A lower bound of exact match over
     completions, as other tokens may spell the same text.

@@ -3,7 +3,7 @@ models apart.
 
 Arrives: values by step.  Leaves: `Noise`, `signal`.  It deliberately does not know runs or metrics.
 
-Heineman et al.  2025 (arXiv:2508.13144): noise is the deviation over a run's last checkpoints,
+Heineman et al. 2025 (arXiv:2508.13144): noise is the deviation over a run's last checkpoints,
 relative to their mean; signal the largest difference between models, relative to the mean; their
 ratio says how far a benchmark can decide.  Theirs is the deviation from the mean, which counts the
 progress of a run that still learns as noise; here it is the deviation from the straight line

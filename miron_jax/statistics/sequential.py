@@ -9,7 +9,7 @@ Since examples come in a random order without replacement, what has run also bou
 and at the last example all is known.  (Whether another set of such questions would say the same is
 `paired.difference`'s question.)
 
-Betting (Waudby-Smith and Ramdas 2024, J. R. Stat.  Soc.  B 86, 1-27; without replacement: NeurIPS
+Betting (Waudby-Smith and Ramdas 2024, J. R. Stat. Soc. B 86, 1-27; without replacement: NeurIPS
 2020).  For a candidate mean m of N values in [0, 1], the next value has the mean m_t = (N m -
 S_{t-1}) / (N - t + 1); the wealth of a bet on more, product of 1 + l_t (x_t - m_t), and of one on
 less, product of 1 - l_t (x_t - m_t), are martingales.  m is refuted once their mean has reached 1 /
