@@ -175,6 +175,15 @@ def test_id_sets_and_rope_classes_are_checked_in_every_length() -> None:
     assert kinds(chosen_requests(batch)) == every
 
 
+def test_a_request_beside_siblings_is_checked_where_all_others_are_alone() -> None:
+    items = [([first, *range(400, 410 + (first == 1))], 8) for first in range(1, 300)]  # the first one is the longest
+    pair = [([300, 500, 501, *range(branch, branch + 5)], 3) for branch in (600, 700)]
+    batch = planned(requests_of([*items, *pair]), lengths=(4096,))
+    assert set(batch.plan.row_length.tolist()) == {4096}
+    second = max(299, 300, key=lambda r: int(batch.plan.request_edge[batch.plan.request_edge_offset[r]]))
+    assert second in chosen_requests(batch), "its row has a branch before it that it must not see"
+
+
 def test_requests_too_long_for_dense_attention_are_chosen_by_their_digests_alone() -> None:
     rng = np.random.default_rng(0)
     items = [(rng.integers(1, 331, length).tolist(), length - 2) for length in (CHECKED_UP_TO + 1, *[20] * 300)]
