@@ -108,6 +108,9 @@ class Profile(Wording):
 
     # where_one_token: a continuation begins with a space if " a" is one token
     continuation_space: Literal["as_written", "where_one_token"]
+    # what continuations begin with that is no part of the choice: its characters and bytes are
+    # counted without it
+    joined_delimiter: str = field(default="", metadata=LEFT_OUT)
     span: Any  # scored tokens: a Span of tokens/spans.py
     normalizer: AnyRule  # losses by which choices are compared: of metrics/choices.py
     tie: AnyRule  # which of equal choices wins: likewise

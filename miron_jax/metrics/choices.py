@@ -44,9 +44,7 @@ EXP_MEAN: Rule[Normalizer] = Rule(
 SUM: Rule[Normalizer] = Rule("sum", lambda logprobs, texts: list(-_sums(logprobs)))
 CHAR: Rule[Normalizer] = Rule(  # the sum divided by the characters of the choice
     "char",
-    lambda logprobs, texts: list(
-        -_sums(logprobs) / np.array([max(1, len(text.strip())) for text in texts])
-    ),
+    lambda logprobs, texts: list(_losses_per_unit(logprobs, list(map(len, texts)))),
 )
 
 # Ties: losses -> the choice with the smallest loss; among equal ones the first or the last.
@@ -103,7 +101,8 @@ def with_extra_metrics(
     `endings`: log-probabilities and ranks of the tokens of gold and each ending.
     `neutral_logprobs`: every choice after a context without content.
 
-    accuracy_char: 1 if gold has the largest (sum of log p) / (characters), lm-eval's `acc_norm`.
+    accuracy_char: 1 if gold has the largest (sum of log p) / (characters of the choice), white
+    space at its ends counted, lm-eval's `acc_norm`.
     accuracy_pmi: 1 if gold has the largest (sum of log p after the question) - (sum after the
     context without content), Holtzman et al. 2021 (arXiv:2104.08315), within the same shots: what
     is probable anyway does not count. greedy_exact: 1 if every token of gold and one of its endings
@@ -205,8 +204,8 @@ def accuracy_bytes(
     not the whole choice: the bytes of a shared prefix count here, its log p does not.  In a schema
     all choices share the continuation, and this equals accuracy_sum.
     """
-    num_bytes = np.array([max(1, len(text.encode())) for text in continuations], np.float32)
-    return float(int(np.argmax(_sums(token_logprobs) / num_bytes)) == gold)
+    num_bytes = [len(text.encode()) for text in continuations]
+    return float(int(np.argmin(_losses_per_unit(token_logprobs, num_bytes))) == gold)
 
 
 def bits_per_byte(token_logprobs: np.ndarray, continuation: str) -> float:
@@ -279,6 +278,13 @@ def _sums64(token_logprobs: Sequence[np.ndarray]) -> np.ndarray:
 
 def _sums(token_logprobs: Sequence[np.ndarray]) -> np.ndarray:
     return np.array([np.sum(logprobs, dtype=np.float32) for logprobs in token_logprobs], np.float32)
+
+
+def _losses_per_unit(token_logprobs: Sequence[np.ndarray], num_units: Sequence[int]) -> np.ndarray:
+    """-(sum of log p) / (characters or bytes) of each choice; infinite where it has none, as in
+    lm-eval."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(num_units, -_sums(token_logprobs) / np.array(num_units), math.inf)
 
 
 class Metric(NamedTuple):

@@ -91,6 +91,7 @@ def _profile(dataset: DataSet, form: Form, protocol: str) -> Profile | AnswerPro
         return Profile(
             **wording,
             continuation_space="as_written",
+            joined_delimiter=" ",
             span=AFTER_CONTEXT,
             normalizer=CHAR if form == "cloze" else SUM,
             tie=FIRST,

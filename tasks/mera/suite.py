@@ -111,6 +111,7 @@ def _profile(dataset: DataSet, version: Version) -> ProgramProfile | AnswerProfi
     return Profile(
         **wording,
         continuation_space="as_written",
+        joined_delimiter=" ",
         # v1 sums over the whole text, so only what differs between choices counts; v1.2 reads the
         # context's own tokens.
         span=AFTER_COMMON_PREFIX if version == "v1" else AFTER_CONTEXT,

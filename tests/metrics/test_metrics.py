@@ -8,6 +8,7 @@ import pytest
 
 from miron_jax.definitions.rules import Rule
 from miron_jax.metrics.choices import (
+    CHAR,
     CHOICE_METRICS,
     EXP_MEAN,
     FIRST,
@@ -19,6 +20,7 @@ from miron_jax.metrics.choices import (
     mean_losses,
     score_choices,
     score_continuation,
+    with_extra_metrics,
 )
 from miron_jax.metrics.cloze import (
     ClozeAnswers,
@@ -57,6 +59,28 @@ def test_three_rules_choose_three_options():
     assert score_choices(spans, texts, gold=2).metrics["accuracy_bytes"] == 1
     soft = {"choice_logprob", "choice_prob_norm", "choice_logprob_norm", "choice_rank", "choice_margin"}
     assert set(score.metrics) - PROPORTIONS == {"bits_per_byte", *soft}
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        (" g!", " базбзге", " èéèàêéàà"),  # lm-eval divides by len(choice), blanks at both ends counted
+        ("yes ", "\tno\n", "  "),
+        ("", "b", " "),  # no character: lm-eval divides by 0, and the choice never wins
+    ],
+)
+def test_lengths_are_those_that_lm_eval_divides_by(texts: tuple[str, ...]):
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        spans = [logprobs(*rng.uniform(-9, -1, len(text) + 1)) for text in texts]
+        sums = np.array([span.sum() for span in spans])
+        with np.errstate(divide="ignore"):
+            by_char = np.argmax(sums / np.array([float(len(text)) for text in texts]))
+            by_byte = np.argmax(sums / np.array([float(len(text.encode())) for text in texts]))
+        score = score_choices(spans, texts, 1, CHAR)
+        assert score.prediction == by_char
+        assert score.metrics["accuracy_bytes"] == (by_byte == 1)
+        assert with_extra_metrics(score, spans, texts, 1, [], []).metrics["accuracy_char"] == (by_char == 1)
 
 
 def test_soft_metrics():

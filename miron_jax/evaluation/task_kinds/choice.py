@@ -157,7 +157,10 @@ class Choice(PromptedKind[ChoiceRow]):
         the neutral context."""
         profile = self.source.task.profile
         logprobs = [choice.logprob for choice in choices]
-        texts = prompt.continuations[: len(choices)]
+        texts = [
+            text.removeprefix(profile.joined_delimiter)
+            for text in prompt.continuations[: len(choices)]
+        ]
         example = score_choices(logprobs, texts, prompt.gold, profile.normalizer, profile.tie)
         if prompt.gold is not None and (further or profile.normalizer is CHAR):
             endings = [(score.logprob, score.rank) for score in further[: len(profile.endings)]]

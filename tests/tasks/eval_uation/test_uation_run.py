@@ -94,7 +94,7 @@ def test_every_number_against_the_plain_way(files: Files, tmp_path: Path) -> Non
         cloze = name.endswith("_cloze")
         expected_logprobs, num = list(islice(scores, len(prompt.contexts))), len(sample["options"])
         sums, beside = [logprob for logprob, _ in expected_logprobs[:num]], expected_logprobs[num:]
-        lengths = [len(text.strip()) for text in prompt.continuations[:num]]
+        lengths = [len(text.removeprefix(" ")) for text in prompt.continuations[:num]]
         assert [option["logprob"] for option in sample["options"]] == pytest.approx(sums, abs=TOKEN * max(lengths))
         neutral = [logprob for logprob, _ in beside[0 if cloze else 2 :]]
         assert sample["neutral_logprobs"] == pytest.approx(neutral, abs=TOKEN * max(lengths))
@@ -107,6 +107,10 @@ def test_every_number_against_the_plain_way(files: Files, tmp_path: Path) -> Non
             "accuracy_pmi": float(gain == prompt.gold),
         }
         assert {metric: sample["metrics"][metric] for metric in expected} == expected, name
+        assert prompt.gold is not None
+        num_bytes = len(prompt.continuations[prompt.gold].encode()) - 1  # the space is the delimiter
+        bits = pytest.approx(-sums[prompt.gold] / math.log(2) / num_bytes, abs=TOKEN * max(lengths))
+        assert sample["metrics"]["bits_per_byte"] == bits, name
         assert cloze or sample["metrics"]["greedy_exact"] == float(beside[0][1] or beside[1][1])
         assert (sample["num_shots"], entry["num_shots"]) == ((0, {"0": 2}) if cloze else (3, {"3": 2})), name
         assert entry["robustness"]["metrics"]["accuracy"]["value"] == entry["metrics"]["accuracy"]["value"]

@@ -107,7 +107,7 @@ def test_lookalike_folding_keeps_letters_distinct() -> None:
 
 
 def test_additional_scores_by_hand() -> None:
-    options, texts = [np.array([-1.0], np.float32), np.array([-0.5, -2.0], np.float32)], (" ab", " abcdef")
+    options, texts = [np.array([-1.0], np.float32), np.array([-0.5, -2.0], np.float32)], ("ab", "abcdef")
     plain = score_choices(options, texts, 1, SUM)
     assert plain.metrics["accuracy"] == 0.0  # -1.0 against -2.5
     scores = with_extra_metrics(
@@ -135,13 +135,12 @@ def test_additional_scores_by_hand() -> None:
 
 
 def test_what_a_sum_is_divided_by() -> None:
-    """The space before a choice is no character of it; a Cyrillic letter is two bytes."""
+    """A Cyrillic letter is one character and two bytes."""
 
     def sums(*values: float) -> list[np.ndarray]:
         return [np.array([value], np.float32) for value in values]
 
-    # -1 / 1 against -2.5 / 3; with the space it would be -1 / 2 against -2.5 / 4.
-    assert score_choices(sums(-1.0, -2.5), (" a", " abc"), 1, CHAR).prediction == 1
+    assert score_choices(sums(-1.0, -2.5), ("a", "abc"), 1, CHAR).prediction == 1  # -1 / 1 against -2.5 / 3
     # -4 / 4 bytes against -3.3 / 3 bytes; by characters it would be -4 / 2 against -3.3 / 3.
     assert score_choices(sums(-4.0, -3.3), ("\u0430\u0431", "abc"), 0, SUM).metrics["accuracy_bytes"] == 1.0
 
