@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 
+from miron_jax.cli import verification
 from miron_jax.cli.verification import SCHEMA, Difference, Verified, _cut, _largest, texts_for, token_ids_of
 from miron_jax.engine.batches import Batch, Shape, assemble
 from miron_jax.engine.model import load_model
@@ -233,6 +234,27 @@ def test_faults_are_named_by_the_ways_that_show_them(
     assert ran.status == bool(ways), ran.err
     last = (ran.err.splitlines() or [""])[-1]
     assert [way for way in (ONE_A_ROW, OTHER_ROWS, ORACLE) if way in last] == list(ways), ran.out
+
+
+@pytest.mark.slow
+def test_other_rows_have_other_lengths(tiny: tuple[Path, Path], miron, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: dict[str, set[int]] = {"engine": set(), "other": set()}
+    phase = ["engine"]
+    in_other_rows = verification._in_other_rows
+
+    def recording(plan: Plan, rows: list[int], shape: Shape) -> Batch:
+        lengths[phase[-1]].add(shape.length)
+        return assemble(plan, rows, shape)
+
+    def other(*arguments: Any) -> Any:
+        phase.append("other")
+        return in_other_rows(*arguments)
+
+    monkeypatch.setattr("miron_jax.engine.forward.assemble", recording)
+    monkeypatch.setattr(verification, "_in_other_rows", other)
+    assert verified(miron, *tiny).status == 0
+    assert all(lengths.values())
+    assert lengths["engine"].isdisjoint(lengths["other"]), lengths
 
 
 def test_long_texts_are_as_long_as_the_model_takes(tiny: tuple[Path, Path]) -> None:
