@@ -318,6 +318,44 @@ def _read_bundle(folder: Path) -> None:
     eval_bundle.locate_files(None, True, {task.file.path: None}, "CORE")
 
 
+def _write_arrow(folder: Path, rows: list[JsonObject]) -> None:
+    """As `save_to_disk` of Hugging Face's datasets does, in two files."""
+    folder.mkdir(parents=True)
+    names = ["data-00000-of-00002.arrow", "data-00001-of-00002.arrow"]
+    for name, part in zip(names, (rows[:1], rows[1:]), strict=True):
+        table = pa.Table.from_pylist(part)
+        path = str(folder / name)
+        with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+            stream.write_table(table)
+    state = {"_data_files": [{"filename": name} for name in names], "_split": None}
+    (folder / "state.json").write_text(json.dumps(state))
+    (folder / "dataset_info.json").write_text("{}")
+
+
+def _write_shards(folder: Path) -> None:
+    rows: list[JsonObject] = [
+        {"q": word, "c": ["1.50", "hot"], "a": i % 2, "n": [i, None], "m": {"x": i / 3}}
+        for i, word in enumerate("abcd")
+    ]
+    _write_arrow(folder / "saved" / "train", rows)
+    path, table = str(folder / "one.arrow"), pa.Table.from_pylist(rows)
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema, options=_ZSTD) as whole:
+        whole.write_table(table)
+    for i in range(2):
+        (folder / f"n{i}.jsonl").write_text('{"q": "w", "a": 1e3, "c": [1.50, 3.0, -0, 1e3]}\n' * 2)
+        parquet.write_table(pa.Table.from_pylist(rows[i:]), folder / f"p{i}.parquet")
+    for name, data in _SHARDS.items():
+        keys = {"task": name, "data": data, "question": "q", "choices": "c", "gold": "a"}
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(keys))
+
+
+_SHARDS = {
+    "saved": "saved/train", "one": "one.arrow", "glob": "n*.jsonl", "parquet": "p*.parquet",
+    "list": ["p1.parquet", "p0.parquet"],
+}  # fmt: skip
+_ZSTD = pa.ipc.IpcWriteOptions(compression="zstd")
+
+
 def _write_own(folder: Path) -> None:
     rows = [
         {"q": f"the {word} hill", "c": ["hot", "cold"], "a": i % 2, "k": "x"}
@@ -366,6 +404,19 @@ def _read_own(folder: Path) -> None:
         data_state(task, folder)
         render(task, read_examples(task, folder), 3)
     suite.composites({})
+
+
+def _read_shards(folder: Path) -> None:
+    failed = None
+    for path in sorted(folder.glob("*.yaml")):
+        try:
+            [task] = read_own_tasks([str(path)]).tasks
+            data_state(task, folder)
+            render(task, read_examples(task, folder), 1)
+        except InputError as error:
+            failed = error
+    if failed is not None:
+        raise failed
 
 
 def _write_requests(folder: Path) -> None:
@@ -420,6 +471,7 @@ def _write_texts(folder: Path) -> None:
     (folder / "a" / "y.json.gz").write_bytes(gzip.compress(json.dumps(["one", "two"]).encode()))
     parquet.write_table(pa.Table.from_pylist([{"text": "rain"}]), folder / "z.parquet")
     (folder / "w.txt").write_text("a hill")
+    _write_arrow(folder / "saved" / "test", [{"text": "a"}, {"text": "b", "id": 2}])
 
 
 def _read_texts(folder: Path) -> None:
@@ -429,6 +481,7 @@ def _read_texts(folder: Path) -> None:
 
 TARGETS = [
     Target("own-tasks", _write_own, _read_own),
+    Target("shards", _write_shards, _read_shards),
     Target("requests", _write_requests, _read_requests),
     Target("texts", _write_texts, _read_texts),
     Target("rows",

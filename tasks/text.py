@@ -4,20 +4,20 @@ Arrives: a folder of documents.  Leaves: a `Suite` with a task for each group.  
 not know tokens.
 
 A folder in it is a group with all files below it, as Paloma has its sources; a file in it is a
-group of its own, as uncheatable-eval has its sets.  .jsonl and .json (gzipped or not) and .parquet
-hold records with a `text`, and an `id` or `doc_id` if need be; a .json may be a list of texts; a
-.txt is one document.
+group of its own, as uncheatable-eval has its sets.  .jsonl and .json (gzipped or not), .parquet and
+.arrow hold records with a `text`, and an `id` or `doc_id` if need be; a .json may be a list of
+texts; a .txt is one document.  A folder of `save_to_disk` holds its Arrow files; where TEXTS is
+one of several splits, each is a group.
 """
 
 import gzip
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from miron_jax.definitions.data_files import json_rows
+from miron_jax.definitions.data_files import located_rows
 from miron_jax.definitions.records import (
     DataFile,
     Document,
@@ -28,12 +28,12 @@ from miron_jax.definitions.records import (
 )
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject, parse_json, shown
+from miron_jax.files.saved_data_sets import SPLITS, STATE, saved_files
 from miron_jax.tasks.groups import plain_mean, written
 
 NAME = "text"
-_FORMATS = (".jsonl", ".json", ".parquet", ".txt")
+_FORMATS = (".jsonl", ".json", ".parquet", ".arrow", ".txt")
 _REMEDY = "mend the file"
-Record = tuple[Path, int, Any]  # file, line from 0, a text or an object
 
 
 def read_suite(
@@ -47,7 +47,8 @@ def read_suite(
         raise InputError(
             f"--data_dir={NAME}={folder}: there is no such folder, expected one with documents"
         )
-    groups = {path: files for path in sorted(folder.iterdir()) if (files := _files(path))}
+    paths = [folder] if (folder / STATE).is_file() else sorted(folder.iterdir())
+    groups = {path: files for path in paths if (files := _files(path))}
     if not groups:
         raise InputError(
             f"--data_dir={NAME}={folder} holds no document, expected files that end in "
@@ -83,30 +84,36 @@ def _files(path: Path) -> list[Path]:
     """The documents' files of a group; names that begin with a dot are left out, as they are of the
     data's hash."""
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    seen = [
+    saved: dict[Path, list[Path]] = {}  # folder of `save_to_disk` -> its documents' files
+    for file in files:
+        if file.name in (STATE, SPLITS) and file != path:
+            try:
+                saved[file.parent] = saved_files(file.parent)
+            except ValueError as error:
+                raise InputError(f"{file.parent}: {error}") from None
+    return [
         file
         for file in files
-        if not any(part.startswith(".") for part in file.relative_to(path.parent).parts)
-    ]
-    return [
-        file for file in seen if file.is_file() and file.name.removesuffix(".gz").endswith(_FORMATS)
+        if file.name.removesuffix(".gz").endswith(_FORMATS)
+        and file in saved.get(file.parent, [file])
+        and not any(part.startswith(".") for part in file.relative_to(path.parent).parts)
+        and file.name != SPLITS
+        and file.is_file()
     ]
 
 
 def _documents(name: str, files: list[Path]) -> list[Document]:
-    records = [record for file in files for record in _records(name, file)]
-    return [_at(record, row) for row, record in enumerate(records)]
+    documents: list[Document] = []
+    for file in files:
+        for number, value in enumerate(_records(name, file), 1):
+            try:
+                documents.append(_document(value, len(documents), f"{file.name}:{number}"))
+            except ValueError as error:
+                raise InputError(f"{file}, record {number}: {error}; {_REMEDY}") from None
+    return documents
 
 
-def _at(record: Record, row: int) -> Document:
-    file, line, value = record
-    try:
-        return _document(value, row, f"{file.name}:{line + 1}")
-    except ValueError as error:
-        raise InputError(f"{file}, record {line + 1}: {error}; {_REMEDY}") from None
-
-
-def _records(name: str, file: Path) -> Iterator[Record]:
+def _records(name: str, file: Path) -> Sequence[JsonObject | str]:
     try:
         content = file.read_bytes()
         content = gzip.decompress(content) if file.name.endswith(".gz") else content
@@ -115,15 +122,14 @@ def _records(name: str, file: Path) -> Iterator[Record]:
     plain = Path(file.name.removesuffix(".gz"))
     if plain.suffix == ".txt":
         try:
-            yield file, 0, content.decode("utf-8")
+            return [content.decode("utf-8")]
         except UnicodeDecodeError as error:
             raise InputError(
                 f"{name}: {file}, byte {error.start + 1} is not UTF-8: {_REMEDY}"
             ) from None
-        return
     texts = _list_of_texts(content) if plain.suffix == ".json" else None
-    rows = texts or json_rows(content, file.with_name(plain.name), name, remedy=_REMEDY)
-    yield from ((file, line, fields) for line, fields in enumerate(rows))
+    file = file.with_name(plain.name)
+    return texts or located_rows(content, file, name, remedy=_REMEDY).records
 
 
 def _list_of_texts(content: bytes) -> list[str] | None:

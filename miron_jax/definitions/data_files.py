@@ -9,20 +9,23 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from miron_jax.definitions.records import AnyExample, AnyTask, Task
 from miron_jax.errors import InputError
 from miron_jax.files.hub import commit_of
 from miron_jax.files.readers import Json, JsonObject, RepeatedKey, parse_json
 
-Row = TypeVar("Row")
+if TYPE_CHECKING:
+    import pyarrow
+
 Parsed = TypeVar("Parsed")
 FETCH_AGAIN = "fetch the file again"
-FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
+FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".arrow")
+MOST_VALUES = 30_000_000  # of a .parquet or .arrow file; published benchmarks have below a million
 # records, the unit that is counted, and the number of each
 _Read = tuple[list[Json], str, Sequence[int]]
 
@@ -90,40 +93,24 @@ def read_examples(task: Task, folder: Path, allow_changed: bool = False) -> list
             f"{task.file.git_blob_sha1}): {FETCH_AGAIN}, or pass --allow_changed_data to score it "
             "without the suite's name"
         )
-    rows = json_rows(content, path, task.name, task.file.rows)
-    examples = parse_each(
-        rows, task.parse, f"{task.name}: {path}, line", f"; mend the line or {FETCH_AGAIN}"
-    )
+    rows = located_rows(content, path, task.name, task.file.rows)
+    remedy = f"; mend the {rows.unit} or {FETCH_AGAIN}"
+    examples = parse_each(rows, task.parse, f"{task.name}: {path}", remedy)
     return examples if task.arrange is None else task.arrange(examples, folder)
 
 
 def parse_each(
-    rows: Iterable[Row], parse: Callable[[Row, int], Parsed], at: str, remedy: str
+    rows: Located, parse: Callable[[JsonObject, int], Parsed], at: str, remedy: str, first: int = 0
 ) -> list[Parsed]:
-    """Every row parsed, which may raise ValueError; raises InputError with `at`, the number of the
-    row and `remedy`."""
+    """Every row parsed, counted from `first`, which may raise ValueError; raises InputError with
+    `at`, the place of the row and `remedy`."""
     parsed = []
-    for row, content in enumerate(rows):
+    for row, (record, number) in enumerate(zip(rows.records, rows.numbers, strict=True), first):
         try:
-            parsed.append(parse(content, row))
+            parsed.append(parse(record, row))
         except ValueError as error:
-            raise InputError(f"{at} {row + 1}: {error}{remedy}") from None
+            raise InputError(f"{at}, {rows.unit} {number}: {error}{remedy}") from None
     return parsed
-
-
-def json_rows(
-    content: bytes,
-    path: Path,
-    task_name: str,
-    num_rows: int | None = None,
-    remedy: str = FETCH_AGAIN,
-) -> list[JsonObject]:
-    """The JSON objects of a data file: one per line; a .json file may also be one array, or a table
-    written by columns.  A row of a .csv, .tsv or .parquet file is an object of its columns.
-
-    Raises InputError, which names the line.
-    """
-    return located_rows(content, path, task_name, num_rows, remedy).records
 
 
 def located_rows(
@@ -133,8 +120,12 @@ def located_rows(
     num_rows: int | None = None,
     remedy: str = FETCH_AGAIN,
 ) -> Located:
-    """The same with their places.  A file without a published number of rows may have blank
-    lines."""
+    """The JSON objects of a data file: one per line; a .json file may also be one array, or a table
+    written by columns.  A row of a .csv, .tsv, .parquet or .arrow file is an object of its columns.
+
+    A file without a published number of rows may have blank lines.  Raises InputError, which names
+    the line.
+    """
     try:
         read = _READERS[path.suffix](content) if path.suffix in _READERS else None
     except ValueError as error:
@@ -186,10 +177,10 @@ def _records(content: bytes) -> _Read | None:
     """The records of a file that is one JSON value; None: it is not one, so it has a record per
     line."""
     try:
-        value = parse_json(content)
+        parse_json(content)
     except ValueError:
         return None
-    parse_json(content, keys_once=True)
+    value = parse_json(content, of_records=True)
     if isinstance(value, list):
         return _in_order(value)
     columns = list(value.values()) if isinstance(value, dict) else []
@@ -217,39 +208,67 @@ def _table(content: bytes, delimiter: str) -> _Read:
     if delimiter == "," and ";" in first and "," not in first:
         delimiter = ";"
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    names: list[str] = []
-    records: list[Json] = []
-    numbers: list[int] = []
+    read: dict[int, list[str]] = {}  # by the line where a row begins
     before = 0  # the last line of the row before
     try:
         for values in rows:
-            number = before + 1
+            if values:
+                read[before + 1] = values
             before = rows.line_num
-            if not values:
-                continue
-            if names and len(values) != len(names):
-                raise ValueError(
-                    f"line {number} has another number of values than the {len(names)} columns"
-                )
-            if names:
-                records.append(dict(zip(names, values, strict=True)))
-                numbers.append(number)
-            names = names or values
     except csv.Error as error:
         raise ValueError(f"line {rows.line_num}: {error}") from None
+    names = _named_once(read.pop(min(read, default=0), []))
+    for number, values in read.items():
+        if len(values) != len(names):
+            raise ValueError(
+                f"line {number} has another number of values than the {len(names)} columns"
+            )
+    return [dict(zip(names, each, strict=True)) for each in read.values()], "line", list(read)
+
+
+def _named_once(names: list[str]) -> list[str]:
     if len(set(names)) < len(names):
         raise ValueError(f"two columns have one name, of {', '.join(names)}")
-    return records, "line", numbers
+    return names
 
 
 def _parquet(content: bytes) -> _Read:
+    from pyarrow import BufferReader, parquet
+
+    return _columns(lambda: parquet.read_table(BufferReader(content)))
+
+
+def _arrow(content: bytes) -> _Read:
+    """The rows of an Arrow stream, as `save_to_disk` writes it, or of an Arrow file."""
+    from pyarrow import BufferReader, ipc
+
+    reader = ipc.open_file if content.startswith(b"ARROW1") else ipc.open_stream
+    return _columns(lambda: reader(BufferReader(content)).read_all())
+
+
+def _columns(read: "Callable[[], pyarrow.Table]") -> _Read:
     import pyarrow
-    from pyarrow import parquet
 
     try:
-        return _in_order(parquet.read_table(pyarrow.BufferReader(content)).to_pylist())
-    except (pyarrow.ArrowException, OSError) as error:
+        table = read()
+        if sum(map(_num_values, table.columns)) > MOST_VALUES:
+            raise ValueError(f"it has more than {MOST_VALUES} values")
+        table.validate(full=True)
+        records = table.to_pylist()
+    except (pyarrow.ArrowException, OSError, OverflowError, KeyError) as error:
         raise ValueError(" ".join(str(error).split())) from None
+    _named_once(table.column_names)
+    return _in_order(records)
+
+
+def _num_values(array: "pyarrow.ChunkedArray | pyarrow.Array") -> int:
+    """With those inside lists and structs; a file may have any number of them in few bytes."""
+    children = getattr(array, "chunks", ())
+    if hasattr(array, "field"):
+        children = map(array.field, range(array.type.num_fields))
+    elif hasattr(array, "values"):
+        children = [array.values]
+    return len(array) + sum(map(_num_values, children))
 
 
 _READERS: dict[str, Callable[[bytes], _Read | None]] = {
@@ -257,6 +276,7 @@ _READERS: dict[str, Callable[[bytes], _Read | None]] = {
     ".csv": partial(_table, delimiter=","),
     ".tsv": partial(_table, delimiter="\t"),
     ".parquet": _parquet,
+    ".arrow": _arrow,
 }
 
 
@@ -287,7 +307,7 @@ def _json_object(line: bytes) -> JsonObject:
     if not text:
         raise ValueError("found a blank line, expected one JSON object")
     try:
-        value = parse_json(text, keys_once=True)
+        value = parse_json(text, of_records=True)
     except RepeatedKey:
         raise
     except json.JSONDecodeError as error:

@@ -27,17 +27,31 @@ class RepeatedKey(ValueError):
     word."""
 
 
-def parse_json(content: bytes | str, keys_once: bool = False) -> Json:
-    """The value of a JSON text in UTF-8.  `keys_once`: raises RepeatedKey for an object with a key
-    twice.
+class WrittenNumber(float):
+    """A number whose text is that of its file, where Python has another one: 1.50, 1e3, -0."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def parse_json(content: bytes | str, of_records: bool = False) -> Json:
+    """The value of a JSON text in UTF-8.  `of_records`: its numbers keep their texts, and an object
+    with a key twice raises RepeatedKey.
 
     Raises ValueError, also for nesting beyond what Python can read.
     """
     text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
     try:
-        return json.loads(text, object_pairs_hook=_with_keys_once if keys_once else None)
+        return _RECORDS.decode(text) if of_records else json.loads(text)
     except RecursionError:
         raise ValueError("JSON nested too deep to read") from None
+
+
+def _integer(text: str) -> int | WrittenNumber:
+    return WrittenNumber(text) if text == "-0" else int(text)
 
 
 def _with_keys_once(pairs: list[tuple[str, Json]]) -> JsonObject:
@@ -48,6 +62,11 @@ def _with_keys_once(pairs: list[tuple[str, Json]]) -> JsonObject:
             f"the key {shown(repeated)} stands twice in {shown(fields)}, expected once"
         )
     return fields
+
+
+_RECORDS = json.JSONDecoder(
+    object_pairs_hook=_with_keys_once, parse_float=WrittenNumber, parse_int=_integer
+)
 
 
 def parse_yaml(content: bytes) -> Json:

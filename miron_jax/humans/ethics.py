@@ -31,7 +31,7 @@ Labels = Mapping[tuple[str, ...], Mapping[str, str]]
 def read_ethics_gold(path: Path) -> Labels:
     """The five labels of every text and pair of actants.  Raises InputError."""
     try:
-        records = parse_json(path.read_bytes(), keys_once=True)
+        records = parse_json(path.read_bytes(), of_records=True)
     except (OSError, ValueError) as error:
         raise InputError(
             f"--gold={path}: {error}; expected MERA's ruEthics data.json, a list of records"

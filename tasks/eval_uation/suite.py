@@ -18,7 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from miron_jax.definitions.data_files import FETCH_AGAIN, git_blob_sha1, json_rows, parse_each
+from miron_jax.definitions.data_files import (
+    FETCH_AGAIN,
+    git_blob_sha1,
+    located_rows,
+    parse_each,
+)
 from miron_jax.definitions.records import (
     AnswerProfile,
     DataFile,
@@ -234,9 +239,8 @@ def _shot_items(dataset: DataSet, path: Path) -> list[Item]:
         )
     name = f"{NAME}'s {dataset.name}"
     remedy = f"; mend the record or {FETCH_AGAIN}"
-    return parse_each(
-        json_rows(content, path, name), reader(dataset), f"{name}: {path}, record", remedy
-    )
+    rows = located_rows(content, path, name)
+    return parse_each(rows, reader(dataset), f"{name}: {path}", remedy)
 
 
 def _shots_path(dataset: DataSet, folder: Path) -> Path:

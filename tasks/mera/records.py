@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from string import Formatter
 
-from miron_jax.definitions.data_files import FETCH_AGAIN, json_rows, parse_each
+from miron_jax.definitions.data_files import FETCH_AGAIN, located_rows, parse_each
 from miron_jax.definitions.records import Example, Problem, Question
 from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, JsonObject
@@ -220,9 +220,9 @@ def _pool(dataset: DataSet, version: Version, folder: Path) -> list[Record]:
             "fetch it beside test.jsonl"
         )
     name = f"MERA's {dataset.name}"
-    rows = json_rows(path.read_bytes(), path, name)
+    rows = located_rows(path.read_bytes(), path, name)
     parse = partial(_shot, dataset, version)
-    return parse_each(rows, parse, f"{name}: {path}, line", f"; mend the line or {FETCH_AGAIN}")
+    return parse_each(rows, parse, f"{name}: {path}", f"; mend the line or {FETCH_AGAIN}")
 
 
 def _shot(dataset: DataSet, version: Version, fields: JsonObject, row: int) -> Record:

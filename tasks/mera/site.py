@@ -186,7 +186,7 @@ def read_records(folder: Path, version: Version) -> Records:
         path = folder / dataset.config / "test.jsonl"
         if path.is_file():
             try:
-                lines = [parse_json(line, keys_once=True) for line in _lines(path)]
+                lines = [parse_json(line, of_records=True) for line in _lines(path)]
                 for line in lines:
                     check_record(line, dataset)
             except ValueError as error:

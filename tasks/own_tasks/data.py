@@ -4,20 +4,26 @@ Arrives: what `data` or `fewshot_data` says.  Leaves: `Data`, which reads its re
 deliberately does not know what a record means.
 
     data: hills.jsonl
+    data: shards/*.parquet                                         or a list of files
+    data: saved/train                                              a folder of `save_to_disk`
     data: {hub: owner/name, config: default, split: test}          the hub's own Parquet of it
     data: {hub: owner/name@revision, files: data/test-*.jsonl}     files as they lie there
 """
 
+import os
+import re
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
+from glob import glob
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from miron_jax.definitions.data_files import FORMATS, Located, located_rows
+from miron_jax.definitions.data_files import FORMATS, Located, located_rows, parse_each
 from miron_jax.definitions.records import AnyExample, DataFile
 from miron_jax.errors import InputError
 from miron_jax.files.hub import Repository, cache_folder, fetch_data_set, parse_name
 from miron_jax.files.readers import JsonObject, shown
+from miron_jax.files.saved_data_sets import saved_files
 from miron_jax.tasks.own_tasks.keys import Keys
 
 _PARQUET = "refs/convert/parquet"  # the branch where the hub keeps every data set as Parquet
@@ -30,66 +36,81 @@ Parser = Callable[
 
 
 class Data(NamedTuple):
-    path: Path  # a file, or the folder of a data set's files
-    repository: Repository | None  # None: the file is the user's
+    paths: tuple[Path, ...]  # files in order, or the folder of a data set's files
+    repository: Repository | None  # None: the files are the user's
     pattern: str  # of the data set's files
 
     @property
     def file(self) -> DataFile:
-        return DataFile(str(self.path), None, None)
+        return DataFile(str(self.paths[0]), None, None)
 
     def fetch(self) -> None:
         """Download a data set that is not in the cache.  Raises InputError."""
         if self.repository is not None:
+            [folder] = self.paths
             fetch_data_set(
-                self.repository, self.path, [self.pattern], "own", f", then copy {self.path} here"
+                self.repository, folder, [self.pattern], "own", f", then copy {folder} here"
             )
 
     def examples(self, name: str, parser: Parser) -> list[AnyExample]:
         """All examples in file order.  Raises InputError, which names file and line."""
-        files = [self.path] if self.repository is None else self._files()
-        read = [(file, _records(file, name)) for file in files]
+        read = _read(name, self.paths if self.repository is None else self._files())
         records = [record for _, located in read for record in located.records]
         places = [
-            (file, f"{located.unit} {number}")
+            f"{located.unit} {number}{f' of {file.name}' if len(read) > 1 else ''}"
             for file, located in read
             for number in located.numbers
         ]
         keys = f"the keys of {name.partition('/')[2]}'s YAML file"
         try:
-            parse = parser(records, lambda row: places[row][1])
+            parse = parser(records, places.__getitem__)
         except ValueError as error:
-            raise InputError(f"{name}: {self.path}: {error}; correct the data, or {keys}") from None
-        examples = []
-        for row, (record, (file, place)) in enumerate(zip(records, places, strict=True)):
-            try:
-                examples.append(parse(record, row))
-            except ValueError as error:
-                unit = place.partition(" ")[0]
-                raise InputError(
-                    f"{name}: {file}, {place}: {error}; correct the {unit}, or {keys}"
-                ) from None
+            at = f"{name}: {self.paths[0]}"
+            raise InputError(f"{at}: {error}; correct the data, or {keys}") from None
+        examples: list[AnyExample] = []
+        for file, located in read:
+            remedy = f"; correct the {located.unit}, or {keys}"
+            examples += parse_each(located, parse, f"{name}: {file}", remedy, len(examples))
         return examples
 
     def _files(self) -> list[Path]:
-        files = sorted(
-            file for file in self.path.rglob("*") if file.is_file() and file.suffix in FORMATS
-        )
-        files = [file for file in files if fnmatch(str(file.relative_to(self.path)), self.pattern)]
+        [folder] = self.paths
+        files = [
+            file
+            for file in sorted(folder.rglob("*"))
+            if fnmatch(str(file.relative_to(folder)), self.pattern)
+            and file.suffix in FORMATS
+            and file.is_file()
+        ]
         if not files:
             raise InputError(
-                f"{self.path} holds no file {self.pattern}: name another config, split or files"
+                f"{folder} holds no file {self.pattern}: name another config, split or files"
             )
         return files
 
 
-def _records(file: Path, name: str) -> Located:
-    try:
-        return located_rows(file.read_bytes(), file, name, remedy="correct the file")
-    except OSError as error:
-        raise InputError(
-            f"{name}: {file} cannot be read ({error.strerror}): mend or replace it"
-        ) from None
+def _read(name: str, files: Sequence[Path]) -> list[tuple[Path, Located]]:
+    """Raises InputError for files of two kinds, and for two whose records have other columns."""
+    read = []
+    columns: dict[frozenset[str], Path] = {}  # of the files in which all records have the same
+    for file in files:
+        if file.suffix != files[0].suffix:
+            raise InputError(f"{name}: {files[0]} and {file} are of two kinds: name one of them")
+        try:
+            content = file.read_bytes()
+        except OSError as error:
+            raise InputError(f"{name}: {file} cannot be read ({error.strerror}): mend it") from None
+        located = located_rows(content, file, name, remedy="correct the file")
+        read.append((file, located))
+        of_records = set(map(frozenset, located.records))
+        columns |= {each: file for each in of_records if len(of_records) == 1}
+        if len(columns) > 1:
+            first, second = columns
+            raise InputError(
+                f"{name}: {columns[first]} and {file} differ in the columns "
+                f"{', '.join(sorted(first ^ second)):.120}: name files with the same columns"
+            )
+    return read
 
 
 def read_data(keys: Keys, key: str) -> Data:
@@ -97,16 +118,42 @@ def read_data(keys: Keys, key: str) -> Data:
     value: Any = keys.fields.get(key)
     if isinstance(value, dict):
         return _of_hub(keys, key, value)
-    name = keys.text(key)
-    if Path(name).suffix not in FORMATS:
-        raise keys.wrong(
-            f"{key} is {shown(name)}, expected a file that ends in {', '.join(FORMATS)}, or a hub "
-            "data set"
-        )
-    file = (keys.path.parent / name).resolve()
-    if not file.is_file():
-        raise keys.wrong(f"{key} names {file}, and there is no such file")
-    return Data(file, None, "")
+    names = keys.texts(key, []) if isinstance(value, list) else (keys.text(key),)
+    files = [file for name in names for file in _named(keys, key, name)]
+    for file in files or [Path()]:
+        if file.suffix not in FORMATS:
+            raise keys.wrong(
+                f"{key} is {shown(value)}, expected files that end in {', '.join(FORMATS)}, or a "
+                "hub data set"
+            )
+        if not os.path.isfile(file):
+            raise keys.wrong(f"{key} names {file}, and there is no such file")
+        if files.count(file) > 1:
+            raise keys.wrong(f"{key} names {file} twice, expected once")
+    return Data(tuple(files), None, "")
+
+
+def _named(keys: Keys, key: str, name: str) -> list[Path]:
+    """The files of a name: the files of a folder, those of a pattern in the order of their names,
+    else the file itself."""
+    folder = keys.path.parent
+    path = Path(os.path.abspath(folder / name))
+    if os.path.isdir(path):
+        try:
+            return saved_files(path)
+        except ValueError as error:
+            raise keys.wrong(f"{key} names the folder {path}: {error}") from None
+    if os.path.isfile(path) or not re.search(r"[*?\[]", name):
+        return [path]
+    try:
+        matches = glob(name, root_dir=folder, recursive=True)
+    except ValueError:  # a name with a zero byte
+        matches = []
+    files = [Path(os.path.abspath(folder / match)) for match in matches]
+    files = sorted(file for file in files if file.is_file())
+    if not files:
+        raise keys.wrong(f"{key} names {path}, and no file has such a name")
+    return files
 
 
 def _of_hub(keys: Keys, key: str, value: JsonObject) -> Data:
@@ -128,4 +175,4 @@ def _of_hub(keys: Keys, key: str, value: JsonObject) -> Data:
     if ".." in pattern or pattern.startswith("/"):
         raise keys.wrong(f"{key}: {shown(pattern)} leads out of the data set, {expected}")
     folder = f"{repository.id}-{pattern}".replace("/", "--").replace("*", "+")
-    return Data(cache_folder("own", repository.revision) / folder, repository, pattern)
+    return Data((cache_folder("own", repository.revision) / folder,), repository, pattern)

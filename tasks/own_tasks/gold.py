@@ -8,9 +8,9 @@ A right answer "1" is the second of the choices "3", "5", "7" and may be the fir
 "1", "0", "2".
 """
 
-import math
 import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 
 from miron_jax.files.readers import Json, shown
 
@@ -22,11 +22,12 @@ _TRUTH = {"true": True, "yes": True, "false": False, "no": False}
 
 
 def as_written(value: Json) -> Json:
-    """A number as its text; every other value as it is, that of a table's empty field (NaN) too."""
-    is_number = (
-        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    )
-    return str(value) if is_number else value
+    """A number as its text, which is that of its file in JSON (1.50, 1e3); every other value as it
+    is, that of a table's empty field (NaN) too."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return value
+    text = str(value)
+    return text if text[-1].isdigit() else value
 
 
 def _text(value: Json, choices: Choices) -> int | None:

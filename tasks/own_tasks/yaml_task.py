@@ -185,7 +185,7 @@ def _task(keys: Keys, fetches: list[Data]) -> Task[Any]:
         shots_from=None if others is None else cache(partial(others.examples, name, parser)),
         examples=partial(data.examples, name, parser),
         licence=keys.text("licence", ""),
-        made_of=(keys.path.resolve(), *(() if others is None else (others.path,))),
+        made_of=(*data.paths[1:], keys.path.resolve(), *(others.paths if others else ())),
     )
 
 

@@ -12,6 +12,7 @@ deliberately does not know tasks or scores.
 
 import gzip
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
@@ -132,7 +133,7 @@ def _manifest(path: Path) -> JsonObject:
     if not path.is_file():
         return {}
     try:
-        manifest = parse_json(path.read_bytes(), keys_once=True)
+        manifest = parse_json(path.read_bytes(), of_records=True)
     except (OSError, ValueError) as error:
         raise InputError(
             f"{path} cannot be read as JSON ({error!s:.120}): {REMEDY}, or take the file away"
@@ -148,23 +149,13 @@ def _manifest(path: Path) -> JsonObject:
 def _check_counts(requests: list[Request], manifest: JsonObject, path: Path) -> None:
     """Raises InputError where the manifest counts other requests than there are: the file was cut,
     or is another one."""
-    counts = manifest.get("tasks")
-    if counts is None:
-        return
-    there = dict.fromkeys(counts, 0) if isinstance(counts, dict) else {}
-    for request in requests:
-        there[request.task] = there.get(request.task, 0) + 1
-    if there != counts:
-        wrong = next(
-            (
-                name
-                for name in there
-                if not isinstance(counts, dict) or there[name] != counts.get(name)
-            ),
-            "",
-        )
-        expected = counts.get(wrong, 0) if isinstance(counts, dict) else shown(counts)
-        raise InputError(
-            f"{path}: it counts {shown(expected)} requests of {wrong!r}, there are "
-            f"{there.get(wrong, 0)}: {REMEDY}"
-        )
+    there = Counter(request.task for request in requests)
+    counts = manifest.get("tasks", there)
+    if not isinstance(counts, dict):
+        raise InputError(f"{path}: tasks is {shown(counts)}, expected a number for each: {REMEDY}")
+    for name in {**counts, **there}:
+        if there[name] != counts.get(name, 0):
+            raise InputError(
+                f"{path}: it counts {shown(counts.get(name, 0))} requests of {name!r}, there are "
+                f"{there[name]}: {REMEDY}"
+            )

@@ -1,7 +1,9 @@
 """Data files as editors and programs write them: rows with their lines, or one sentence."""
 
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from miron_jax.definitions.data_files import located_rows
@@ -45,3 +47,24 @@ def test_byte_order_marks_and_blank_lines_are_no_rows(name: str, content: str, n
 def test_a_key_twice_is_refused_with_its_line(name: str, content: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         located_rows(content.encode(), Path(name), "t")
+
+
+@pytest.mark.parametrize(
+    ("column", "sentence"),
+    [
+        (pa.nulls(10**9), "cannot be read .it has more than 30000000 values.: fetch the file again"),
+        (pa.ListArray.from_arrays(pa.array([0, 10**9], pa.int32()), pa.nulls(10**9)), "more than 30000000 values"),
+        (pa.array([2**62], pa.timestamp("us")), "cannot be read .date value out of range."),
+        (pa.array([1], pa.timestamp("us", "Mars/X")), "cannot be read ..Mars/X.."),
+        (pa.array([b"\xff"]).view(pa.string()), "Invalid UTF8"),
+    ],
+)
+def test_columns_that_have_no_rows_are_refused(column: Any, sentence: str) -> None:
+    """The first two have 400 bytes."""
+    for columns, reason in ({"a": column}, sentence), ({"a": pa.array([1]), "b": pa.array([1])}, "two columns have"):
+        table = pa.table(columns)
+        stream = pa.BufferOutputStream()
+        with pa.ipc.new_stream(stream, pa.schema([field.with_name("a") for field in table.schema])) as writer:
+            writer.write_table(table.rename_columns(["a"] * table.num_columns))
+        with pytest.raises(InputError, match=reason):
+            located_rows(stream.getvalue().to_pybytes(), Path("a.arrow"), "t")

@@ -28,9 +28,9 @@ def test_bytes_that_are_no_json_have_a_reason():
 def test_a_key_twice_is_named_where_rows_are_read(content: bytes, key: str):
     """A parser takes the last one; configurations of models, which others wrote, stay as they are."""
     with pytest.raises(RepeatedKey, match=f"the key '{key}' stands twice in "):
-        parse_json(content, keys_once=True)
+        parse_json(content, of_records=True)
     assert parse_json(content) is not None
-    assert parse_json(b'[{"a": 1}, {"a": {"a": 1}}]', keys_once=True) == [{"a": 1}, {"a": {"a": 1}}]
+    assert parse_json(b'[{"a": 1}, {"a": {"a": 1}}]', of_records=True) == [{"a": 1}, {"a": {"a": 1}}]
 
 
 YAML: list[tuple[bytes, Any]] = [

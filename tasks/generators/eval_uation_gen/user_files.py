@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from miron_jax.definitions.data_files import json_rows, parse_each
+from miron_jax.definitions.data_files import located_rows, parse_each
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
 
@@ -27,5 +27,5 @@ def read_records(
             f"{flag}={path} cannot be read ({error.strerror}): name a file of JSON objects with "
             f"{fields}"
         ) from None
-    rows = json_rows(content, path, flag, remedy="name another file")
-    return parse_each(rows, parse, f"{flag}={path}, record", f"{hint}: mend the record")
+    rows = located_rows(content, path, flag, remedy="name another file")
+    return parse_each(rows, parse, f"{flag}={path}", f"{hint}: mend the {rows.unit}")

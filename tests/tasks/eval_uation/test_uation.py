@@ -250,7 +250,7 @@ def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"LOWTask\.jsonl is missing, where its few-shot examples come from"):
         prompts("eval-ua-tion/lmes_low", data)
     (data / "lmes_LOW/data/fewshot/LOWTask.jsonl").write_text("{}\n")
-    with pytest.raises(InputError, match="record 1: field 'question'"):
+    with pytest.raises(InputError, match="line 1: field 'question'"):
         prompts("eval-ua-tion/lmes_low", data)
     with pytest.raises(InputError, match="no eval-ua-tion data there, expected folders ua_cbt, lmes_LOW"):
         locate(tmp_path / "nothing")

@@ -42,9 +42,9 @@ def test_articles_of_a_user(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"title": "а", "text": "б"}', "record 1: tags is None"),
-        ('{"title": "а", "tags": []}', "record 1: expected the texts title and text"),
-        ('{"title": "а", "text": "б", "tags": [1]}', r"record 1: tags is \[1\]"),
+        ('{"title": "а", "text": "б"}', "line 1: tags is None"),
+        ('{"title": "а", "tags": []}', "line 1: expected the texts title and text"),
+        ('{"title": "а", "text": "б", "tags": [1]}', r"line 1: tags is \[1\]"),
         ('{"title": "а", "text": "б", "tags": []}', "1 titles differ.*expected at least 10"),
         ("nonsense", "line 1: found no valid JSON"),
         ("", "is empty"),
@@ -212,7 +212,7 @@ def test_sentences_end_where_a_reader_ends_them() -> None:
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"words": [of_animal("слон")]}, "record 1: text is no text; expected text, and words"),
+        ({"words": [of_animal("слон")]}, "line 1: text is no text; expected text, and words"),
         ({"text": "Слон а_б. Кит."}, "text has a low line _, which rows keep for the gap"),
         ({"text": "Одне речення."}, "text has one sentence"),
         ({"text": TALE}, "words is no list of words"),

@@ -18,7 +18,7 @@ import yaml
 from pyarrow import parquet
 
 from miron_jax.config import RunConfig
-from miron_jax.definitions.data_files import data_state, json_rows, read_examples
+from miron_jax.definitions.data_files import data_state, located_rows, read_examples
 from miron_jax.definitions.records import Measured, Problem, Task
 from miron_jax.errors import InputError
 from miron_jax.evaluation.task_kinds.interface import Setup, Source
@@ -440,7 +440,7 @@ def test_groups_make_composites(tmp_path: Path) -> None:
         (("choices: options", "answer: options"), "key 'answer' is not of a task of kind choice"),
         (("choices: options", "choices: [hot]"), "choices is ['hot'], expected a field's name or a template or a list"),
         (("hills.jsonl", "hill.jsonl"), "and there is no such file"),
-        (("hills.jsonl", "hills.xlsx"), "expected a file that ends in .jsonl, .json, .csv, .tsv, .parquet"),
+        (("hills.jsonl", "hills.xlsx"), "expected files that end in .jsonl, .json, .csv, .tsv, .parquet"),
         (("num_fewshot: 2", "num_fewshot: many"), "num_fewshot is 'many', expected a whole number"),
         (("num_fewshot: 2", "num_fewshot: 7"), "holds 7 examples, expected at least 8 to sample 7 others before each q"),
         (("baseline: 0.333", "fewshot_data: one.jsonl"), "holds 1 examples, expected at least 2 to sample 2 before each"),
@@ -517,7 +517,7 @@ def test_wrong_tables_are_named() -> None:
         ("", "is empty"),
     ):
         with pytest.raises(InputError, match=sentence):
-            json_rows(table.encode(), Path("a.csv"), "own/a")
+            located_rows(table.encode(), Path("a.csv"), "own/a")
 
 
 def test_suites_of_other_packages_are_found_by_their_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
