@@ -14,8 +14,6 @@ int32 vector.  The next batch is put on the device while the last one runs, and 
 one batch late, so the device never waits for the host.
 """
 
-import ctypes
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -38,7 +36,7 @@ from miron_jax.model.stateful.walk import WalkArrays, group_sizes, states_for, w
 from miron_jax.model.visibility import Visibility
 from miron_jax.planning.records import Plan
 from miron_jax.planning.walks import GroupSize, deepest_path
-from miron_jax.runtime.devices import Placement, Tree
+from miron_jax.runtime.devices import Placement, Tree, return_freed_memory
 from miron_jax.runtime.progress import SILENT, Progress
 
 IN_FLIGHT = 2  # batches on the device at once: one runs, one waits
@@ -349,14 +347,6 @@ class Forward:
             f"out of memory: {rows} rows of {shape.length} tokens a batch from now on, not "
             f"{shape.rows}"
         )
-
-
-def return_freed_memory() -> None:
-    """Give memory that the compiler has freed back to the system: glibc keeps 0.2 GB after eight
-    programs on CPU."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)
 
 
 def _fetch(outputs: Outputs | Exception) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -26,11 +26,9 @@ def cost_model(config: ModelConfig | Network, max_lengths: int = 8) -> CostModel
     """
     if isinstance(config, Network):
         cost = CostModel(network_flops(config), 0.0, COMPILE_FLOPS, max_lengths=max_lengths)
-        return (
-            cost
-            if config.is_forest
-            else replace(cost, sharing="path", max_slots=config.num_positions)
-        )
+        if not config.is_forest:
+            cost = replace(cost, sharing="path", max_slots=config.num_positions)
+        return cost
     return CostModel(
         flops_per_token=2.0 * matmul_params(config),
         flops_per_pair=SLOW_ATTENTION * attention_flops_per_pair(config),

@@ -19,7 +19,6 @@ from.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +28,7 @@ from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention.choose import Heads
 from miron_jax.model.decoder.decoder import Decoder, Head
 from miron_jax.model.visibility import Visibility
+from miron_jax.runtime.devices import Tree
 
 PROBE_LENGTH = 16  # tokens of the rows that test whether a model satisfies the contract
 
@@ -39,18 +39,19 @@ class Network:
     """A causal language model as functions, which jax can trace; `OwnModel` has their shapes."""
 
     vocab_size: int  #: tokens of the vocabulary
-    logits: Callable[..., Any] | None = None  #: (params, token_ids) -> logits
+    #: (params, token_ids) -> logits
+    logits: Callable[[Tree, jax.Array], jax.Array] | None = None
     #: (params, token_ids, positions, visibility) -> hidden states
-    hidden: Callable[..., Any] | None = None
+    hidden: Callable[[Tree, jax.Array, jax.Array, Visibility], jax.Array] | None = None
     #: weight [V, D], or a Head with bias, soft cap and scale
-    head: Callable[[Any], "jax.Array | Head"] | None = None
+    head: Callable[[Tree], jax.Array | Head] | None = None
     #: (params, num_tokens) -> pytree of arrays: the state of a text before any token, with room for
     #: so many tokens
-    state: Callable[..., Any] | None = None
+    state: Callable[[Tree, int], Tree] | None = None
     #: (params, state, token_ids [T]) -> (hidden states or logits of T more tokens of the text, the
     #: state after them)
-    step: Callable[..., Any] | None = None
-    params: Any = None  #: pytree of arrays; None: they are passed later (Evaluator.run)
+    step: Callable[[Tree, Tree, jax.Array], tuple[jax.Array, Tree]] | None = None
+    params: Tree = None  #: pytree of arrays; None: they are passed later (Evaluator.run)
     eos_token_ids: tuple[int, ...] = ()  #: tokens that end a text
     num_positions: int | None = None  #: maximum length of a row in tokens; None: any length
     trained_length: int | None = None  #: tokens; longer requests are counted
@@ -90,7 +91,7 @@ class BoundNetwork:
     """A `Network` with its weights, and the interface of the engine's own decoder: hidden states,
     then a head."""
 
-    def __init__(self, config: Network, params: Any) -> None:
+    def __init__(self, config: Network, params: Tree) -> None:
         self.config = config
         self.params = params
 
@@ -111,7 +112,7 @@ class BoundNetwork:
         b, t = token_ids_BT.shape
         return self.advance(self.empty_states(b, t), token_ids_BT)[0]
 
-    def empty_states(self, count: int, num_tokens: int) -> Any:
+    def empty_states(self, count: int, num_tokens: int) -> Tree:
         """States of texts before any token: `state`'s tree, with a leading axis.  Raises InputError
         for a state without arrays."""
         assert self.config.state is not None
@@ -131,7 +132,7 @@ class BoundNetwork:
             lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype) + leaf[None], state
         )
 
-    def advance(self, states: Any, token_ids_BT: jax.Array) -> tuple[jax.Array, Any]:
+    def advance(self, states: Tree, token_ids_BT: jax.Array) -> tuple[jax.Array, Tree]:
         """(hidden states [B, T, D] or logits [B, T, V], float32; states) after T more tokens of B
         texts.
 
@@ -141,12 +142,10 @@ class BoundNetwork:
         outputs = jax.vmap(self.config.step, in_axes=(None, 0, 0))(
             self.params, states, token_ids_BT
         )
-        if not isinstance(outputs, tuple | list) or len(outputs) != 2:
-            given = (
-                f"{len(outputs)} values"
-                if isinstance(outputs, tuple | list)
-                else f"a {type(outputs).__name__}"
-            )
+        given = f"a {type(outputs).__name__}"
+        if isinstance(outputs, tuple | list):
+            given = f"{len(outputs)} values"
+        if given != "2 values":
             raise InputError(
                 f"--model: step gives {given}, expected two: its outputs, then the state after the "
                 "tokens"
@@ -169,15 +168,12 @@ class BoundNetwork:
         if self.config.head is None:
             return Head(None)
         head = self.config.head(self.params)
-        head = head if isinstance(head, Head) else Head(jnp.asarray(head))
-        if (
-            head.weight_VD is None
-            or head.weight_VD.ndim != 2
-            or head.weight_VD.shape[0] != self.config.vocab_size
-        ):
-            shape = None if head.weight_VD is None else list(head.weight_VD.shape)
+        if not isinstance(head, Head):
+            head = Head(jnp.asarray(head))
+        shape = getattr(head.weight_VD, "shape", ())
+        if len(shape) != 2 or shape[0] != self.config.vocab_size:
             raise InputError(
-                f"--model: head gives a weight of shape {shape}, expected "
+                f"--model: head gives a weight of shape {list(shape)}, expected "
                 f"[{self.config.vocab_size}, D], a row a token of vocab_size: transpose a Dense or "
                 "Linear kernel, and cut rows that only pad the vocabulary"
             )
@@ -189,21 +185,16 @@ class BoundNetwork:
         """The function's output in float32.  Raises InputError unless its shape is (*rows, width);
         None is any width."""
         shape = getattr(output, "shape", None)
-        if (
-            shape is None
-            or len(shape) != 3
-            or shape[:2] != rows
-            or (width is not None and shape[2] != width)
-        ):
+        given = type(output).__name__ if shape is None else list(shape)
+        if shape is None or len(shape) != 3 or shape[:2] != rows or width not in (None, shape[2]):
             raise InputError(
-                f"--model: {name} gives {type(output).__name__ if shape is None else list(shape)} "
-                f"for token ids of shape {list(rows)}, expected "
-                f"{[*rows, 'D' if width is None else width]}; mend the function"
+                f"--model: {name} gives {given} for token ids of shape {list(rows)}, expected "
+                f"{[*rows, width or 'D']}; mend the function"
             )
         return output.astype(jnp.float32)
 
 
-def _kinds_of(states: Any) -> dict[str, str]:
+def _kinds_of(states: Tree) -> dict[str, str]:
     """Dtype and shape of each leaf, without its leading axis, by its name."""
     leaves = jax.tree_util.tree_leaves_with_path(states)
     return {
@@ -211,8 +202,8 @@ def _kinds_of(states: Any) -> dict[str, str]:
     }
 
 
-def bind(network: Any, params: Any) -> "Decoder | BoundNetwork":
-    """A network (nnx.GraphDef of a Decoder, or an Network) with its weights; for use in a traced
+def bind(network: nnx.GraphDef | Network, params: Tree) -> Decoder | BoundNetwork:
+    """A network (nnx.GraphDef of a Decoder, or a Network) with its weights; for use in a traced
     function."""
     if isinstance(network, Network):
         return BoundNetwork(network, params)
@@ -234,13 +225,14 @@ class _NotedVisibility(Visibility):
     calls: _Calls = field(default_factory=_Calls, metadata={"static": True})
 
     def attend(
-        self, q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, **rules: Any
+        self, q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, **rules: Tree
     ) -> jax.Array:
         dtypes = {str(x.dtype) for x in (q_BTNH, k_BTKH, v_BTKH)}
         dtype = dtypes.pop() if len(dtypes) == 1 else "operands of several dtypes"
         softcap = rules.get("softcap")
         if isinstance(softcap, jax.Array):  # a kernel wants a number
-            softcap, dtype = None, "a soft cap that is an array"
+            softcap = None
+            dtype = "a soft cap that is an array"
         heads = q_BTNH.shape[2]
         kv_heads = k_BTKH.shape[2]
         head_dim = q_BTNH.shape[3]
@@ -249,7 +241,7 @@ class _NotedVisibility(Visibility):
         return super().attend(q_BTNH, k_BTKH, v_BTKH, **rules)
 
 
-def heads_of(model: Network, params: Any) -> list[Heads]:
+def heads_of(model: Network, params: Tree) -> list[Heads]:
     """The kinds of heads that `hidden` gives to `visibility.attend`; none if it attends by itself,
     under `mask()`."""
     if model.hidden is None:
@@ -261,7 +253,7 @@ def heads_of(model: Network, params: Any) -> list[Heads]:
     )
 
     def noted(
-        params: Any, token_ids_BT: jax.Array, position_BT: jax.Array, subtree_end_BT: jax.Array
+        params: Tree, token_ids_BT: jax.Array, position_BT: jax.Array, subtree_end_BT: jax.Array
     ) -> jax.Array:
         return hidden(
             params,

@@ -19,6 +19,7 @@ from typing import Any
 
 from miron_jax.errors import InputError
 from miron_jax.model.network import Network
+from miron_jax.tokens.tokenizers import Tokenizer
 
 # of the functions of an OwnModel
 ARGUMENTS = {"logits": 2, "hidden": 4, "head": 1, "state": 2, "step": 3}
@@ -41,7 +42,7 @@ class OwnModel(Network):
     """
 
     #: folder, hub id, or a transformers tokenizer; --tokenizer takes precedence
-    tokenizer: Any = None
+    tokenizer: Tokenizer | str | Path | None = None
 
     def __post_init__(self) -> None:
         if self.vocab_size < 1:
@@ -51,11 +52,10 @@ class OwnModel(Network):
         functions = [name for name in ARGUMENTS if getattr(self, name) is not None]
         rest = [name for name in functions if name not in ("state", "step")]
         has_both = len(functions) - len(rest) == 2
-        if rest not in (
-            ["logits"],
-            ["hidden", "head"],
-            *([[], ["head"]] if has_both else []),
-        ) or not (has_both or rest == functions):
+        wanted = [["logits"], ["hidden", "head"]]
+        if has_both:
+            wanted += [[], ["head"]]
+        if rest not in wanted or not (has_both or rest == functions):
             raise InputError(
                 f"OwnModel: has {', '.join(functions) or 'no function'}, expected logits, or "
                 "hidden and head, or state and step (which may come with any of them)"
@@ -89,10 +89,9 @@ def make_own_model(name: str) -> OwnModel:
         raise
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        frame = [frame for frame in frames if frame.filename == str(source_file(name))][
-            -1:
-        ] or frames[-1:]
-        at = f"{Path(frame[0].filename).name}, line {frame[0].lineno}"
+        in_factory = [frame for frame in frames if frame.filename == str(source_file(name))]
+        frame = (in_factory or frames)[-1]
+        at = f"{Path(frame.filename).name}, line {frame.lineno}"
         raise InputError(
             f"--model={name} fails in {at} ({type(error).__name__}: {error}): run the function by "
             "itself to see more"
@@ -138,7 +137,7 @@ def _search_working_directory() -> None:
         sys.path.insert(0, os.getcwd())
 
 
-def _check_arguments(function: Callable[..., Any], description: str, count: int) -> None:
+def _check_arguments(function: Callable[..., object], description: str, count: int) -> None:
     """Raises InputError if the function cannot be called with `count` arguments; a TypeError of the
     call itself could also be raised by the function's body."""
     try:
@@ -148,8 +147,8 @@ def _check_arguments(function: Callable[..., Any], description: str, count: int)
     try:
         signature.bind(*range(count))
     except TypeError as error:
-        called = (
-            "without arguments" if not count else f"with {count} argument{'s' if count > 1 else ''}"
+        called = {0: "without arguments", 1: "with 1 argument"}.get(
+            count, f"with {count} arguments"
         )
         raise InputError(
             f"{description} takes {signature}, but it is called {called} ({error}): give the "

@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,14 +21,14 @@ from miron_jax.model.stateful.walk import WalkArrays, WalkShape, states_for, wal
 from miron_jax.model.visibility import Visibility
 from miron_jax.planning.walks import GroupSize, schedule, segments_of
 from miron_jax.runtime.answers import Answers
-from miron_jax.runtime.devices import Device
+from miron_jax.runtime.devices import Device, Tree
 from miron_jax.runtime.program_cache import library_matmuls
 
 PROBE_ATTEMPTS = 5
 PROBE_SIZES = (GroupSize(1, 2), GroupSize(4, 2))
 
 
-def check_own_model(model: OwnModel, params: Any, tolerance: float) -> Answers:
+def check_own_model(model: OwnModel, params: Tree, tolerance: float) -> Answers:
     """Test with rows of random tokens whether the model satisfies the contract, and return its
     answers to them.
 
@@ -52,7 +51,7 @@ def check_own_model(model: OwnModel, params: Any, tolerance: float) -> Answers:
     )
 
 
-def _layout(params: Any) -> str | None:
+def _layout(params: Tree) -> str | None:
     """Fingerprint of the devices, shardings and compiler; None if equal ones may still give
     different results."""
     leaves = _arrays_of(params)
@@ -70,16 +69,16 @@ def _layout(params: Any) -> str | None:
     return blake2b(repr([*versions, shardings]).encode(), digest_size=16).hexdigest()
 
 
-def _arrays_of(params: Any) -> list[jax.Array]:
+def _arrays_of(params: Tree) -> list[jax.Array]:
     return [leaf for leaf in jax.tree.leaves(params) if isinstance(leaf, jax.Array)]
 
 
-def _device_of(params: Any) -> Device:
+def _device_of(params: Tree) -> Device:
     arrays = _arrays_of(params)
     return next(iter(arrays[0].devices())) if arrays else jax.devices()[0]
 
 
-def _probe(model: OwnModel, params: Any, tolerance: float, rng: np.random.Generator) -> np.ndarray:
+def _probe(model: OwnModel, params: Tree, tolerance: float, rng: np.random.Generator) -> np.ndarray:
     """Log-probabilities [4, T, V] of rows of random tokens.  Raises InputError unless they satisfy
     the contract.
 
@@ -134,7 +133,7 @@ def _probe(model: OwnModel, params: Any, tolerance: float, rng: np.random.Genera
     return alone
 
 
-def compile_probe(model: OwnModel, params: Any) -> jax.stages.Compiled:
+def compile_probe(model: OwnModel, params: Tree) -> jax.stages.Compiled:
     """The program of the probe's rows, for devices that only compile."""
     rows = np.zeros((4, min(PROBE_LENGTH, model.num_positions or PROBE_LENGTH)), np.int32)
     return jax.jit(_logprobs, static_argnums=0).lower(model, params, rows, rows, rows).compile()
@@ -182,7 +181,7 @@ def _check_forest(
 
 
 def _check_steps(
-    model: OwnModel, params: Any, rows: np.ndarray, alone: np.ndarray, differ: Callable[..., bool]
+    model: OwnModel, params: Tree, rows: np.ndarray, alone: np.ndarray, differ: Callable[..., bool]
 ) -> None:
     """Test that `step` gives these log-probabilities of the rows, taken whole and in chunks, from
     shared states too."""
@@ -231,7 +230,7 @@ def _refused(reason: str, remedy: str) -> InputError:
 
 def _logprobs(
     model: OwnModel,
-    params: Any,
+    params: Tree,
     token_ids_BT: jax.Array,
     position_BT: jax.Array,
     subtree_end_BT: jax.Array,
@@ -242,14 +241,14 @@ def _logprobs(
     return _log_softmax(bound, bound(token_ids_BT, position_BT, visibility))
 
 
-def _logprobs_by_steps(model: OwnModel, params: Any, token_ids_BT: jax.Array) -> jax.Array:
+def _logprobs_by_steps(model: OwnModel, params: Tree, token_ids_BT: jax.Array) -> jax.Array:
     """The same by one step of each row."""
     bound = BoundNetwork(model, params)
     return _log_softmax(bound, bound.by_steps(token_ids_BT))
 
 
 def _logprobs_of_walk(
-    model: OwnModel, params: Any, token_ids_S: jax.Array, arrays: WalkArrays, shape: WalkShape
+    model: OwnModel, params: Tree, token_ids_S: jax.Array, arrays: WalkArrays, shape: WalkShape
 ) -> jax.Array:
     """Log-probabilities of all tokens after every slot, float32 [S, V]."""
     bound = BoundNetwork(model, params)

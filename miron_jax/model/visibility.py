@@ -6,7 +6,8 @@ It deliberately does not know layers; a user's own model calls one of the two me
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -51,9 +52,7 @@ class Visibility:
         dtype = IMPLEMENTATIONS[attention].bias_dtype
         if dtype is None or subtree_end_BT.shape[1] > AHEAD_UP_TO:
             return cls(subtree_end_BT, position_BT, attention=attention)
-        windows = tuple(
-            dict.fromkeys(NO_WINDOW if window is None else window for window in layer_windows)
-        )
+        windows = tuple(dict.fromkeys(window or NO_WINDOW for window in layer_windows))
         biases = [
             xla.hidden_bias(subtree_end_BT, position_BT, window).astype(dtype) for window in windows
         ]
@@ -88,14 +87,12 @@ class Visibility:
         Where windows come `traced`, each must be one of `windows`; NO_WINDOW sees everything.
         """
         rows = (q_BTNH, k_BTKH, v_BTKH, self.subtree_end_BT, self.position_BT)
-        rules: dict[str, Any] = {"scale": scale, "softcap": softcap}
+        attend = partial(implementation(self.attention), scale=scale, softcap=softcap)
         if IMPLEMENTATIONS[self.attention].splits:
-            return _on_each_device(implementation(self.attention), rows, window, sinks_N, **rules)
+            return _on_each_device(attend, rows, window, sinks_N)
         if sinks_N is not None:
-            rules["sinks_N"] = sinks_N
-        return implementation(self.attention)(
-            *rows, **rules, window=window, bias_BTT=self._bias(window)
-        )
+            attend = partial(attend, sinks_N=sinks_N)
+        return attend(*rows, window=window, bias_BTT=self._bias(window))
 
     def _bias(self, window: jax.Array | int | None) -> jax.Array | None:
         """The bias of this window if it was built; None: the implementation builds it."""
@@ -104,11 +101,9 @@ class Visibility:
         if isinstance(window, jax.Array):
             if not self.traced:
                 return None
-            return (
-                self.bias_WBTT[jnp.argmax(jnp.asarray(self.windows) == window)]
-                if self.windows[1:]
-                else self.bias_WBTT[0]
-            )
+            if len(self.windows) == 1:
+                return self.bias_WBTT[0]
+            return self.bias_WBTT[jnp.argmax(jnp.asarray(self.windows) == window)]
         wanted = NO_WINDOW if window is None else int(window)
         return self.bias_WBTT[self.windows.index(wanted)] if wanted in self.windows else None
 
@@ -118,7 +113,6 @@ def _on_each_device(
     rows: tuple[jax.Array, ...],
     window: jax.Array | int | None,
     sinks_N: jax.Array | None,
-    **rules: float | None,
 ) -> jax.Array:
     """`attend` of each device's rows, which `fsdp` and `expert` split, and heads, which `model`
     splits: XLA does not divide a kernel.
@@ -131,12 +125,11 @@ def _on_each_device(
         window: jax.Array | int | None, sinks_N: jax.Array | None, *rows: jax.Array
     ) -> jax.Array:
         more = {} if sinks_N is None else {"sinks_N": sinks_N}
-        return attend(*rows, window=window, **rules, **more)
+        return attend(*rows, window=window, **more)
 
     mesh = jax.sharding.get_abstract_mesh()
-    axes = set(mesh.axis_names) - set(
-        mesh.manual_axes
-    )  # those of size 1, too: a kernel is compiled under manual axes alone
+    # those of size 1, too: a kernel is compiled under manual axes alone
+    axes = set(mesh.axis_names) - set(mesh.manual_axes)
     if not axes:
         return local(window, sinks_N, *rows)
     by_rows = row_axes(rows[0].shape[0]) or None
@@ -187,7 +180,8 @@ class Continuation:
             logit_BKRS = jnp.einsum(
                 "bkrh,bkhs->bkrs", q_BKRH, key_BKHS, preferred_element_type=jnp.float32
             )
-            logit_BKRS = logit_BKRS if softcap is None else softcap * jnp.tanh(logit_BKRS / softcap)
+            if softcap is not None:
+                logit_BKRS = softcap * jnp.tanh(logit_BKRS / softcap)
             return jnp.where(jnp.repeat(visible_BTS, group, axis=1)[:, None], logit_BKRS, -jnp.inf)
 
         def mixed(weights_BKRS: jax.Array, value_BKSH: jax.Array) -> jax.Array:

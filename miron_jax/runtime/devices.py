@@ -16,7 +16,9 @@ each.  A copy is on one device (`pmap`), or it is split over the devices at one 
     model   devices that split heads, feed-forward and vocabulary (tensor parallel)
 """
 
+import ctypes
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -389,3 +391,11 @@ def with_auto_axes(state: Tree) -> Tree:
         return jax.device_put(leaf, NamedSharding(mesh, sharding.spec))
 
     return jax.tree.map(with_auto, state)
+
+
+def return_freed_memory() -> None:
+    """Give freed memory back to the system: glibc keeps 0.2 GB after the compiler's eight programs
+    on CPU, and the buffers in which weights are decoded, up to a third of a checkpoint."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:  # musl does not have it
+        trim(0)

@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from miron_jax.errors import InputError
-from miron_jax.files.readers import parse_json, shown
+from miron_jax.files.readers import Json, JsonObject, parse_json, shown
 from miron_jax.model.checkpoints.hf_files import DTYPES, Stored, has_tensors, torch_name
 from miron_jax.model.families.family import KnownModel
 
@@ -44,7 +44,7 @@ _TABLES = ("embed_tokens.weight", "wte.weight", "lm_head.weight")
 _OUT_FIRST = ("o_proj", "c_attn")  # their first axis is a matrix's, and heads are the others
 
 
-class _Array(NamedTuple):
+class _TreeArray(NamedTuple):
     key: str
     format: str
     shape: tuple[int, ...]
@@ -53,10 +53,10 @@ class _Array(NamedTuple):
     num_missing: int
 
 
-class _Part(NamedTuple):
+class _TensorPart(NamedTuple):
     """The part of an array that is a tensor."""
 
-    array: _Array
+    array: _TreeArray
     layer: int | None  # index along the first axis; None: the whole array
     shape: tuple[int, ...]  # as which it is read
     transposed: bool = False
@@ -107,11 +107,9 @@ def tree_tensors(
     below = {key.removeprefix(root): array for key, array in arrays.items() if key.startswith(root)}
     if not below:
         tops = ", ".join(sorted({key.partition("/")[0] for key in arrays})) or "none at all"
-        named = (
-            f"--params_key={params_key}: {folder} holds no arrays below it"
-            if params_key
-            else f"{folder}: holds no arrays"
-        )
+        named = f"{folder}: holds no arrays"
+        if params_key:
+            named = f"--params_key={params_key}: {folder} holds no arrays below it"
         raise InputError(
             f"{named}, only {tops}, expected the weights there; name the path of the weights with "
             "--params_key"
@@ -120,11 +118,8 @@ def tree_tensors(
         # tensorstore reads a chunk that is not there as zeros, and writes none of zeros, as some
         # weights are at first.
         may_be_zero = key.endswith("bias") or ("norm" in key and config.family.startswith("gemma"))
-        if (
-            array.shape
-            and array.num_missing
-            and not (may_be_zero and array.num_missing == array.num_chunks)
-        ):
+        is_zero = may_be_zero and array.num_missing == array.num_chunks
+        if array.shape and array.num_missing and not is_zero:
             raise InputError(
                 f"{folder / array.key}: lacks {array.num_missing} of its {array.num_chunks} "
                 "chunks, expected all: the copy is not complete; copy it again"
@@ -145,15 +140,17 @@ def opened_tree(
     read = lru_cache(maxsize=1)(lambda array: _read(folder, array))
 
     def tensor(name: str) -> np.ndarray:
-        part: Any = stored[name].array
-        whole = read(part.array)
-        x = (whole if part.layer is None else whole[part.layer]).reshape(part.shape)
+        part: _TensorPart = stored[name].array
+        x = read(part.array)
+        if part.layer is not None:
+            x = x[part.layer]
+        x = x.reshape(part.shape)
         return (x.T if part.transposed else x)[: stored[name].shape[0]]
 
     yield tensor
 
 
-def sizes_fit(shape: Any, chunks: Any) -> bool:
+def sizes_fit(shape: Json, chunks: Json) -> bool:
     """Whether these are a shape and its chunks: tensorstore would abort the process or exhaust the
     memory at chunks that are larger than their array."""
     return len(shape) == len(chunks) and all(
@@ -162,7 +159,7 @@ def sizes_fit(shape: Any, chunks: Any) -> bool:
     )
 
 
-def _arrays(folder: Path) -> dict[str, _Array]:
+def _arrays(folder: Path) -> dict[str, _TreeArray]:
     """All arrays by their path in the tree.  Raises InputError for a damaged checkpoint."""
     import tensorstore  # imported here because most checkpoints do without
 
@@ -183,17 +180,20 @@ def _arrays(folder: Path) -> dict[str, _Array]:
     return arrays
 
 
-def _described(folder: Path, key: str, kind: str, description: bytes, num_chunks: int) -> _Array:
+def _described(
+    folder: Path, key: str, kind: str, description: bytes, num_chunks: int
+) -> _TreeArray:
     """An array that is stored in so many chunks."""
     try:
         fields = parse_json(description)
         shape = fields["shape"]
-        is_new = kind == "zarr3"
-        chunks = (
-            fields["chunk_grid"]["configuration"]["chunk_shape"] if is_new else fields["chunks"]
-        )
+        if kind == "zarr3":
+            chunks = fields["chunk_grid"]["configuration"]["chunk_shape"]
+            dtype = np.dtype(fields["data_type"]).name
+        else:
+            chunks = fields["chunks"]
+            dtype = np.dtype(fields["dtype"]).name
         fits = sizes_fit(shape, chunks)
-        dtype = np.dtype(fields["data_type" if is_new else "dtype"]).name
     except (ValueError, TypeError, KeyError) as error:
         raise _damaged(folder / key, error) from None
     if not fits:
@@ -204,12 +204,12 @@ def _described(folder: Path, key: str, kind: str, description: bytes, num_chunks
     wanted = math.prod(-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True))
     # a database is whole or not there
     is_counted = kind == "zarr" and fields.get("dimension_separator", ".") == "."
-    return _Array(
+    return _TreeArray(
         key, kind, tuple(shape), dtype, wanted, max(0, wanted - num_chunks) if is_counted else 0
     )
 
 
-def _read(folder: Path, array: _Array) -> np.ndarray:
+def _read(folder: Path, array: _TreeArray) -> np.ndarray:
     """The array on the host.  Raises InputError if it is damaged."""
     import tensorstore
 
@@ -221,7 +221,7 @@ def _read(folder: Path, array: _Array) -> np.ndarray:
         raise _damaged(folder / array.key, error) from None
 
 
-def _store(folder: Path, path: str = "") -> dict[str, Any]:
+def _store(folder: Path, path: str = "") -> JsonObject:
     """tensorstore's description of the files, or of those below `path`."""
     if not (folder / _DATABASE).is_file():
         return {"driver": "file", "path": f"{folder.absolute()}/{path}"}
@@ -240,19 +240,22 @@ def _damaged(where: Path, error: Exception) -> InputError:
     )
 
 
-def _stored(folder: Path, name: str, part: _Part, vocab_size: int) -> Stored:
+def _stored(folder: Path, name: str, part: _TensorPart, vocab_size: int) -> Stored:
     shape = part.shape[::-1] if part.transposed else part.shape
     if name.endswith(_TABLES) and shape:
         shape = (min(shape[0], vocab_size), *shape[1:])
     return Stored(folder, shape, DTYPES.get(part.array.dtype, part.array.dtype), part)
 
 
-def _easydel_parts(arrays: Mapping[str, _Array]) -> Iterator[tuple[str, _Part]]:
+def _easydel_parts(arrays: Mapping[str, _TreeArray]) -> Iterator[tuple[str, _TensorPart]]:
     for key, array in arrays.items():
-        yield torch_name(key), _Part(array, None, array.shape, transposed=key.endswith("/kernel"))
+        yield (
+            torch_name(key),
+            _TensorPart(array, None, array.shape, transposed=key.endswith("/kernel")),
+        )
 
 
-def _levanter_parts(arrays: Mapping[str, _Array]) -> Iterator[tuple[str, _Part]]:
+def _levanter_parts(arrays: Mapping[str, _TreeArray]) -> Iterator[tuple[str, _TensorPart]]:
     is_gpt2 = any(key.startswith("transformer/blocks/") for key in arrays)
     layers, embedding = ("h", "wte") if is_gpt2 else ("layers", "embed_tokens")
     names = {
@@ -265,20 +268,18 @@ def _levanter_parts(arrays: Mapping[str, _Array]) -> Iterator[tuple[str, _Part]]
         top = next((top for top in names if key.startswith(top)), None)
         parts = key.split("/")
         if top is not None:
-            yield names[top] + key.removeprefix(top), _Part(array, None, array.shape)
+            yield names[top] + key.removeprefix(top), _TensorPart(array, None, array.shape)
         elif parts[0] != "transformer":
-            yield ".".join(parts), _Part(array, None, array.shape)
+            yield ".".join(parts), _TensorPart(array, None, array.shape)
         elif parts[1] not in ("layers", "blocks"):
-            yield ".".join(parts[1:]), _Part(array, None, array.shape)
+            yield ".".join(parts[1:]), _TensorPart(array, None, array.shape)
         elif parts[2] == "stacked":
             shape = _merged(parts, array.shape[1:])
             for i in range(array.shape[0] if array.shape else 0):
-                yield f"{layers}.{i}." + ".".join(parts[3:]), _Part(array, i, shape)
+                yield f"{layers}.{i}." + ".".join(parts[3:]), _TensorPart(array, i, shape)
         else:  # transformer/layers/blocks/7/...
-            yield (
-                f"{layers}." + ".".join(parts[3:]),
-                _Part(array, None, _merged(parts, array.shape)),
-            )
+            shape = _merged(parts, array.shape)
+            yield f"{layers}." + ".".join(parts[3:]), _TensorPart(array, None, shape)
 
 
 def _merged(parts: list[str], shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -288,8 +289,6 @@ def _merged(parts: list[str], shape: tuple[int, ...]) -> tuple[int, ...]:
         return (math.prod(shape),)
     if len(shape) <= 2:
         return shape
-    return (
-        (shape[0], math.prod(shape[1:]))
-        if module in _OUT_FIRST
-        else (math.prod(shape[:-1]), shape[-1])
-    )
+    if module in _OUT_FIRST:
+        return (shape[0], math.prod(shape[1:]))
+    return (math.prod(shape[:-1]), shape[-1])

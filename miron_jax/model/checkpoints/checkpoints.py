@@ -13,11 +13,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
@@ -44,7 +45,7 @@ from miron_jax.model.families.family import KnownModel
 from miron_jax.model.families.family_model import FamilyModel
 from miron_jax.model.network import Network
 from miron_jax.model.own import OwnModel, code_fingerprint, is_factory, make_own_model, source_file
-from miron_jax.runtime.devices import ONE_COPY, Placement
+from miron_jax.runtime.devices import ONE_COPY, Placement, Tree
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer, taken_from, unlike_transformers
@@ -56,7 +57,7 @@ class Architecture(NamedTuple):
     """What a model computes, without its weights."""
 
     config: KnownModel | OwnModel
-    network: Any  # nnx.GraphDef of a Decoder, or the Network itself
+    network: nnx.GraphDef | Network  # of a Decoder, or the model itself
     tokenizer: Tokenizer
     eos_ids: tuple[int, ...]
     # fingerprint of the code of a user's own model; None: config is complete
@@ -90,12 +91,10 @@ def find_model(config: RunConfig, weights: bool = True) -> ModelFiles:
     if is_factory(config.model):
         folder = None
         if config.checkpoint is not None:
-            is_remote = is_url(config.checkpoint)
-            folder = (
-                folder_at(config.checkpoint, "--checkpoint")
-                if is_remote
-                else local_path(config.checkpoint)
-            )
+            if is_url(config.checkpoint):
+                folder = folder_at(config.checkpoint, "--checkpoint")
+            else:
+                folder = local_path(config.checkpoint)
             if not folder.is_dir():
                 raise InputError(
                     f"--checkpoint={config.checkpoint}: no such folder, expected an Orbax "
@@ -128,7 +127,8 @@ def architecture_of(config: RunConfig, files: ModelFiles) -> Architecture:
                 f"--model={config.model}: its OwnModel has no tokenizer: give one there, or "
                 "--tokenizer"
             )
-        tokenizer = tokenizer_at(str(tokenizer)) if isinstance(tokenizer, str | Path) else tokenizer
+        if isinstance(tokenizer, str | Path):
+            tokenizer = tokenizer_at(str(tokenizer))
         check_vocabulary(tokenizer, own_model.vocab_size)
         code = code_fingerprint(config.model, own_model)
         return Architecture(own_model, own_model, tokenizer, own_model.eos_token_ids, code)
@@ -136,11 +136,11 @@ def architecture_of(config: RunConfig, files: ModelFiles) -> Architecture:
     model = from_hf_config(folder)
     tokenizer = tokenizer_at(config.tokenizer) if config.tokenizer else load_tokenizer(str(folder))
     check_vocabulary(tokenizer, model.vocab_size)
-    is_whole = isinstance(model, FamilyModel)
-    network = model if is_whole else abstract(model, jnp.dtype(config.dtype))[0]
-    return Architecture(
-        model, network, tokenizer, eos_token_ids(folder), model.description if is_whole else None
-    )
+    eos_ids = eos_token_ids(folder)
+    if isinstance(model, FamilyModel):
+        return Architecture(model, model, tokenizer, eos_ids, model.description)
+    network = abstract(model, jnp.dtype(config.dtype))[0]
+    return Architecture(model, network, tokenizer, eos_ids)
 
 
 def tokenizer_at(name: str) -> Tokenizer:
@@ -177,8 +177,8 @@ def _config_folder(config: RunConfig, files: ModelFiles) -> Path:
     assert files.config_folder is not None
     if (files.config_folder / "config.json").is_file():
         return files.config_folder
-    steps = [checkpoint.folder for checkpoint in checkpoints_of(config, files) if checkpoint.folder]
-    folder = steps[-1] if steps else files.config_folder
+    steps = (checkpoint.folder for checkpoint in checkpoints_of(config, files))
+    *_, folder = files.config_folder, *filter(None, steps)
     if is_orbax(folder) and not (folder / "config.json").is_file():
         name = config.model
         raise InputError(
@@ -321,24 +321,23 @@ def loaded(
     new: Round,
     placement: Placement,
     progress: Progress = SILENT,
-) -> Iterator[tuple[Checkpoint, Any]]:
+) -> Iterator[tuple[Checkpoint, Tree]]:
     """Each checkpoint with its weights on the devices.
 
     The next checkpoint is read while one is scored, if there is memory for both.  Raises InputError
     for weights that cannot be read, or appends them to `new.failures`.
     """
     with ThreadPoolExecutor(1) as reader:
-        pending: Future[Any] | None = None
+        pending: Future[Tree] | None = None
         for checkpoint, following in zip(
             new.checkpoints, [*new.checkpoints[1:], None], strict=True
         ):
             try:
                 progress.advance("loading")
-                state = (
-                    load(architecture, config, checkpoint, placement, progress)
-                    if pending is None
-                    else pending.result()
-                )
+                if pending is None:
+                    state = load(architecture, config, checkpoint, placement, progress)
+                else:
+                    state = pending.result()
                 progress.end("loading")
             except InputError as error:
                 progress.end("loading")
@@ -364,7 +363,7 @@ def load(
     checkpoint: Checkpoint,
     placement: Placement,
     progress: Progress = SILENT,
-) -> Any:
+) -> Tree:
     """The weights of one checkpoint on the devices of `placement`, or on the mesh that a user's own
     model gives them.
 
@@ -385,11 +384,9 @@ def load(
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        split = (
-            ""
-            if isinstance(model, Network)
-            else ", or split them with --sharding=mesh --mesh=model=N"
-        )
+        split = ", or split them with --sharding=mesh --mesh=model=N"
+        if isinstance(model, Network):
+            split = ""
         raise InputError(
             f"--model={public(config.model)}: the weights do not fit the memory of "
             f"{placement.device}: take --dtype=bfloat16{split}"
@@ -418,18 +415,16 @@ def check_one_copy(model: ModelConfig | Network, config: RunConfig, placement: P
     """Raises InputError for a mesh that splits the weights of a model other than the engine's
     decoder."""
     if isinstance(model, Network) and placement.size(*ONE_COPY) > 1:
-        remedy = (
-            ", or give the factory's params on a mesh of yours"
-            if isinstance(model, OwnModel)
-            else ""
-        )
+        remedy = ""
+        if isinstance(model, OwnModel):
+            remedy = ", or give the factory's params on a mesh of yours"
         raise InputError(
             f"--model={public(config.model)}: --mesh splits weights by the names that the engine's "
             f"decoder has, not those of this model: name data alone{remedy}"
         )
 
 
-def own_params(own_model: OwnModel, config: RunConfig) -> Any:
+def own_params(own_model: OwnModel, config: RunConfig) -> Tree:
     """The factory's params, or their shapes.  Raises InputError if there are none."""
     if own_model.params is None:
         raise InputError(
@@ -441,7 +436,7 @@ def own_params(own_model: OwnModel, config: RunConfig) -> Any:
 
 def _load_own(
     own_model: OwnModel, config: RunConfig, checkpoint: Checkpoint, placement: Placement
-) -> Any:
+) -> Tree:
     """The weights of a user's own model: those of the checkpoint, or those that the factory
     made."""
     params = own_params(own_model, config)

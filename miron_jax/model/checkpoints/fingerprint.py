@@ -7,13 +7,14 @@ one too.
 
 import json
 from hashlib import blake2b
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from miron_jax.model.decoder.decoder import leaf_name
+from miron_jax.runtime.devices import Tree
+from miron_jax.tokens.tokenizers import Tokenizer
 
 _WORDS = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}
 _LANES = np.asarray([0x9E3779B1, 0x85EBCA77], np.uint32)  # odd, from xxHash's primes
@@ -21,7 +22,7 @@ _FACTORS = np.asarray([0x2C1B3C6D, 0x297A2D39], np.uint32)
 _AXES = np.asarray([0x165667B1, 0xD3A2646D, 0xFD7046C5, 0xB55A4F09, 0x8DA6B343], np.uint32)
 
 
-def weights_fingerprint(state: Any) -> str:
+def weights_fingerprint(state: Tree) -> str:
     """Fingerprint of every bit of the weights, independent of their devices and shardings.
 
     Each leaf is read once on its devices and reduced to 64 bits: two sums modulo 2**32 of a hash of
@@ -29,12 +30,11 @@ def weights_fingerprint(state: Any) -> str:
     """
     hashes = []
     for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
-        numbers = (
-            jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
-        )
-        hashes.append(
-            (leaf_name(path), str(leaf.dtype), np.asarray(_sums(numbers)).tobytes().hex())
-        )
+        numbers = leaf
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            numbers = jax.random.key_data(leaf)
+        sums = np.asarray(_sums(numbers)).tobytes().hex()
+        hashes.append((leaf_name(path), str(leaf.dtype), sums))
     return blake2b(json.dumps(hashes).encode(), digest_size=16).hexdigest()
 
 
@@ -69,7 +69,7 @@ def _sums(leaf: jax.Array) -> jax.Array:
     return jnp.stack(sums)
 
 
-def tokenizer_fingerprint(tokenizer: Any) -> str:
+def tokenizer_fingerprint(tokenizer: Tokenizer) -> str:
     """Fingerprint of a tokenizer's vocabulary, rules and special tokens."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     rules = backend.to_str() if backend is not None else sorted(tokenizer.get_vocab().items())

@@ -9,18 +9,18 @@ never ignored.
 
 import difflib
 from pathlib import Path
-from typing import Any
 
 from miron_jax.errors import InputError
-from miron_jax.files.readers import parse_json, shown
+from miron_jax.files.readers import JsonObject, parse_json, shown
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families import families
+from miron_jax.model.families.family import AnyModel
 from miron_jax.model.families.fields import Fields, check_fields
 
 _MULTIMODAL = ("gemma3", "gemma3n")  # their text models are read
 
 
-def from_hf_config(folder: Path | str) -> Any:
+def from_hf_config(folder: Path | str) -> AnyModel:
     """What the model of this folder computes: a ModelConfig of the decoder, or a FamilyModel.
 
     Raises InputError for a config.json that is damaged or not supported.
@@ -50,7 +50,7 @@ def from_hf_config(folder: Path | str) -> Any:
     return config
 
 
-def _text_part(path: Path, raw: dict[str, Any]) -> dict[str, Any]:
+def _text_part(path: Path, raw: JsonObject) -> JsonObject:
     """The fields of the text model.  A multimodal Gemma 3 or 3n nests them; its other towers take
     no part in text."""
     family = raw.get("model_type")
@@ -62,12 +62,10 @@ def _text_part(path: Path, raw: dict[str, Any]) -> dict[str, Any]:
             f"{path}: text_config is {text!r}, expected that of a multimodal Gemma; download the "
             "file again"
         )
-    tied = (
-        {}
-        if raw.get("tie_word_embeddings") is None
-        else {"tie_word_embeddings": raw["tie_word_embeddings"]}
-    )
-    return {**text, **tied, "model_type": f"{family}_text"}
+    fields = {**text, "model_type": f"{family}_text"}
+    if raw.get("tie_word_embeddings") is not None:
+        fields["tie_word_embeddings"] = raw["tie_word_embeddings"]
+    return fields
 
 
 def eos_token_ids(folder: Path | str) -> tuple[int, ...]:
@@ -89,7 +87,7 @@ def eos_token_ids(folder: Path | str) -> tuple[int, ...]:
     return ()
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> JsonObject:
     if not path.is_file():
         raise InputError(
             f"{path}: no such file, expected a Hugging Face model folder, or a run's folder with "

@@ -26,6 +26,7 @@ from miron_jax.files.readers import parse_json
 
 _SAFETENSORS, _MSGPACK = "model.safetensors", "flax_model.msgpack"
 DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+Rows = Any  # an array, or what can be sliced like one: safetensors names no type for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Stored:
     shape: tuple[int, ...]
     dtype: str  # as safetensors names it: F32, BF16, ...
     # the values, if the file had to be read as a whole; or the part of a tree's array
-    array: Any = None
+    array: Rows = None
 
 
 def has_tensors(folder: Path) -> bool:
@@ -66,7 +67,7 @@ def stored_tensors(folder: Path) -> dict[str, Stored]:
 
 
 @contextmanager
-def opened(path: Path, stored: Mapping[str, Stored]) -> Iterator[Callable[[str], Any]]:
+def opened(path: Path, stored: Mapping[str, Stored]) -> Iterator[Callable[[str], Rows]]:
     """A function from tensor name to an array that can be sliced by rows; valid while the file is
     open."""
     if path.suffix == ".msgpack":
@@ -130,7 +131,7 @@ def _read_header(path: Path) -> dict[str, Stored]:
 def _read_msgpack(path: Path) -> dict[str, Stored]:
     """The arrays of a msgpack file, with torch's names and layout."""
     try:
-        flat: dict[str, Any] = flatten_dict(msgpack_restore(path.read_bytes()), sep="/")
+        flat = flatten_dict(msgpack_restore(path.read_bytes()), sep="/")
     # msgpack's errors have no common class, and a wrong byte may raise any of them
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -141,13 +142,14 @@ def _read_msgpack(path: Path) -> dict[str, Stored]:
     return {torch_name(key): _stored(path, key, array) for key, array in flat.items()}
 
 
-def _stored(path: Path, key: str, array: Any) -> Stored:
+def _stored(path: Path, key: str, array: object) -> Stored:
     if not isinstance(array, np.ndarray):
         raise InputError(
             f"{path}: {key} holds a {type(array).__name__}, expected an array; name another "
             "checkpoint"
         )
-    array = array.T if key.endswith("/kernel") else array
+    if key.endswith("/kernel"):
+        array = array.T
     dtype = str(array.dtype)
     return Stored(path, array.shape, DTYPES.get(dtype, dtype), array)
 

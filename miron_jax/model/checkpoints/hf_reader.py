@@ -17,23 +17,24 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from jax.typing import DTypeLike
 
-from miron_jax.errors import InputError
+from miron_jax.errors import InputError, some_of
 from miron_jax.files.hub import parse_name
 from miron_jax.files.places import local_path
 from miron_jax.model.checkpoints.array_tree import is_array_tree, opened_tree, tree_tensors
 from miron_jax.model.checkpoints.hf_config import from_hf_config
-from miron_jax.model.checkpoints.hf_files import Stored, opened, stored_tensors
+from miron_jax.model.checkpoints.hf_files import Rows, Stored, opened, stored_tensors
 from miron_jax.model.decoder.decoder import abstract, leaf_name
 from miron_jax.model.families import tensor_names
-from miron_jax.model.families.family import KnownModel
+from miron_jax.model.families.family import AnyModel, KnownModel
 from miron_jax.model.families.family_model import FamilyModel
 from miron_jax.model.families.naming import HEADS, PREFIXES, Source
+from miron_jax.runtime.devices import Tree
 
 Put = Callable[[str, np.ndarray], jax.Array]  # leaf name, host array -> the array on its devices
 
@@ -44,10 +45,10 @@ def on_default_device(path: str, host: np.ndarray) -> jax.Array:
 
 
 class LoadedModel(NamedTuple):
-    config: Any  # ModelConfig or FamilyModel
+    config: AnyModel
     # jax.Arrays with the structure of `shapes_of`: an nnx.State as nnx.split(Decoder) returns, or
     # dicts
-    state: Any
+    state: Tree
 
 
 # Tensors that the decoder recomputes
@@ -75,13 +76,12 @@ def load_hf(
     or do not fit the config.
     """
     folder = Path(folder)
-    config = config if config is not None else from_hf_config(folder)
+    config = config or from_hf_config(folder)
     assert config is not None
-    stored = (
-        tree_tensors(folder, config, params_key)
-        if is_array_tree(folder)
-        else stored_tensors(folder)
-    )
+    if is_array_tree(folder):
+        stored = tree_tensors(folder, config, params_key)
+    else:
+        stored = stored_tensors(folder)
     leaves, treedef = _leaves(folder, config, dtype, stored)
     for leaf in leaves:
         leaf.check(folder, stored)
@@ -211,7 +211,7 @@ class _Leaf(NamedTuple):
         """The leaf on the host.  Files are opened for this leaf alone, so that no other parts of
         them stay mapped."""
         host = np.empty(self.shape, self.dtype)
-        slices: Any = host if self.is_stacked else host[None]
+        slices = list(host) if self.is_stacked else [host]
         if self.source.parts:
             slices = [row for layer in slices for row in layer]
         by_file: dict[Path, list[tuple[str, np.ndarray]]] = {}
@@ -226,7 +226,7 @@ class _Leaf(NamedTuple):
 
 def _leaves(
     folder: Path, config: KnownModel, dtype: DTypeLike, stored: Mapping[str, Stored]
-) -> tuple[list[_Leaf], Any]:
+) -> tuple[list[_Leaf], Tree]:
     """All leaves of the decoder with their tensors, and the structure of its state.
 
     The tensor names have the prefix that this checkpoint uses.  Raises InputError if no known
@@ -247,7 +247,7 @@ def _leaves(
     return [_Leaf(path, leaf.shape, leaf.dtype, table[path]) for path, leaf in named], treedef
 
 
-def shapes_of(config: KnownModel, dtype: DTypeLike) -> Any:
+def shapes_of(config: KnownModel, dtype: DTypeLike) -> Tree:
     """The model's weights as ShapeDtypeStructs, its matrices in `dtype`."""
     return config.shapes(dtype) if isinstance(config, FamilyModel) else abstract(config, dtype)[1]
 
@@ -285,11 +285,10 @@ def _check_unused(
         _check_tied(head, embedding, stored)
         unused.remove(head)
     if unused:
-        shown = ", ".join(unused[:3]) + (f" and {len(unused) - 3} more" if len(unused) > 3 else "")
         raise InputError(
             f"{folder}: tensors that a {config.family} model of this config.json has no place for: "
-            f"{shown}; they would change the result: use the config.json that belongs to these "
-            "weights"
+            f"{some_of(unused, 3)}; they would change the result: use the config.json that belongs "
+            "to these weights"
         )
 
 
@@ -322,13 +321,13 @@ def _check_tied(head_name: str, embedding_name: str, stored: Mapping[str, Stored
 
 def _opened(
     path: Path, stored: Mapping[str, Stored]
-) -> AbstractContextManager[Callable[[str], Any]]:
+) -> AbstractContextManager[Callable[[str], Rows]]:
     """A function from tensor name to an array that can be sliced by rows, of one file or of a
     tree."""
     return opened_tree(path, stored) if path.is_dir() else opened(path, stored)
 
 
-def _fill(target: np.ndarray, source: Source, stored: Any, shape: tuple[int, ...]) -> None:
+def _fill(target: np.ndarray, source: Source, stored: Rows, shape: tuple[int, ...]) -> None:
     """Copy one stored tensor of this shape into the host array `target`, transposed and reordered
     as `source` says.
 

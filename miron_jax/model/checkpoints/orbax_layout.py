@@ -8,16 +8,17 @@ arrays.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-from miron_jax.errors import InputError
+from miron_jax.errors import InputError, some_of
 from miron_jax.files.readers import parse_json, shown
 from miron_jax.model.checkpoints.array_tree import sizes_fit
 from miron_jax.model.checkpoints.remote import is_remote
+from miron_jax.runtime.devices import Tree
 
 TREE_FILE = "_METADATA"  # every checkpoint has one
 COMMITTED = "commit_success.txt"
@@ -140,7 +141,7 @@ def check_chunks(item: Path) -> None:
 
 
 def _flattened(
-    tree: Any, keys: tuple[str, ...] = (), lists: tuple[int, ...] = ()
+    tree: Tree, keys: tuple[str, ...] = (), lists: tuple[int, ...] = ()
 ) -> Iterable[tuple[str, StoredArray]]:
     if isinstance(tree, Mapping):
         for key, subtree in tree.items():
@@ -149,17 +150,10 @@ def _flattened(
         for i, subtree in enumerate(tree):
             yield from _flattened(subtree, (*keys, str(i)), (*lists, len(tree)))
     else:  # a leaf that is no array has neither shape nor dtype
-        shape = getattr(tree, "shape", None)
+        shape = tuple(getattr(tree, "shape", None) or ())
         dtype = getattr(tree, "dtype", None)
-        yield (
-            "/".join(keys),
-            StoredArray(
-                tuple(shape or ()),
-                "no array" if dtype is None else np.dtype(dtype).name,
-                keys,
-                lists,
-            ),
-        )
+        dtype = "no array" if dtype is None else np.dtype(dtype).name
+        yield "/".join(keys), StoredArray(shape, dtype, keys, lists)
 
 
 def damaged(folder: Path, error: Exception) -> InputError:
@@ -173,6 +167,4 @@ def damaged(folder: Path, error: Exception) -> InputError:
 
 def listed(names: Iterable[str]) -> str:
     """The first three names in order, and the number of the others."""
-    ordered = sorted(names)
-    more = f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""
-    return ", ".join(ordered[:3]) + more or "nothing"
+    return some_of(sorted(names), 3) or "nothing"

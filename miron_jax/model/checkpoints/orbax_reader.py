@@ -12,17 +12,14 @@ shapes and dtypes are compared here before an array is read.  The format is JSON
 is ever unpickled.
 """
 
-import ctypes
 import difflib
 import gc
 import math
 import os
 import re
-import sys
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -52,12 +49,13 @@ from miron_jax.model.checkpoints.param_map import (
 from miron_jax.model.checkpoints.presets import IGNORED, PRESETS
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.decoder import abstract, leaf_name
+from miron_jax.runtime.devices import Tree, return_freed_memory
 
 _DATA_FOLDER, _MANIFEST = "d", "manifest.ocdbt"  # files that hold all arrays, and their index
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
 
 _Leaves = Mapping[str, jax.ShapeDtypeStruct]
-_Read = Callable[[ocp.Checkpointer, str], np.ndarray]  # name of a leaf -> the leaf on the host
+_ReadLeaf = Callable[[ocp.Checkpointer, str], np.ndarray]  # name of a leaf -> the leaf on the host
 
 
 def load_orbax(
@@ -67,7 +65,7 @@ def load_orbax(
     param_map: str | None = None,
     put: Put = on_default_device,
     params_key: str | None = None,
-) -> Any:
+) -> Tree:
     """Weights of a Decoder as an nnx.State, matrices in `dtype`, norms and biases in float32.
 
     `param_map` names the arrays of a tree that is neither a Decoder's nor MaxText's.  `put` copies
@@ -79,11 +77,11 @@ def load_orbax(
 
 def load_tree(
     folder: Path,
-    tree: Any,
+    tree: Tree,
     param_map: str | None = None,
     params_key: str | None = None,
     put: Put = on_default_device,
-) -> Any:
+) -> Tree:
     """Weights of any model, with the structure, shapes and dtypes of `tree`: an nnx.State, Linen's
     variables, ...
 
@@ -94,12 +92,12 @@ def load_tree(
 
 def _load(
     folder: Path,
-    tree: Any,
+    tree: Tree,
     param_map: str | None,
     config: ModelConfig | None,
     put: Put,
     params_key: str | None,
-) -> Any:
+) -> Tree:
     checkpoint = _checkpoint_of(folder, params_key)
     flat, treedef = jax.tree_util.tree_flatten_with_path(tree)
     leaves = {leaf_name(path): jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for path, leaf in flat}
@@ -125,18 +123,16 @@ def _load(
             checkpoint, leaves, maxtext_map(folder, config, keys, scale, config_file)
         )
     else:
-        source = "that config.json describes; use the config.json of this checkpoint"
-        read = _plain_reader(
-            checkpoint,
-            leaves,
-            source if config else "of the model's params; check the model's sizes",
-        )
+        source = "of the model's params; check the model's sizes"
+        if config is not None:
+            source = "that config.json describes; use the config.json of this checkpoint"
+        read = _plain_reader(checkpoint, leaves, source)
     arrays = _restore(leaves, read, put)
     return jax.tree_util.tree_unflatten(treedef, [arrays[name] for name in leaves])
 
 
 @dataclass(frozen=True, slots=True)
-class _Checkpoint:
+class _OrbaxTree:
     folder: Path  # as the user names it, for messages
     item: Path  # the folder of the tree, in it or the same
     arrays: Mapping[str, StoredArray]  # by key: their path, without that of --params_key
@@ -167,7 +163,7 @@ class _Checkpoint:
             item=request, restore_args=as_numpy, partial_restore=True
         )
         try:
-            tree: Any = checkpointer.restore(self.item.absolute(), args=arguments)
+            tree: Tree = checkpointer.restore(self.item.absolute(), args=arguments)
         # Orbax and tensorstore raise errors of any class for damaged files
         except Exception as error:
             raise damaged(self.folder, error) from None
@@ -179,12 +175,12 @@ class _Checkpoint:
         return tree
 
 
-def _checkpoint_of(folder: Path, params_key: str | None) -> _Checkpoint:
+def _checkpoint_of(folder: Path, params_key: str | None) -> _OrbaxTree:
     """The checkpoint, or what of it lies below --params_key, which may begin with an item's name.
     Raises InputError if nothing does."""
     if params_key is None:
         item = item_of(folder)
-        return _Checkpoint(folder, item, stored_arrays(item))
+        return _OrbaxTree(folder, item, stored_arrays(item))
     root = tuple(part for part in params_key.split("/") if part)
     if root and (folder / root[0] / TREE_FILE).is_file():
         item = folder / root[0]
@@ -202,10 +198,10 @@ def _checkpoint_of(folder: Path, params_key: str | None) -> _Checkpoint:
             f"--params_key={params_key}: {folder} holds nothing below it, expected a path in its "
             f"tree of {tops}"
         )
-    return _Checkpoint(folder, item, below)
+    return _OrbaxTree(folder, item, below)
 
 
-def _nested(parts: Sequence[str], leaf: Any, lists: tuple[int, ...]) -> Any:
+def _nested(parts: Sequence[str], leaf: Tree, lists: tuple[int, ...]) -> Tree:
     """(["blocks", "1", "q"], x) -> {"blocks": [None, {"q": x}]}, where the list has a length of
     two."""
     for part, length in zip(reversed(parts), reversed(lists), strict=True):
@@ -213,7 +209,7 @@ def _nested(parts: Sequence[str], leaf: Any, lists: tuple[int, ...]) -> Any:
     return leaf
 
 
-def _restore(leaves: _Leaves, read: _Read, put: Put) -> dict[str, jax.Array]:
+def _restore(leaves: _Leaves, read: _ReadLeaf, put: Put) -> dict[str, jax.Array]:
     """Every leaf on its devices.
 
     One leaf at a time: the host holds at most one beyond the copies.  Parallel reads would also
@@ -225,7 +221,9 @@ def _restore(leaves: _Leaves, read: _Read, put: Put) -> dict[str, jax.Array]:
         # loaded.
         for name in sorted(leaves, key=lambda name: -math.prod(leaves[name].shape)):
             arrays[name] = jax.block_until_ready(put(name, read(checkpointer, name)))
-            _release_memory()
+            # Orbax leaves some buffers in reference cycles, which are young
+            gc.collect(1)
+            return_freed_memory()
     return arrays
 
 
@@ -240,17 +238,7 @@ def _checkpointer() -> ocp.Checkpointer:
     return ocp.Checkpointer(handler, multiprocessing_options=alone)
 
 
-def _release_memory() -> None:
-    """Return freed memory to the system: glibc would keep the buffers in which leaves are
-    decoded, up to a third of a checkpoint.  Orbax leaves some of them in reference cycles,
-    which are young."""
-    gc.collect(1)
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:  # musl does not have it
-        trim(0)
-
-
-def _plain_reader(checkpoint: _Checkpoint, leaves: _Leaves, source: str) -> _Read:
+def _plain_reader(checkpoint: _OrbaxTree, leaves: _Leaves, source: str) -> _ReadLeaf:
     """A function that reads the array with the name of a leaf.
 
     Raises InputError, which names the `source` of the leaves, unless all names, shapes and dtypes
@@ -284,8 +272,8 @@ def _plain_reader(checkpoint: _Checkpoint, leaves: _Leaves, source: str) -> _Rea
 
 
 def _mapped_reader(
-    checkpoint: _Checkpoint, leaves: _Leaves, mapping: Mapping[str, Mapped], root: str | None = None
-) -> _Read:
+    checkpoint: _OrbaxTree, leaves: _Leaves, mapping: Mapping[str, Mapped], root: str | None = None
+) -> _ReadLeaf:
     """A function that reads a leaf from the arrays of its mapping.
 
     `root`: what all arrays of the model begin with; None: those near the mapped ones are its own.
@@ -298,7 +286,7 @@ def _mapped_reader(
             "no place for; use the config.json of this checkpoint"
         )
     keys = checkpoint.keys
-    used = {piece.name for name in leaves for piece in mapping[name].pieces}
+    used = {array.name for name in leaves for array in mapping[name].arrays}
     for name in sorted(used):
         if name not in keys:
             close = difflib.get_close_matches(name, list(keys), n=3, cutoff=0.3) or sorted(keys)[:3]
@@ -330,11 +318,11 @@ def _below_root(
 ) -> tuple[Mapping[str, Mapped], str]:
     """The mapping with the prefix, of `ROOTS`, below which the tree has most of its names, and that
     prefix."""
-    mapped_names = [piece.name for mapped in mapping.values() for piece in mapped.pieces]
+    mapped_names = [array.name for mapped in mapping.values() for array in mapped.arrays]
     root = max(ROOTS, key=lambda root: sum(root + name in names for name in mapped_names))
     below = {
         leaf: Mapped(
-            tuple(piece._replace(name=root + piece.name) for piece in mapped.pieces), mapped.change
+            tuple(array._replace(name=root + array.name) for array in mapped.arrays), mapped.change
         )
         for leaf, mapped in mapping.items()
     }
@@ -345,15 +333,13 @@ def _top(name: str, used: set[str]) -> str:
     """The part of a name that follows the common prefix of all used names.  An optimizer's state
     differs in it."""
     common = os.path.commonpath(used)
-    return (
-        name.removeprefix(common).strip("/").partition("/")[0]
-        if name.startswith(common)
-        else f"beside {common}"
-    )
+    if not name.startswith(common):
+        return f"beside {common}"
+    return name.removeprefix(common).strip("/").partition("/")[0]
 
 
 def _read_mapped(
-    checkpoint: _Checkpoint,
+    checkpoint: _OrbaxTree,
     checkpointer: ocp.Checkpointer,
     leaf: str,
     target: jax.ShapeDtypeStruct,
@@ -361,15 +347,15 @@ def _read_mapped(
 ) -> np.ndarray:
     """One leaf on the host, in its shape and dtype.  Raises InputError for an array of another
     shape."""
-    host: Any = np.empty(target.shape, target.dtype)
-    first, *others = mapped.pieces
-    slices = list(host) if others or first.axis is not None else [host]
+    host = np.empty(target.shape, target.dtype)
+    first, *others = mapped.arrays
+    slices: list[Tree] = list(host) if others or first.axis is not None else [host]
     layers_of: dict[str, list[int]] = {}  # name of an array -> indices of its layers in the leaf
-    for layer, piece in enumerate(mapped.pieces):
-        layers_of.setdefault(piece.name, []).append(layer)
+    for layer, layer_array in enumerate(mapped.arrays):
+        layers_of.setdefault(layer_array.name, []).append(layer)
     for name, layers in layers_of.items():
         array = checkpoint.read(checkpointer, checkpoint.keys[name])
-        axis = mapped.pieces[layers[0]].axis
+        axis = mapped.arrays[layers[0]].axis
         if axis is not None and (axis >= array.ndim or array.shape[axis] != len(layers)):
             raise InputError(
                 f"{checkpoint.folder}: {name} has shape {list(array.shape)}, expected "
@@ -377,7 +363,7 @@ def _read_mapped(
                 "or mend the map"
             )
         for layer in layers:
-            part = array if axis is None else np.take(array, mapped.pieces[layer].index, axis)
+            part = array if axis is None else np.take(array, mapped.arrays[layer].index, axis)
             part = mapped.change(part.astype(np.float32))
             if not _only_merges(part.shape, slices[layer].shape):
                 raise InputError(

@@ -16,20 +16,21 @@ third has all layers in one array.
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from miron_jax.errors import InputError
 from miron_jax.files.places import local_path
-from miron_jax.files.readers import parse_json, parse_yaml
-from miron_jax.model.checkpoints.presets import PRESETS
+from miron_jax.files.readers import Json, parse_json, parse_yaml
+from miron_jax.model.checkpoints.presets import PRESETS, Entries
 from miron_jax.model.config import ModelConfig
+from miron_jax.model.families.family_model import Shapes
 
 Change = Callable[[np.ndarray], np.ndarray]
 
 
-class Piece(NamedTuple):
+class LayerArray(NamedTuple):
     """The array, or the part of one, that holds one layer of a leaf or a leaf without layers."""
 
     name: str
@@ -40,8 +41,8 @@ class Piece(NamedTuple):
 class Mapped(NamedTuple):
     """The arrays that hold a leaf."""
 
-    pieces: tuple[Piece, ...]  # one for each layer
-    change: Change  # applied to each piece before it is reshaped to the leaf
+    arrays: tuple[LayerArray, ...]  # one for each layer
+    change: Change  # applied to each array before it is reshaped to the leaf
 
 
 def _same(x: np.ndarray) -> np.ndarray:
@@ -74,7 +75,8 @@ def divides_logits(param_map: str) -> bool:
         raise InputError(
             f"--param_map={param_map}: cannot be read ({error}), expected MaxText's config file"
         ) from None
-    fields = fields if isinstance(fields, Mapping) else {}
+    if not isinstance(fields, Mapping):
+        fields = {}
     expected = {"logits_via_embedding": (True,), "normalize_embedding_logits": (True, False)}
     for name, values in expected.items():
         if fields.get(name) not in values or not isinstance(fields[name], bool):
@@ -112,10 +114,9 @@ def maxtext_map(
     layer = _LayerNames(
         config, {name.removeprefix(root) for name in names if name.startswith(root)}, root
     )
-    offset = config.norm_offset
 
     def norm(x: np.ndarray) -> np.ndarray:
-        return x - offset if offset else x
+        return x - config.norm_offset
 
     # what divides the logits divides the norm before them
     def final_norm(x: np.ndarray) -> np.ndarray:
@@ -127,24 +128,18 @@ def maxtext_map(
         return np.concatenate([x[..., ::2], x[..., 1::2]], axis=-1)
 
     def query(x: np.ndarray) -> np.ndarray:
-        return (
-            rotated(x)
-            if family == "gemma3_text"
-            else rotated(x.astype(np.float32) / np.float32(config.attn_scale))
-        )
+        if family == "gemma3_text":
+            return rotated(x)
+        return rotated(x.astype(np.float32) / np.float32(config.attn_scale))
 
     mapped = {
         "embedding_VD": Mapped(
-            (Piece(f"{root}token_embedder/embedding"),),
-            lambda x: (
-                x[: config.vocab_size] / np.float32(scale)
-                if scale != 1.0
-                else x[: config.vocab_size]
-            ),
+            (LayerArray(f"{root}token_embedder/embedding"),),
+            lambda x: x[: config.vocab_size] / np.float32(scale),
         ),
-        "final_norm/weight": Mapped((Piece(f"{root}decoder/decoder_norm/scale"),), final_norm),
+        "final_norm/weight": Mapped((LayerArray(f"{root}decoder/decoder_norm/scale"),), final_norm),
         "head_VD": Mapped(
-            (Piece(f"{root}decoder/logits_dense/kernel"),), lambda x: x.T[: config.vocab_size]
+            (LayerArray(f"{root}decoder/logits_dense/kernel"),), lambda x: x.T[: config.vocab_size]
         ),
         "layers/attn/q/kernel_IO": layer("self_attention{}/query/kernel", query),
         "layers/attn/k/kernel_IO": layer("self_attention{}/key/kernel", rotated),
@@ -213,10 +208,10 @@ class _LayerNames(NamedTuple):
 
     def __call__(self, name: str, change: Change) -> Mapped:
         return Mapped(
-            tuple(self._piece(name, layer) for layer in range(self.config.num_layers)), change
+            tuple(self._array(name, layer) for layer in range(self.config.num_layers)), change
         )
 
-    def _piece(self, name: str, layer: int) -> Piece:
+    def _array(self, name: str, layer: int) -> LayerArray:
         suffix = name.format("")
         index = layer
         if self.config.family == "gemma2":
@@ -224,15 +219,15 @@ class _LayerNames(NamedTuple):
             index = layer // 2
         stacked = f"decoder/layers/{suffix}"
         if stacked in self.names:
-            return Piece(self.root + stacked, 1, index)
+            return LayerArray(self.root + stacked, 1, index)
         block, layer_of_block = divmod(layer, 6)
         in_block = f"decoder/layers/layers_{layer_of_block}/{suffix}"
         in_remainder = f"decoder/layers_remainder/layers_{layer_of_block}/{suffix}"
         if in_block in self.names and layer < self.config.num_layers - self.config.num_layers % 6:
-            return Piece(self.root + in_block, 1, block)
+            return LayerArray(self.root + in_block, 1, block)
         if in_remainder in self.names:
-            return Piece(self.root + in_remainder)
-        return Piece(f"{self.root}decoder/layers_{index}/{suffix}")
+            return LayerArray(self.root + in_remainder)
+        return LayerArray(f"{self.root}decoder/layers_{index}/{suffix}")
 
 
 # The user's own names
@@ -240,8 +235,8 @@ class _LayerNames(NamedTuple):
 
 def users_map(
     param_map: str,
-    shapes: Mapping[str, tuple[int, ...]],
-    leaves: Mapping[str, tuple[int, ...]],
+    shapes: Shapes,
+    leaves: Shapes,
     config: ModelConfig | None,
 ) -> dict[str, Mapped]:
     """The mapping that --param_map names: another library, a JSON file, or package.module:function,
@@ -251,38 +246,31 @@ def users_map(
     is that of layers.  Raises InputError for a mapping that is malformed, incomplete or names an
     unknown leaf.
     """
-    entries = (
-        _preset(param_map, shapes, leaves, config)
-        if param_map in PRESETS
-        else _entries(param_map, shapes)
-    )
+    if param_map in PRESETS:
+        entries = _preset(param_map, shapes, leaves, config)
+    else:
+        entries = _entries(param_map, shapes)
     unknown = sorted(set(entries) - set(leaves))
-    missing = sorted(set(leaves) - set(entries))
-    if unknown or missing:
-        which = (
-            f"names {unknown[0]}, which the model does not have"
-            if unknown
-            else f"lacks {missing[0]}"
-        )
+    faults = [f"names {leaf}, which the model does not have" for leaf in unknown]
+    faults += [f"lacks {leaf}" for leaf in sorted(set(leaves) - set(entries))]
+    if faults:
         raise InputError(
-            f"--param_map={param_map}: {which}, expected an entry for each of "
+            f"--param_map={param_map}: {faults[0]}, expected an entry for each of "
             f"{', '.join(sorted(leaves))}"
         )
-    num_layers = {
-        leaf: leaves[leaf][0] if config is not None and leaf.startswith("layers/") else None
-        for leaf in entries
-    }
-    return {
-        leaf: _mapped(param_map, leaf, entry, num_layers[leaf]) for leaf, entry in entries.items()
-    }
+    mapped = {}
+    for leaf, entry in entries.items():
+        is_stacked = config is not None and leaf.startswith("layers/")
+        mapped[leaf] = _mapped(param_map, leaf, entry, leaves[leaf][0] if is_stacked else None)
+    return mapped
 
 
 def _preset(
     name: str,
-    shapes: Mapping[str, tuple[int, ...]],
+    shapes: Shapes,
     leaves: Collection[str],
     config: ModelConfig | None,
-) -> dict[str, Any]:
+) -> Entries:
     """The names of another library, of the leaves that this model has."""
     if config is None:
         raise InputError(
@@ -299,7 +287,7 @@ def _preset(
     return {leaf: entries[leaf] for leaf in leaves}
 
 
-def _entries(param_map: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+def _entries(param_map: str, shapes: Shapes) -> Entries:
     from miron_jax.model.own import import_from, is_factory
 
     if is_factory(param_map) and not Path(param_map).exists():
@@ -325,33 +313,31 @@ def _entries(param_map: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
     return dict(entries)
 
 
-_KEYS = ("name", "layer_axis", "transposed", "change")
+_DEFAULTS: Entries = {"layer_axis": 0, "transposed": False, "change": _same}  # beside the name
 
 
-def _mapped(param_map: str, leaf: str, entry: Any, num_layers: int | None) -> Mapped:
+def _mapped(param_map: str, leaf: str, entry: Json, num_layers: int | None) -> Mapped:
     """One entry of a user's mapping.  Raises InputError for an entry of the wrong form."""
-    rules: Any = {"name": entry} if isinstance(entry, str) else entry
-    axis = rules.get("layer_axis", 0) if isinstance(rules, Mapping) else 0
-    fits = (
-        isinstance(rules, Mapping)
-        and isinstance(rules.get("name"), str)
-        and set(rules) <= set(_KEYS)
-    )
-    fits = (
-        fits
+    if isinstance(entry, str):
+        entry = {"name": entry}
+    rules: Entries = {**_DEFAULTS, **entry} if isinstance(entry, Mapping) else {}
+    axis = rules.get("layer_axis")
+    if not (
+        rules.keys() == {"name", *_DEFAULTS}
+        and isinstance(rules["name"], str)
         and type(axis) is int
         and axis >= 0
-        and isinstance(rules.get("transposed", False), bool)
-    )
-    if not fits or not callable(rules.get("change", _same)):
+        and isinstance(rules["transposed"], bool)
+        and callable(rules.get("change"))
+    ):
         raise InputError(
             f"--param_map={param_map}: {leaf} is {entry!r}, expected a name, or an object of name, "
             "layer_axis (a number from 0), transposed (true or false) and, in a function's result, "
             "change (array to array)"
         )
     name = rules["name"]
-    transposed = rules.get("transposed", False)
-    change = rules.get("change", _same)
+    transposed = rules["transposed"]
+    change: Change = rules["change"]
 
     def changed(x: np.ndarray) -> np.ndarray:
         x = change(x)
@@ -363,7 +349,9 @@ def _mapped(param_map: str, leaf: str, entry: Any, num_layers: int | None) -> Ma
         return x.T if transposed else x
 
     if num_layers is None:
-        return Mapped((Piece(name),), changed)
+        return Mapped((LayerArray(name),), changed)
     if "{}" in name:
-        return Mapped(tuple(Piece(name.replace("{}", str(i))) for i in range(num_layers)), changed)
-    return Mapped(tuple(Piece(name, axis, i) for i in range(num_layers)), changed)
+        return Mapped(
+            tuple(LayerArray(name.replace("{}", str(i))) for i in range(num_layers)), changed
+        )
+    return Mapped(tuple(LayerArray(name, axis, i) for i in range(num_layers)), changed)

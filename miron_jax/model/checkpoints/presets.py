@@ -8,18 +8,18 @@ Arrives: a ModelConfig and the shapes on disk.  Leaves: a mapping in the form of
     tunix   google/tunix 0.1.7, tunix/models: Llama 3, Qwen 2 and 3, Gemma 1 to 3
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
+from miron_jax.files.readers import Json
 from miron_jax.model.config import ModelConfig
+from miron_jax.model.families.family_model import Shapes
 
-Rules = dict[str, Any]  # leaf -> the rules of its entry
-Shapes = Mapping[str, tuple[int, ...]]
+Entries = dict[str, Json]  # leaf -> its entry, of unknown shape until it is checked
 
 
-def gemma(config: ModelConfig, shapes: Shapes) -> Rules:
+def gemma(config: ModelConfig, shapes: Shapes) -> Entries:
     """Gemma 1 to 3.  Arrays of the vision encoder are not read."""
     layer = "layer_{}"
     gating = f"{layer}/mlp/gating_einsum"
@@ -35,7 +35,7 @@ def gemma(config: ModelConfig, shapes: Shapes) -> Rules:
     }
 
 
-def tunix(config: ModelConfig, shapes: Shapes) -> Rules:
+def tunix(config: ModelConfig, shapes: Shapes) -> Entries:
     """Kernels are (D, heads, head) or (heads, head, D); Gemma keeps its library's order of them."""
     layer = "layers/{}"
     mlp = {
@@ -62,23 +62,21 @@ def tunix(config: ModelConfig, shapes: Shapes) -> Rules:
     }
 
 
-PRESETS: dict[str, Callable[[ModelConfig, Shapes], Rules]] = {"gemma": gemma, "tunix": tunix}
+PRESETS: dict[str, Callable[[ModelConfig, Shapes], Entries]] = {"gemma": gemma, "tunix": tunix}
 IGNORED = r"(.*/)?embedder/mm_.*|(.*/)?vision_encoder/.*"  # of presets: what takes no part in text
 
 
 def _gemma_like(
     config: ModelConfig, layer: str, attn_post_norm: str = "post_attention_norm"
-) -> Rules:
+) -> Entries:
     """All but the MLP.  Queries are (heads, D, head), keys and values one array; so are all three
     where they are as many."""
     together = config.num_heads == config.num_kv_heads
     qkv = f"{layer}/attn/{'qkv' if together else 'kv'}_einsum/w"
     first = int(together)
-    query: Rules = (
-        {"name": qkv, "change": _heads(0)}
-        if together
-        else {"name": f"{layer}/attn/q_einsum/w", "change": _heads()}
-    )
+    query = {"name": f"{layer}/attn/q_einsum/w", "change": _heads()}
+    if together:
+        query = {"name": qkv, "change": _heads(0)}
     return {
         "embedding_VD": {"name": "embedder/input_embedding", "change": _rows(config)},
         "final_norm/weight": "final_norm/scale",

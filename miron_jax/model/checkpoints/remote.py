@@ -87,7 +87,7 @@ def _copy(folder: Path, target: Path, deep: bool) -> None:
                 shutil.copyfileobj(source, sink, 1 << 22)
 
 
-def file_version(path: Path) -> list[Any]:
+def file_version(path: Path) -> list[str | int]:
     """Size, time and checksum of a file, so far as its store knows them: they differ between
     versions of the file."""
     if not is_remote(path):

@@ -13,14 +13,13 @@ from hashlib import blake2b
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from miron_jax.errors import InputError
+from miron_jax.errors import InputError, some_of
 from miron_jax.model.checkpoints.array_tree import is_array_tree, is_temporary
 from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.checkpoints.hf_files import has_tensors
@@ -29,6 +28,7 @@ from miron_jax.model.checkpoints.remote import file_version
 from miron_jax.model.decoder.decoder import leaf_name
 from miron_jax.model.families.family import KnownModel
 from miron_jax.model.families.family_model import FamilyModel
+from miron_jax.runtime.devices import Tree
 
 # 1000, step_1000, checkpoint-1000; EasyDeL's run-1000
 _STEP_NAME = re.compile(r"((global_?)?(step|checkpoint|ckpt|run)[-_]?)?(\d+)", re.ASCII)
@@ -112,12 +112,10 @@ def pick_steps(
         missing = sorted(selected - set(available))
     picked = [(step, path) for step, path in steps if step in selected]
     if strict and (missing or not picked):
-        shown = ", ".join(map(str, available[:8]))
-        shown += f" and {len(available) - 8} more" if len(available) > 8 else ""
         lacks = f"no step {missing[0]}" if missing else "none of these steps"
         raise InputError(
-            f"--steps={selection}: {folder} has {lacks}, expected some of {shown}; name steps that "
-            "are there"
+            f"--steps={selection}: {folder} has {lacks}, expected some of "
+            f"{some_of(available, 8)}; name steps that are there"
         )
     return picked
 
@@ -129,7 +127,7 @@ def load_step(
     param_map: str | None = None,
     put: Put = on_default_device,
     params_key: str | None = None,
-) -> Any:
+) -> Tree:
     """Weights of a model from a Hugging Face folder, or from a step that Orbax, levanter or EasyDeL
     wrote; `put` copies each leaf to its devices.
 
@@ -160,7 +158,7 @@ def load_step(
     return check_finite(folder, load_hf(folder, dtype, put, config, params_key).state)
 
 
-def check_finite(source: Path | str, state: Any) -> Any:
+def check_finite(source: Path | str, state: Tree) -> Tree:
     """Return the state.  Raises InputError, which names `source`, if it holds NaN or infinity."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
         if jnp.issubdtype(leaf.dtype, jnp.floating) and not np.isfinite(largest(leaf)):
@@ -172,7 +170,7 @@ def check_finite(source: Path | str, state: Any) -> Any:
     return state
 
 
-def implausible(state: Any) -> list[str]:
+def implausible(state: Tree) -> list[str]:
     """A warning for each leaf of a Decoder with a weight beyond PLAUSIBLE, such as a flipped bit
     causes."""
     largest_values = [

@@ -19,6 +19,7 @@ NUMBERS  Matrices have the run's dtype (float32 or bfloat16), norm weights and b
 A call of `step` costs what a call of plain jit costs.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -27,16 +28,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.tree_util import KeyPath
 from jax.typing import DTypeLike
 
 from miron_jax.kernels.target_logprob.xla import head_logits
 from miron_jax.model.config import ALIBI_DIMS, ModelConfig
 from miron_jax.model.decoder.cache import Cache
 from miron_jax.model.decoder.experts import ExpertMlp
-from miron_jax.model.decoder.modules import Linear, Mlp, Norm, normal, normed, stored
+from miron_jax.model.decoder.modules import (
+    Linear,
+    Mlp,
+    Norm,
+    array_of,
+    norm_if,
+    normal,
+    normed,
+    stored,
+    weight_if,
+)
 from miron_jax.model.decoder.rotation import Rotation, distinct, rotate, rotation_of
 from miron_jax.model.visibility import NO_WINDOW, Continuation, Visibility
-from miron_jax.runtime.devices import on_every_device, take_rows
+from miron_jax.runtime.devices import Tree, on_every_device, take_rows
 
 
 @jax.tree_util.register_dataclass
@@ -112,14 +124,10 @@ class Attention(nnx.Module):
         self.k = Linear(stack, (config.d_model, narrow), config.qkv_bias, dtype, rngs, by_head=True)
         self.v = Linear(stack, (config.d_model, narrow), config.qkv_bias, dtype, rngs, by_head=True)
         self.out = Linear(stack, (wide, config.d_model), config.attn_out_bias, dtype, rngs)
-        self.sinks_N = (
-            nnx.Param(normal(rngs, (*stack, config.num_heads), jnp.float32, 1.0))
-            if config.attn_sinks
-            else None
-        )
-        norm = partial(Norm, config, stack, rngs=rngs, bias=False)
-        self.q_norm = norm(_qk_norm_shape(config, config.num_heads)) if config.qk_norm else None
-        self.k_norm = norm(_qk_norm_shape(config, config.num_kv_heads)) if config.qk_norm else None
+        self.sinks_N = weight_if(config.attn_sinks, rngs, (*stack, config.num_heads), scale=1.0)
+        norm = partial(norm_if, config.qk_norm is not None, config, stack, rngs=rngs, bias=False)
+        self.q_norm = norm(_qk_norm_shape(config, config.num_heads))
+        self.k_norm = norm(_qk_norm_shape(config, config.num_kv_heads))
 
     def __call__(self, x_BTD: jax.Array, context: LayerContext) -> tuple[jax.Array, KeyValues]:
         """Also returns the keys and values of these slots; attention reads those of `context.past`
@@ -130,9 +138,9 @@ class Attention(nnx.Module):
         if self.config.alibi_slopes:  # what is multiplied with positions is not scaled
             q_BTNH = q_BTNH * scale
             scale = 1.0
-        q_BTNH = (q_BTNH if context.kind.scale is None else q_BTNH * context.kind.scale).astype(
-            dtype
-        )
+        if context.kind.scale is not None:
+            q_BTNH = q_BTNH * context.kind.scale
+        q_BTNH = q_BTNH.astype(dtype)
         k_BTKH = self._heads(self.k(x_BTD), self.k_norm, context).astype(dtype)
         v_BTKH = _split_heads(self._clipped(self.v(x_BTD)), self.config.head_dim).astype(dtype)
         if self.config.alibi_slopes:
@@ -140,7 +148,7 @@ class Attention(nnx.Module):
                 self.config, context.position_BT, q_BTNH, k_BTKH, v_BTKH
             )
         # a Continuation's takes a past, a Visibility's does not
-        attend: Any = context.visibility.attend
+        attend: Callable[..., jax.Array] = context.visibility.attend
         o_BTNH = attend(
             q_BTNH,
             k_BTKH,
@@ -148,7 +156,7 @@ class Attention(nnx.Module):
             *(context.past or ()),
             window=context.kind.window,
             softcap=self.config.attn_softcap,
-            sinks_N=None if self.sinks_N is None else self.sinks_N[...],
+            sinks_N=array_of(self.sinks_N),
             scale=scale,
         )
         o_BTNH = o_BTNH[..., : self.config.head_dim]
@@ -163,12 +171,12 @@ class Attention(nnx.Module):
         if self.config.qk_norm == "all_heads":
             x_BTO = normed(norm, x_BTO)
             norm = None
-        x_BTO = self._clipped(x_BTO)
-        norm_before, norm_after = (None, norm) if self.config.qk_norm_rotated else (norm, None)
-        x_BTNH = normed(norm_before, _split_heads(x_BTO, self.config.head_dim))
+        x_BTNH = _split_heads(self._clipped(x_BTO), self.config.head_dim)
+        if not self.config.qk_norm_rotated:
+            x_BTNH = normed(norm, x_BTNH)
         if context.rotation is not None:
             x_BTNH = rotate(x_BTNH, context.rotation, context.kind.rope_idx)
-        return normed(norm_after, x_BTNH)
+        return normed(norm, x_BTNH) if self.config.qk_norm_rotated else x_BTNH
 
 
 def with_places(
@@ -230,13 +238,13 @@ class Layer(nnx.Module):
         self, config: ModelConfig, stack: tuple[int, ...], dtype: DTypeLike, rngs: nnx.Rngs
     ):
         self.config = config
-        norm = partial(Norm, config, stack, (config.d_model,), rngs)
-        self.attn_norm = norm() if config.pre_norms else None
+        norm = partial(norm_if, config=config, stack=stack, shape=(config.d_model,), rngs=rngs)
+        self.attn_norm = norm(config.pre_norms)
         self.attn = Attention(config, stack, dtype, rngs)
-        self.attn_post_norm = norm() if config.post_norms else None
-        self.mlp_norm = norm() if config.pre_norms and config.parallel != "one_norm" else None
+        self.attn_post_norm = norm(config.post_norms)
+        self.mlp_norm = norm(config.pre_norms and config.parallel != "one_norm")
         self.mlp = (ExpertMlp if config.experts else Mlp)(config, stack, dtype, rngs)
-        self.mlp_post_norm = norm() if config.post_norms else None
+        self.mlp_post_norm = norm(config.post_norms)
 
     def __call__(self, x_BTD: jax.Array, context: LayerContext) -> tuple[jax.Array, KeyValues]:
         dtype = self.attn.q.kernel_IO[...].dtype
@@ -259,23 +267,19 @@ class Layer(nnx.Module):
 class Decoder(nnx.Module):
     def __init__(self, config: ModelConfig, *, dtype: DTypeLike, rngs: nnx.Rngs):
         self.config = config
-        table = partial(normal, rngs, dtype=dtype, scale=0.5 / config.embedding_scale)
-        self.embedding_VD = nnx.Param(table((config.vocab_size, config.d_model)))
-        rows = (
-            None if config.num_positions is None else config.num_positions + config.position_offset
-        )
-        self.position_PD = None if rows is None else nnx.Param(table((rows, config.d_model)))
-        self.embedding_norm = (
-            Norm(config, (), (config.d_model,), rngs) if config.embedding_norm else None
-        )
+
+        def table(rows: int) -> nnx.Param:
+            shape = (rows, config.d_model)
+            return nnx.Param(normal(rngs, shape, dtype, scale=0.5 / config.embedding_scale))
+
+        self.embedding_VD = table(config.vocab_size)
+        length = config.num_positions
+        self.position_PD = None if length is None else table(length + config.position_offset)
+        self.embedding_norm = norm_if(config.embedding_norm, config, (), (config.d_model,), rngs)
         self.layers = Layer(config, (config.num_layers,), dtype, rngs)
         self.final_norm = Norm(config, (), (config.d_model,), rngs)
-        untied = not config.tied_head
-        self.head_VD = nnx.Param(table((config.vocab_size, config.d_model))) if untied else None
-        bias_shape = (config.vocab_size,)
-        self.head_bias_V = (
-            nnx.Param(normal(rngs, bias_shape, jnp.float32, 0.1)) if config.head_bias else None
-        )
+        self.head_VD = None if config.tied_head else table(config.vocab_size)
+        self.head_bias_V = weight_if(config.head_bias, rngs, (config.vocab_size,))
 
     def __call__(
         self,
@@ -320,7 +324,7 @@ class Decoder(nnx.Module):
         kinds = self._layer_kinds()
         rotation = self._rotation(position_BT, rope_class_BT)
 
-        def layer(x_BTD: jax.Array, of_layer: Any) -> tuple[jax.Array, KeyValues | None]:
+        def layer(x_BTD: jax.Array, of_layer: Tree) -> tuple[jax.Array, KeyValues | None]:
             weights, kind, index = of_layer
             context = LayerContext(
                 kind,
@@ -341,10 +345,9 @@ class Decoder(nnx.Module):
 
     def head(self) -> Head:
         weight = self.embedding_VD if self.head_VD is None else self.head_VD
-        bias_V = None if self.head_bias_V is None else self.head_bias_V[...]
         return Head(
             weight[...],
-            bias_V,
+            array_of(self.head_bias_V),
             self.config.final_softcap,
             self.config.logit_scale,
             self.config.vocab_size,
@@ -353,12 +356,11 @@ class Decoder(nnx.Module):
     def _embed(
         self, token_ids_BT: jax.Array, position_BT: jax.Array, rows_are_split: bool
     ) -> jax.Array:
-        x_BTD = take_rows(self.embedding_VD[...], token_ids_BT, rows_are_split)
+        table_VD = self.embedding_VD[...]
+        x_BTD = take_rows(table_VD, token_ids_BT, rows_are_split)
         if self.config.embedding_scale != 1.0:
             # Gemma's sqrt(640) = 25.298 is 25.25 in bfloat16.
-            dtype = (
-                self.embedding_VD[...].dtype if self.config.embedding_scale_rounded else jnp.float32
-            )
+            dtype = table_VD.dtype if self.config.embedding_scale_rounded else jnp.float32
             x_BTD = x_BTD * jnp.asarray(self.config.embedding_scale, dtype).astype(jnp.float32)
         if self.position_PD is not None:
             x_BTD = x_BTD + self.position_PD[...][position_BT + self.config.position_offset].astype(
@@ -367,44 +369,46 @@ class Decoder(nnx.Module):
         return normed(self.embedding_norm, x_BTD)
 
     def _layer_kinds(self) -> LayerKind:
-        windows = [NO_WINDOW if window is None else window for window in self.config.layer_windows]
-        ropes = distinct(self.config.layer_ropes)
-        return LayerKind(
-            window=jnp.asarray(windows, jnp.int32) if self.config.has_windows else None,
-            rope_idx=jnp.asarray([ropes.index(r) for r in self.config.layer_ropes], jnp.int32)
-            if len(ropes) > 1
-            else None,
-            scale=jnp.asarray(self.config.layer_scales, jnp.float32)
-            if self.config.layer_scales
-            else None,
-        )
+        config = self.config
+        window = rope_idx = scale = None
+        if config.has_windows:
+            windows = [window or NO_WINDOW for window in config.layer_windows]
+            window = jnp.asarray(windows, jnp.int32)
+        ropes = distinct(config.layer_ropes)
+        if len(ropes) > 1:
+            rope_idx = jnp.asarray([ropes.index(rope) for rope in config.layer_ropes], jnp.int32)
+        if config.layer_scales:
+            scale = jnp.asarray(config.layer_scales, jnp.float32)
+        return LayerKind(window, rope_idx, scale)
 
     def _rotation(self, position_BT: jax.Array, rope_class_BT: jax.Array | None) -> Rotation | None:
         if not self.config.layer_ropes:
             return None
-        class_BT = None if self.config.rope_classes is None else rope_class_BT
-        return rotation_of(distinct(self.config.layer_ropes), position_BT, class_BT)
+        if self.config.rope_classes is None:
+            rope_class_BT = None
+        return rotation_of(distinct(self.config.layer_ropes), position_BT, rope_class_BT)
 
 
-def abstract(config: ModelConfig, dtype: DTypeLike) -> tuple[Any, Any]:
+def abstract(config: ModelConfig, dtype: DTypeLike) -> tuple[nnx.GraphDef, Tree]:
     """(graphdef, state of ShapeDtypeStructs) of a Decoder; nothing is allocated."""
     return nnx.split(nnx.eval_shape(lambda: Decoder(config, dtype=dtype, rngs=nnx.Rngs(0))))
 
 
-def matrix_dtype(state: Any) -> np.dtype:
+def matrix_dtype(state: Tree) -> np.dtype:
     """The dtype of the matrices of a state of arrays or shapes; norm weights and biases are always
     float32."""
     return jax.tree.leaves(state["embedding_VD"])[0].dtype
 
 
-def leaf_name(path: Any) -> str:
+def leaf_name(path: KeyPath) -> str:
     """Name of a leaf: the keys of its tree path joined by "/", without nnx's last level of
     `value`."""
-    is_variable = isinstance(path[-1], jax.tree_util.GetAttrKey) and path[-1].name == "value"
-    return jax.tree_util.keystr(path[:-1] if is_variable else path, simple=True, separator="/")
+    if isinstance(path[-1], jax.tree_util.GetAttrKey) and path[-1].name == "value":
+        path = path[:-1]
+    return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
-def random_params(config: ModelConfig, dtype: DTypeLike, seed: int) -> Any:
+def random_params(config: ModelConfig, dtype: DTypeLike, seed: int) -> Tree:
     """The state of a Decoder with seeded random weights, on the default device; for tests and
     benchmarks."""
     # Not under jit, which would compile one large program for seconds.

@@ -15,7 +15,7 @@ MESHES   `expert` splits the experts and `model` the hidden units of each; every
 """
 
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,16 @@ from jax.sharding import PartitionSpec
 from jax.typing import DTypeLike
 
 from miron_jax.model.config import Activation, Experts, ModelConfig
-from miron_jax.model.decoder.modules import ACTIVATE, Linear, Mlp, normal, stored
+from miron_jax.model.decoder.modules import (
+    ACTIVATE,
+    Linear,
+    Mlp,
+    array_of,
+    normal,
+    plus,
+    stored,
+    weight_if,
+)
 from miron_jax.runtime.devices import EXPERT, MODEL, row_axes
 
 # rows of a block; of its expert's last block half is computed in vain, on average
@@ -66,7 +75,7 @@ class ExpertMlp(nnx.Module):
 
         def bias(axes: str) -> nnx.Param | None:
             shape = (*stack, *(sizes[axis] for axis in axes))
-            return nnx.Param(normal(rngs, shape, jnp.float32, 0.1)) if self.experts.bias else None
+            return weight_if(self.experts.bias, rngs, shape)
 
         self.router = Linear(
             stack, (config.d_model, self.experts.count), self.experts.bias, dtype, rngs
@@ -81,11 +90,8 @@ class ExpertMlp(nnx.Module):
 
     @jax.named_scope("experts")
     def __call__(self, x_BTD: jax.Array, rows_are_split: bool) -> jax.Array:
-        params: Any = [getattr(self, name) for name in Kernels._fields]
-        arrays: list[Any] = [None if param is None else param[...] for param in params]
-        kernels = Kernels(*arrays)
-        bias = self.router.bias_O
-        router = self.router.kernel_IO[...], None if bias is None else bias[...]
+        kernels = Kernels._make(array_of(getattr(self, name)) for name in Kernels._fields)
+        router = self.router.kernel_IO[...], array_of(self.router.bias_O)
         y_BTD = _on_each_device(x_BTD, router, kernels, self.config, rows_are_split)
         if self.shared is None or self.shared_gate is None:
             return y_BTD
@@ -98,7 +104,7 @@ def route(
 ) -> tuple[jax.Array, jax.Array]:
     """The active experts of each token, int32 [M, A], and their weights, float32."""
     logit_ME = jnp.dot(x_MD, router_DE, preferred_element_type=jnp.float32)
-    logit_ME = _plus(logit_ME, bias_E)
+    logit_ME = plus(logit_ME, bias_E)
     logit_MA, expert_MA = jax.lax.top_k(logit_ME, experts.active)
     if experts.normalised:
         return expert_MA, jax.nn.softmax(logit_MA, axis=-1)
@@ -152,11 +158,6 @@ class Act(NamedTuple):
         return up_RF if self.limit is None else jnp.clip(up_RF, -self.limit, self.limit) + 1.0
 
 
-def _plus(x: jax.Array, bias: jax.Array | None) -> jax.Array:
-    """The sum of rows and one bias for all of them or one for each."""
-    return x if bias is None else x + (bias[None] if bias.ndim == 1 else bias)
-
-
 def _ragged(
     act: Act,
     x_RD: jax.Array,
@@ -176,14 +177,15 @@ def _ragged(
     experts_E = jnp.arange(size_E.shape[0], dtype=jnp.int32)
     expert_R = jnp.repeat(experts_E, size_E, total_repeat_length=x_RD.shape[0])
 
-    def plus(y: jax.Array, bias: jax.Array | None) -> jax.Array:
-        return _plus(y, None if bias is None else bias[expert_R])
+    def linear(x: jax.Array, kernel: jax.Array, bias: jax.Array | None) -> jax.Array:
+        y = matmul(x, kernel)
+        return y if bias is None else y + bias[expert_R]
 
-    gate_RF = plus(matmul(x_RD, kernels.gate_EDF), kernels.gate_bias_EF)
-    up_RF = plus(matmul(x_RD, kernels.up_EDF), kernels.up_bias_EF)
+    gate_RF = linear(x_RD, kernels.gate_EDF, kernels.gate_bias_EF)
+    up_RF = linear(x_RD, kernels.up_EDF, kernels.up_bias_EF)
     gate_RF = stored(act.of_gate(gate_RF).astype(x_RD.dtype))
     hidden_RF = stored((gate_RF.astype(jnp.float32) * act.of_up(up_RF)).astype(x_RD.dtype))
-    return plus(matmul(hidden_RF, kernels.down_EFD), kernels.down_bias_ED)
+    return linear(hidden_RF, kernels.down_EFD, kernels.down_bias_ED)
 
 
 def _in_blocks(
@@ -211,10 +213,10 @@ def _in_blocks(
         def by_block(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             row, y_RD = state
             x_CD = jax.lax.dynamic_slice_in_dim(x_RD, row, block)
-            gate_CF = act.of_gate(_plus(matmul(x_CD, gate_DF), gate_bias_F)).astype(x_RD.dtype)
-            up_CF = act.of_up(_plus(matmul(x_CD, up_DF), up_bias_F))
+            gate_CF = act.of_gate(plus(matmul(x_CD, gate_DF), gate_bias_F)).astype(x_RD.dtype)
+            up_CF = act.of_up(plus(matmul(x_CD, up_DF), up_bias_F))
             hidden_CF = (gate_CF.astype(jnp.float32) * up_CF).astype(x_RD.dtype)
-            y_CD = _plus(matmul(hidden_CF, down_FD), down_bias_D)
+            y_CD = plus(matmul(hidden_CF, down_FD), down_bias_D)
             return row + block, jax.lax.dynamic_update_slice_in_dim(y_RD, y_CD, row, axis=0)
 
         stop = start + size
@@ -270,9 +272,9 @@ def _on_each_device(
         return local(x_BTD, router, kernels)
     tokens = PartitionSpec(rows or None)
     axis_of = {"E": by_expert, "D": None, "F": by_hidden}
-    split_by = {
-        name: PartitionSpec(*(axis_of[axis] for axis in axes_of(name))) for name in Kernels._fields
-    }
-    specs: Any = tokens, PartitionSpec(), Kernels(**cast(Any, split_by))
+    by_kernel = Kernels._make(
+        PartitionSpec(*(axis_of[axis] for axis in axes_of(name))) for name in Kernels._fields
+    )
+    specs = tokens, PartitionSpec(), by_kernel
     split = jax.shard_map(local, in_specs=specs, out_specs=tokens, axis_names=axes, check_vma=False)
     return split(x_BTD, router, kernels)

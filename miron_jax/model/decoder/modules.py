@@ -41,9 +41,7 @@ class Linear(nnx.Module):
         # outputs are split by head, and XLA orders them as attention reads them
         self.by_head = by_head
         self.kernel_IO = nnx.Param(normal(rngs, (*stack, *shape), dtype, shape[0] ** -0.5))
-        self.bias_O = (
-            nnx.Param(normal(rngs, (*stack, shape[1]), jnp.float32, 0.1)) if bias else None
-        )
+        self.bias_O = weight_if(bias, rngs, (*stack, shape[1]))
 
     @jax.named_scope("linear")
     def __call__(self, x_BTI: jax.Array) -> jax.Array:
@@ -55,7 +53,7 @@ class Linear(nnx.Module):
         y_BTO = jnp.dot(
             x_BTI.astype(kernel_IO.dtype), kernel_IO, preferred_element_type=jnp.float32
         )
-        return y_BTO if self.bias_O is None else y_BTO + self.bias_O[...][None, None]
+        return plus(y_BTO, array_of(self.bias_O))
 
 
 class Norm(nnx.Module):
@@ -71,12 +69,9 @@ class Norm(nnx.Module):
     ):
         self.config = config
         mean = 1.0 - config.norm_offset
-        weight = config.norm_weight
         bias = bias and config.norm_bias and config.norm == "layer"
-        self.weight = (
-            nnx.Param(normal(rngs, (*stack, *shape), jnp.float32, 0.1, mean)) if weight else None
-        )
-        self.bias = nnx.Param(normal(rngs, (*stack, *shape), jnp.float32, 0.1)) if bias else None
+        self.weight = weight_if(config.norm_weight, rngs, (*stack, *shape), mean=mean)
+        self.bias = weight_if(bias, rngs, (*stack, *shape))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         if self.config.norm == "layer":
@@ -85,9 +80,19 @@ class Norm(nnx.Module):
         if self.weight is not None:
             weight = self.weight[...] + self.config.norm_offset
             x = x * weight[(None,) * (x.ndim - weight.ndim)]
-        return (
-            x if self.bias is None else x + self.bias[...][(None,) * (x.ndim - self.bias[...].ndim)]
-        )
+        return plus(x, array_of(self.bias))
+
+
+def norm_if(
+    wanted: bool,
+    config: ModelConfig,
+    stack: tuple[int, ...],
+    shape: tuple[int, ...],
+    rngs: nnx.Rngs,
+    bias: bool = True,
+) -> Norm | None:
+    """A norm that a config may leave out."""
+    return Norm(config, stack, shape, rngs, bias) if wanted else None
 
 
 class Mlp(nnx.Module):
@@ -122,6 +127,22 @@ def normal(
     rngs: nnx.Rngs, shape: tuple[int, ...], dtype: DTypeLike, scale: float, mean: float = 0.0
 ) -> jax.Array:
     return (mean + scale * jax.random.normal(rngs.params(), shape, jnp.float32)).astype(dtype)
+
+
+def weight_if(
+    wanted: bool, rngs: nnx.Rngs, shape: tuple[int, ...], scale: float = 0.1, mean: float = 0.0
+) -> nnx.Param | None:
+    """Float32 weights that a config may leave out."""
+    return nnx.Param(normal(rngs, shape, jnp.float32, scale, mean)) if wanted else None
+
+
+def array_of(param: nnx.Param | None) -> jax.Array | None:
+    return None if param is None else param[...]
+
+
+def plus(x: jax.Array, bias: jax.Array | None) -> jax.Array:
+    """x and, if there is one, a bias along its last axes."""
+    return x if bias is None else x + bias[(None,) * (x.ndim - bias.ndim)]
 
 
 def _mean(x: jax.Array) -> jax.Array:

@@ -9,11 +9,13 @@ a frequency changes an angle by 5e-4 radians, so the rounding that models were t
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
+from miron_jax.files.readers import Json
 from miron_jax.model.config import Dynamic, Rope
+
+Parameters = Mapping[str, Json]  # of a rotation, as config.json has them
 
 # Parameters of each kind, besides theta
 KINDS: Mapping[str, tuple[str, ...]] = {
@@ -30,7 +32,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def rope_of(kind: str, parameters: Mapping[str, Any], size: int) -> Rope:
+def rope_of(kind: str, parameters: Parameters, size: int) -> Rope:
     """Frequencies of `size` rotated dimensions of a head, that is size / 2 pairs.
 
     Raises KeyError, TypeError, ValueError or ArithmeticError for missing or unusable parameters.
@@ -65,7 +67,7 @@ def rope_of(kind: str, parameters: Mapping[str, Any], size: int) -> Rope:
     return Rope(tuple(frequency.astype(np.float32).tolist()), scale, kind=kind, **by_length)
 
 
-def _llama3(frequency: np.ndarray, parameters: Mapping[str, Any]) -> np.ndarray:
+def _llama3(frequency: np.ndarray, parameters: Parameters) -> np.ndarray:
     """Low frequencies are divided by `factor`, high ones kept, those between interpolated (Llama
     3.1)."""
     factor = np.float32(parameters["factor"])
@@ -80,7 +82,7 @@ def _llama3(frequency: np.ndarray, parameters: Mapping[str, Any]) -> np.ndarray:
     return np.where(between, interpolated, scaled)
 
 
-def _yarn(inverse: np.ndarray, parameters: Mapping[str, Any], size: int) -> np.ndarray:
+def _yarn(inverse: np.ndarray, parameters: Parameters, size: int) -> np.ndarray:
     """Pairs with many turns within the original length keep their frequency, those with few are
     divided by `factor` (YaRN, section 3)."""
     theta = parameters["rope_theta"]
@@ -97,7 +99,7 @@ def _yarn(inverse: np.ndarray, parameters: Mapping[str, Any], size: int) -> np.n
         last = math.ceil(last)
     first = max(first, 0)
     last = min(last, size - 1)
-    width = last - first if last != first else 0.001
+    width = (last - first) or 0.001
     ramp = np.clip(
         (np.arange(size // 2, dtype=np.float32) - np.float32(first)) / np.float32(width), 0, 1
     )
@@ -108,26 +110,22 @@ def _yarn(inverse: np.ndarray, parameters: Mapping[str, Any], size: int) -> np.n
     )
 
 
-def _longrope_scale(parameters: Mapping[str, Any]) -> float:
+def _longrope_scale(parameters: Parameters) -> float:
     """Scale of cosines and sines, the same for short and long requests (LongRoPE, section 3)."""
     original = parameters["original_max_position_embeddings"]
     factor = parameters.get("factor") or parameters["max_position_embeddings"] / original
     if parameters.get("attention_factor") is not None:
         return float(parameters["attention_factor"])
-    return 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
+    return math.sqrt(1 + math.log(max(factor, 1)) / math.log(original))
 
 
-def _yarn_scale(parameters: Mapping[str, Any]) -> float:
+def _yarn_scale(parameters: Parameters) -> float:
     """Scale of cosines and sines: attention_factor if it is set, else computed from the factor."""
     if parameters.get("attention_factor") is not None:
         return float(parameters["attention_factor"])
 
     def scale_of(weight: float) -> float:
-        return (
-            1.0
-            if parameters["factor"] <= 1
-            else 0.1 * weight * math.log(parameters["factor"]) + 1.0
-        )
+        return 0.1 * weight * math.log(max(parameters["factor"], 1)) + 1.0
 
     first = parameters.get("mscale")
     second = parameters.get("mscale_all_dim")

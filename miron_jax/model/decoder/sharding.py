@@ -18,11 +18,12 @@ An axis whose size the number of devices does not divide is not split.  No resul
 split.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.tree_util import KeyPath
 
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.decoder import leaf_name
@@ -50,9 +51,8 @@ def layout_of(
     if path in ("embedding_VD", "head_VD", "head_bias_V"):
         axes = tuple(axis for axis in (FSDP, MODEL) if placement.size(axis) > 1)
         rest = (None,) * (len(shape) - 1)
-        return LeafSharding(
-            PartitionSpec(axes or None, *rest), (padded_vocabulary(shape[0], placement), *shape[1:])
-        )
+        padded = (padded_vocabulary(shape[0], placement), *shape[1:])
+        return LeafSharding(PartitionSpec(axes or None, *rest), padded)
     if leaf in Kernels._fields:
         axis_of = {"E": EXPERT, "D": FSDP, "F": MODEL}
         axes = axes_of(leaf)
@@ -62,16 +62,15 @@ def layout_of(
     if leaf not in ("kernel_IO", "bias_O") or linear not in (*_BY_OUTPUT, *_BY_INPUT):
         return LeafSharding(PartitionSpec(), shape)
     # the axis over `model`, and the one over `fsdp`
-    split, other = (-1, -2) if linear in _BY_OUTPUT else (-2, -1)
+    by_output = linear in _BY_OUTPUT
+    split, other = (-1, -2) if by_output else (-2, -1)
     axis_of = {
-        split: MODEL if _divides(linear, shape[split], config, placement.size(MODEL)) else None,
+        split: _if_divided(MODEL, _units(linear, shape[split], config), placement),
         other: _if_divided(FSDP, shape[other], placement),
     }
     if leaf == "bias_O":
         rest = (None,) * (len(shape) - 1)
-        return LeafSharding(
-            PartitionSpec(*rest, axis_of[-1] if axis_of[-1] == MODEL else None), shape
-        )
+        return LeafSharding(PartitionSpec(*rest, axis_of[-1] if by_output else None), shape)
     lead = (None,) * (len(shape) - 2)
     return LeafSharding(PartitionSpec(*lead, axis_of[-2], axis_of[-1]), shape)
 
@@ -84,8 +83,9 @@ def padded_vocabulary(vocab_size: int, placement: Placement) -> int:
 
 def heads_axis(config: ModelConfig, placement: Placement) -> str | None:
     """The mesh axis that splits keys and values by their heads; None if they are not split."""
-    split = placement.how == "mesh" and placement.size(MODEL) > 1
-    return MODEL if split and config.num_kv_heads % placement.size(MODEL) == 0 else None
+    if placement.how != "mesh":
+        return None
+    return _if_divided(MODEL, config.num_kv_heads, placement)
 
 
 def put_weight(path: str, host: np.ndarray, config: ModelConfig | Network, placement: Placement):
@@ -97,12 +97,11 @@ def placed_shapes(state: Tree, config: ModelConfig, placement: Placement) -> Tre
     """Shapes, dtypes and shardings of a state of ShapeDtypeStructs on these devices: programs
     compile for them."""
 
-    def one(path: Any, leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    def one(path: KeyPath, leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         spec, shape = layout_of(leaf_name(path), leaf.shape, config, placement)
-        mesh = placement.mesh
-        sharding = (
-            SingleDeviceSharding(placement.device) if mesh is None else NamedSharding(mesh, spec)
-        )
+        sharding = SingleDeviceSharding(placement.device)
+        if placement.mesh is not None:
+            sharding = NamedSharding(placement.mesh, spec)
         return jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=sharding)
 
     return jax.tree_util.tree_map_with_path(one, state)
@@ -113,13 +112,12 @@ def _if_divided(axis: str, size: int, placement: Placement) -> str | None:
     return axis if parts > 1 and size % parts == 0 else None
 
 
-def _divides(linear: str, size: int, config: ModelConfig, parts: int) -> bool:
-    """Whether the axis can be split into equal parts: of whole heads for attention, of any columns
-    for the MLP."""
+def _units(linear: str, size: int, config: ModelConfig) -> int:
+    """What an axis is split into: whole heads for attention, any columns for the MLP."""
     heads = {
         "q": config.num_heads,
         "out": config.num_heads,
         "k": config.num_kv_heads,
         "v": config.num_kv_heads,
     }
-    return parts > 1 and heads.get(linear, size) % parts == 0
+    return heads.get(linear, size)

@@ -31,20 +31,23 @@ def _falcon_config(fields: Fields) -> ModelConfig:
         )
     if fields["layer_norm_epsilon"] is None:
         raise fields.refuse("layer_norm_epsilon", None, "a number")
+    names = "hidden_size num_hidden_layers num_attention_heads max_position_embeddings activation"
+    config = layer_normed(fields, names, fields["ffn_hidden_size"])
     if fields["alibi"]:
         for grouped in ("multi_query", "new_decoder_architecture"):
             if fields[grouped]:
                 raise fields.refuse(grouped, True, "false where alibi is true")
-    names = "hidden_size num_hidden_layers num_attention_heads max_position_embeddings activation"
-    config = layer_normed(fields, names, fields["ffn_hidden_size"])
-    kv_heads = 1 if fields["multi_query"] else config.num_heads
+        slopes = alibi_slopes(config.num_heads)
+        config = replace(config, alibi_slopes=slopes, alibi_rounded=True)
+    else:
+        config = replace(config, layer_ropes=ropes(fields, config.head_dim, ()))
+    if fields["new_decoder_architecture"]:
+        config = replace(config, num_kv_heads=fields["num_kv_heads"])
+    elif fields["multi_query"]:
+        config = replace(config, num_kv_heads=1)
     return replace(
         config,
-        num_kv_heads=fields["num_kv_heads"] if fields["new_decoder_architecture"] else kv_heads,
         num_positions=None,
-        layer_ropes=() if fields["alibi"] else ropes(fields, config.head_dim, ()),
-        alibi_slopes=alibi_slopes(config.num_heads) if fields["alibi"] else (),
-        alibi_rounded=bool(fields["alibi"]),
         norm_eps=fields["layer_norm_epsilon"],
         parallel=_parallel(fields),
         **dict.fromkeys(("qkv_bias", "attn_out_bias", "mlp_bias"), fields["bias"]),
@@ -70,16 +73,18 @@ def _falcon_names(config: ModelConfig) -> Table:
     width = (config.num_heads + 2 * groups) * size
     stored = np.arange(width).reshape(groups, -1, size)
     qkv = "h.{}.self_attention.query_key_value"
-    two = config.parallel == "own_norm"
+    norms = "input_layernorm", "post_attention_layernorm"
+    if config.parallel == "own_norm":
+        norms = "ln_attn", "ln_mlp"
     return {
         "embedding_VD": Source("word_embeddings.weight"),
         **norm("final_norm", "ln_f"),
-        **norm("layers/attn_norm", "h.{}.ln_attn" if two else "h.{}.input_layernorm"),
+        **norm("layers/attn_norm", f"h.{{}}.{norms[0]}"),
         **linear("layers/attn/q", qkv, columns=stored[:, :-2].ravel(), width=width),
         **linear("layers/attn/k", qkv, columns=stored[:, -2].ravel(), width=width),
         **linear("layers/attn/v", qkv, columns=stored[:, -1].ravel(), width=width),
         **linear("layers/attn/out", "h.{}.self_attention.dense"),
-        **norm("layers/mlp_norm", "h.{}.ln_mlp" if two else "h.{}.post_attention_layernorm"),
+        **norm("layers/mlp_norm", f"h.{{}}.{norms[1]}"),
         **linear("layers/mlp/up", "h.{}.mlp.dense_h_to_4h"),
         **linear("layers/mlp/down", "h.{}.mlp.dense_4h_to_h"),
     }

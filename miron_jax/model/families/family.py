@@ -12,9 +12,12 @@ from miron_jax.model.families.fields import Fields
 from miron_jax.model.families.naming import Table
 
 KnownModel = ModelConfig | FamilyModel  # what a config.json can describe
+AnyModel = Any  # a KnownModel, where the caller knows which of the two
 
 
 class Family(NamedTuple):
     # fields of config.json -> what the decoder, or a `FamilyModel`, computes; raises InputError
     config: Callable[[Fields], KnownModel]
-    names: Callable[[Any], Table]  # leaf -> its tensor, for every leaf that the family can have
+    names: Callable[
+        ..., Table
+    ]  # of its model: leaf -> its tensor, for every leaf that the family can have

@@ -11,16 +11,18 @@ the run's dtype, all else is float32; matmuls accumulate in float32.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import unflatten_dict
+from jax.tree_util import KeyPath
 from jax.typing import DTypeLike
 
+from miron_jax.model.decoder.modules import plus
 from miron_jax.model.families.naming import Table
 from miron_jax.model.network import Network
+from miron_jax.runtime.devices import Tree
 
 Shapes = Mapping[str, tuple[int, ...]]  # leaf name -> shape
 
@@ -36,11 +38,11 @@ class FamilyModel(Network):
     #: all that its functions depend on: two of one description compute the same
     description: str = ""
 
-    def shapes(self, dtype: DTypeLike) -> Any:
+    def shapes(self, dtype: DTypeLike) -> Tree:
         """The tree of its weights as ShapeDtypeStructs: matrices in `dtype`, all else in
         float32."""
 
-        def one(path: Any, leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        def one(path: KeyPath, leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
             is_matrix = path[-1].key in ("kernel_IO", "embedding_VD", "head_VD")
             return jax.ShapeDtypeStruct(leaf.shape, np.dtype(dtype) if is_matrix else jnp.float32)
 
@@ -67,7 +69,7 @@ def names_of(model: FamilyModel) -> Table:
     return model.names
 
 
-def tree_of(shapes: Shapes) -> Any:
+def tree_of(shapes: Shapes) -> Tree:
     """Float32 ShapeDtypeStructs in nested dicts, by the parts of their names."""
     leaves = {
         tuple(name.split("/")): jax.ShapeDtypeStruct(shape, jnp.float32)
@@ -84,21 +86,21 @@ def linear_shapes(
     return kernel | ({f"{name}/bias_O": (stack, outputs)} if bias else {})
 
 
-def head_weight(params: Any) -> jax.Array:
+def head_weight(params: Tree) -> jax.Array:
     """[V, D]: the head's matrix, or the embedding where the two are tied."""
     return params.get("head_VD", params["embedding_VD"])
 
 
-def embedded(params: Any, token_ids_T: jax.Array) -> jax.Array:
+def embedded(params: Tree, token_ids_T: jax.Array) -> jax.Array:
     return params["embedding_VD"][token_ids_T].astype(jnp.float32)
 
 
 @jax.named_scope("linear")
-def linear(weights: Any, x: jax.Array) -> jax.Array:
+def linear(weights: Tree, x: jax.Array) -> jax.Array:
     """[.., I] -> [.., O]."""
     kernel_IO = weights["kernel_IO"]
     y = jnp.dot(x.astype(kernel_IO.dtype), kernel_IO, preferred_element_type=jnp.float32)
-    return y + weights["bias_O"][(None,) * (y.ndim - 1)] if "bias_O" in weights else y
+    return plus(y, weights.get("bias_O"))
 
 
 def rms_norm(x: jax.Array, eps: float) -> jax.Array:

@@ -7,10 +7,13 @@ deliberately does not know families: a field has the same type in each of them.
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from miron_jax.errors import InputError
-from miron_jax.files.readers import shown
+from miron_jax.files.readers import Json, shown
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 MOST_HEAD_SIZE = 1 << 14
 
@@ -108,7 +111,7 @@ _LISTS = ("short_factor", "long_factor")
 _ROPES = ("rope_scaling", "rope_parameters")
 
 
-def check_fields(path: Path, fields: Mapping[str, Any]) -> None:
+def check_fields(path: Path, fields: Mapping[str, Json]) -> None:
     """Raises InputError for a count outside its limits, a number that is not finite, or a flag that
     is neither true nor false.  null is allowed everywhere: it means the family's default."""
     for name, value, expected in _wrong_fields(fields):
@@ -118,7 +121,7 @@ def check_fields(path: Path, fields: Mapping[str, Any]) -> None:
         )
 
 
-def _wrong_fields(fields: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[str, Any, str]]:
+def _wrong_fields(fields: Mapping[str, Json], depth: int = 0) -> Iterator[tuple[str, Json, str]]:
     """(name, value, description of a right value) of each wrong field; `depth` counts the enclosing
     objects."""
     for name, value in fields.items():
@@ -154,13 +157,13 @@ def _wrong_fields(fields: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[s
                 yield from _wrong_fields(value, depth + 1)
 
 
-def _is_finite(value: Any) -> bool:
+def _is_finite(value: Json) -> bool:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     # False of NaN, and of an integer beyond the range of floats
     return is_number and abs(value) < 1e300
 
 
-def _is_positive_list(value: Any) -> bool:
+def _is_positive_list(value: Json) -> bool:
     return (
         isinstance(value, list)
         and bool(value)
@@ -171,7 +174,7 @@ def _is_positive_list(value: Any) -> bool:
 class Fields:
     """The fields of a config.json, with the family's defaults filled in by transformers."""
 
-    def __init__(self, path: Path, family: str, raw: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, family: str, raw: Mapping[str, Json]) -> None:
         self.path = path
         self.family = family
         self.raw = raw
@@ -179,10 +182,10 @@ class Fields:
         # fields that transformers does not read and that say nothing more
         self.duplicates: set[str] = set()
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Json:
         return getattr(self.with_defaults, name)
 
-    def get(self, name: str) -> Any:
+    def get(self, name: str) -> Json:
         """The field's value, or None if the family has no such field."""
         return getattr(self.with_defaults, name, None)
 
@@ -222,7 +225,7 @@ class Fields:
             )
         self.duplicates.add(name)
 
-    def _names_library_code(self, name: str, value: Any) -> bool:
+    def _names_library_code(self, name: str, value: Json) -> bool:
         """Whether this is the auto_map of published configs of Phi, Falcon or MPT, whose classes
         transformers now has."""
         prefix = {"phi": "Phi", "phi3": "Phi3", "falcon": "Falcon", "mpt": "MPT"}.get(self.family)
@@ -230,7 +233,7 @@ class Fields:
             return False
         return all(str(code).rsplit(".")[-1].startswith(prefix) for code in value.values())
 
-    def _repeats_windows(self, layer_types: Any, used: list[str]) -> bool:
+    def _repeats_windows(self, layer_types: Json, used: list[str]) -> bool:
         """Whether layer_types, which the family does not read, says of all layers what
         sliding_window does."""
         is_sliding = "sliding_window" in used and self["sliding_window"] is not None
@@ -293,7 +296,7 @@ _HARMLESS = re.compile(
 )
 
 
-def _with_transformers_defaults(path: Path, raw: Mapping[str, Any]) -> Any:
+def _with_transformers_defaults(path: Path, raw: Mapping[str, Json]) -> "PretrainedConfig":
     """transformers' config object, which resolves defaults, types and old spellings
     (rope_theta, rope_scaling, sliding_window_pattern).  Raises InputError where transformers
     refuses the file."""
@@ -313,14 +316,13 @@ def _with_transformers_defaults(path: Path, raw: Mapping[str, Any]) -> Any:
         ) from None
 
 
-def _with_floats(value: Any) -> Any:
+def _with_floats(value: Json) -> Json:
     """The value with infinities as numbers: transformers 5 writes {"__float__": "Infinity"}."""
     if isinstance(value, list):
         return [_with_floats(item) for item in value]
-    is_float = (
-        isinstance(value, dict) and set(value) == {"__float__"} and value["__float__"] in _SPECIAL
-    )
-    return _SPECIAL[value["__float__"]] if is_float else value
+    if isinstance(value, dict) and set(value) == {"__float__"}:
+        return _SPECIAL.get(value["__float__"], value)
+    return value
 
 
 _SPECIAL = {"Infinity": float("inf"), "-Infinity": float("-inf"), "NaN": float("nan")}

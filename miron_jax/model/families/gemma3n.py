@@ -12,7 +12,7 @@ size of a layer's embedding, R rank; other letters as in decoder.py.
 
 from functools import partial
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,10 +33,11 @@ from miron_jax.model.families.family_model import (
     tree_of,
 )
 from miron_jax.model.families.fields import Fields
-from miron_jax.model.families.naming import Source, Table
+from miron_jax.model.families.naming import Source, Table, of_layers
 from miron_jax.model.families.naming import linear as linear_names
 from miron_jax.model.families.reading import activation, layer_types, ropes
 from miron_jax.model.visibility import NO_WINDOW, Visibility
+from miron_jax.runtime.devices import Tree
 
 USED = (
     "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads "
@@ -52,7 +53,7 @@ SLIDING, FULL = 0, 1  # kinds of attention
 FLOOR = 1e-5  # of a stream's mean square before it is scaled
 
 
-class _Sizes(NamedTuple):
+class _Gemma3nSizes(NamedTuple):
     width: int
     streams: int
     active: int  # the stream that layers compute
@@ -114,7 +115,7 @@ def _model(fields: Fields) -> FamilyModel:
         raise fields.refuse(
             "num_kv_shared_layers", shared, "layers of each kind that have keys and values"
         )
-    sizes = _Sizes(
+    sizes = _Gemma3nSizes(
         fields["hidden_size"],
         fields["altup_num_inputs"],
         fields["altup_active_idx"],
@@ -158,7 +159,7 @@ def _model(fields: Fields) -> FamilyModel:
     )
 
 
-def _shapes(fields: Fields, sizes: _Sizes, d_ff: int) -> dict[str, tuple[int, ...]]:
+def _shapes(fields: Fields, sizes: _Gemma3nSizes, d_ff: int) -> dict[str, tuple[int, ...]]:
     layers = len(sizes.kinds)
     width = sizes.width
     bias = fields["attention_bias"]
@@ -191,14 +192,17 @@ def _shapes(fields: Fields, sizes: _Sizes, d_ff: int) -> dict[str, tuple[int, ..
         **linear_shapes("per_layer/out", layers, sizes.per_layer, width, False),
     }
     others = sizes.streams - 1
+    streams = {
+        **linear_shapes("streams/begin", others, width, width, False),
+        **linear_shapes("streams/end", others, width, width, False),
+    }
     return {
         "embedding_VD": (fields["vocab_size"], width),
         "final_norm/weight": (width,),
         "per_layer/embedding_VD": (fields["vocab_size_per_layer_input"], layers * sizes.per_layer),
         "per_layer/project/kernel_IO": (width, layers * sizes.per_layer),
         "per_layer/norm/weight": (sizes.per_layer,),
-        **(linear_shapes("streams/begin", others, width, width, False) if others else {}),
-        **(linear_shapes("streams/end", others, width, width, False) if others else {}),
+        **(streams if others else {}),
         **{f"layers/{name}": shape for name, shape in layer.items()},
         **linear_shapes("key_value/k", sizes.sharing, width, narrow, bias),
         **linear_shapes("key_value/v", sizes.sharing, width, narrow, bias),
@@ -206,7 +210,7 @@ def _shapes(fields: Fields, sizes: _Sizes, d_ff: int) -> dict[str, tuple[int, ..
     }
 
 
-def _names(sizes: _Sizes) -> Table:
+def _names(sizes: _Gemma3nSizes) -> Table:
     layer = "layers.{}"
     linears = {
         "layers/q": f"{layer}.self_attn.q_proj", "layers/out": f"{layer}.self_attn.o_proj",
@@ -238,26 +242,16 @@ def _names(sizes: _Sizes) -> Table:
         "streams/end": "altup_unembed_projections.{}",
     }
     key_value = {f"key_value/{x}": f"{layer}.self_attn.{x}_proj" for x in "kv"}
-    some_layers = {
-        **{
-            name: source.of_layers(tuple(range(sizes.streams - 1)))
-            for name, source in _linears(streams).items()
-        },
-        **{
-            name: source.of_layers(tuple(range(sizes.sharing)))
-            for name, source in _linears(key_value).items()
-        },
-        "key_value/k_norm/weight": Source(f"{layer}.self_attn.k_norm.weight").of_layers(
-            tuple(range(sizes.sharing))
-        ),
-    }
+    with_keys = _linears(key_value)
+    with_keys["key_value/k_norm/weight"] = Source(f"{layer}.self_attn.k_norm.weight")
     return {
         "embedding_VD": Source("embed_tokens.weight"),
         "per_layer/embedding_VD": Source("embed_tokens_per_layer.weight"),
         "layers/altup/scale_D": Source(f"{layer}.altup.correct_output_scale"),
         **{f"{leaf}/weight": Source(f"{tensor}.weight") for leaf, tensor in norms.items()},
         **_linears(linears),
-        **some_layers,
+        **of_layers(_linears(streams), range(sizes.streams - 1)),
+        **of_layers(with_keys, range(sizes.sharing)),
     }
 
 
@@ -270,8 +264,8 @@ def _linears(tensors: dict[str, str]) -> Table:
 
 
 def _hidden(
-    sizes: _Sizes,
-    params: Any,
+    sizes: _Gemma3nSizes,
+    params: Tree,
     token_ids_BT: jax.Array,
     position_BT: jax.Array,
     visibility: Visibility,
@@ -312,7 +306,7 @@ def _hidden(
 
 
 def _per_layer_inputs(
-    sizes: _Sizes, weights: Any, token_ids_BT: jax.Array, x_BTD: jax.Array
+    sizes: _Gemma3nSizes, weights: Tree, token_ids_BT: jax.Array, x_BTD: jax.Array
 ) -> jax.Array:
     """[L, B, T, P]: what the embedding of each layer and a projection of the token's embedding
     give."""
@@ -326,11 +320,11 @@ def _per_layer_inputs(
 
 
 def _layer(
-    sizes: _Sizes,
+    sizes: _Gemma3nSizes,
     rotation: Rotation,
     visibility: Visibility,
     carry: tuple[jax.Array, jax.Array],
-    layer: Any,
+    layer: Tree,
 ) -> tuple[tuple[jax.Array, jax.Array], None]:
     """One layer, of the streams and the keys and values kept so far."""
     streams_ABTD, kept = carry
@@ -367,7 +361,8 @@ def _layer(
         predicted_ABTD + innovation_BTD[None] * jnp.moveaxis(share_BTA, -1, 0)[..., None]
     )
     first_BTD = corrected_ABTD[sizes.active]
-    first_BTD = first_BTD * altup["scale_D"][None, None] if sizes.scales_output else first_BTD
+    if sizes.scales_output:
+        first_BTD = first_BTD * altup["scale_D"][None, None]
     of_token_BTP = act(linear(weights["per_layer"]["gate"], first_BTD)) * per_layer_BTP
     of_token_BTD = _norm(
         sizes, weights["per_layer"]["norm"], linear(weights["per_layer"]["out"], of_token_BTP)
@@ -376,9 +371,9 @@ def _layer(
 
 
 def _attention(
-    sizes: _Sizes,
-    weights: Any,
-    key_value: Any,
+    sizes: _Gemma3nSizes,
+    weights: Tree,
+    key_value: Tree,
     of_layer: _OfLayer,
     rotation: Rotation,
     visibility: Visibility,
@@ -406,7 +401,7 @@ def _attention(
     return linear(weights["out"], o_BTNH.reshape(*x_BTD.shape[:2], -1)), kept
 
 
-def _modalities(sizes: _Sizes, altup: Any, x_BTD: jax.Array) -> jax.Array:
+def _modalities(sizes: _Gemma3nSizes, altup: Tree, x_BTD: jax.Array) -> jax.Array:
     """[B, T, A]."""
     return jnp.tanh(linear(altup["router"], _norm(sizes, altup["norm"], x_BTD) / sizes.width))
 
@@ -421,7 +416,7 @@ def _cut(x_BTF: jax.Array, deviations: jax.Array) -> jax.Array:
     return jnp.where(is_cut, jax.nn.relu(x_BTF - limit), x_BTF)
 
 
-def _resized(weights: Any, streams: list[jax.Array], size_BT1: jax.Array) -> list[jax.Array]:
+def _resized(weights: Tree, streams: list[jax.Array], size_BT1: jax.Array) -> list[jax.Array]:
     """Each stream through a matrix of its own, with root mean squares of `size_BT1`."""
     resized = []
     for i, x_BTD in enumerate(streams):
@@ -434,7 +429,7 @@ def _mean_square(x: jax.Array) -> jax.Array:
     return jnp.mean(jnp.square(x), axis=-1, keepdims=True)
 
 
-def _norm(sizes: _Sizes, weights: Any, x: jax.Array) -> jax.Array:
+def _norm(sizes: _Gemma3nSizes, weights: Tree, x: jax.Array) -> jax.Array:
     weight = weights["weight"]
     return rms_norm(x, sizes.norm_eps) * weight[(None,) * (x.ndim - 1)]
 

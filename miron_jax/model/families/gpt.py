@@ -21,7 +21,7 @@ def _gpt_like(fields: Fields, used_fields: str) -> ModelConfig:
         "vocab_size n_positions n_embd n_layer n_head n_inner activation_function "
         f"layer_norm_epsilon scale_attn_weights tie_word_embeddings {used_fields}"
     )
-    d_ff = 4 * fields["n_embd"] if fields["n_inner"] is None else fields["n_inner"]
+    d_ff = fields["n_inner"] or 4 * fields["n_embd"]
     config = layer_normed(fields, "n_embd n_layer n_head n_positions activation_function", d_ff)
     return replace(config, norm_eps=fields["layer_norm_epsilon"], mlp_bias=True)
 

@@ -9,7 +9,7 @@ recurrent.py.
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,7 @@ from miron_jax.model.stateful.recurrent import (
     step_of_layers,
     zeros,
 )
+from miron_jax.runtime.devices import Tree
 
 USED = (
     "vocab_size hidden_size state_size num_hidden_layers layer_norm_epsilon expand "
@@ -45,7 +46,7 @@ USED = (
 )
 
 
-class _Sizes(NamedTuple):
+class _MambaSizes(NamedTuple):
     num_layers: int
     channels: int
     states: int
@@ -71,7 +72,7 @@ def _model(fields: Fields, more: str = "") -> FamilyModel:
         raise fields.refuse(
             "time_step_rank", fields["time_step_rank"], "a number of at least 1, or auto"
         )
-    sizes = _Sizes(
+    sizes = _MambaSizes(
         fields["num_hidden_layers"],
         fields["intermediate_size"],
         fields["state_size"],
@@ -125,7 +126,9 @@ def _names() -> Table:
     }
 
 
-def _mixer(sizes: _Sizes, weights: Any, before: Any, x_TD: jax.Array) -> tuple[jax.Array, Any]:
+def _mixer(
+    sizes: _MambaSizes, weights: Tree, before: Tree, x_TD: jax.Array
+) -> tuple[jax.Array, Tree]:
     x_TI, gate_TI = jnp.split(matmul(weights["in"], x_TD), 2, axis=-1)
     x_TI, conv = causal_conv(weights["conv"], before["conv"], x_TI)
     x_TI = ACTIVATE[sizes.activation](x_TI)

@@ -8,7 +8,7 @@ group, S tokens of a block as sources; other letters as in recurrent.py.
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,7 @@ from miron_jax.model.stateful.recurrent import (
     step_of_layers,
     zeros,
 )
+from miron_jax.runtime.devices import Tree
 
 USED = (
     "vocab_size hidden_size state_size num_hidden_layers layer_norm_epsilon expand conv_kernel "
@@ -45,7 +46,7 @@ USED = (
 BLOCK = 128  # tokens that one matrix mixes
 
 
-class _Sizes(NamedTuple):
+class _Mamba2Sizes(NamedTuple):
     num_layers: int
     heads: int
     head_dim: int
@@ -72,7 +73,7 @@ def _model(fields: Fields) -> FamilyModel:
             list(limit),
             "two numbers, the first at least 0 and the second at least that",
         )
-    sizes = _Sizes(
+    sizes = _Mamba2Sizes(
         fields["num_hidden_layers"],
         fields["num_heads"],
         fields["head_dim"],
@@ -142,7 +143,9 @@ def _names() -> Table:
     }
 
 
-def _mixer(sizes: _Sizes, weights: Any, before: Any, x_TD: jax.Array) -> tuple[jax.Array, Any]:
+def _mixer(
+    sizes: _Mamba2Sizes, weights: Tree, before: Tree, x_TD: jax.Array
+) -> tuple[jax.Array, Tree]:
     length = x_TD.shape[0]
     channels = sizes.channels
     groups = sizes.groups

@@ -4,8 +4,8 @@ Arrives: a ModelConfig.  Leaves: a `Table`, the tensor name and layout of every 
 can have.  It deliberately does not know files.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Self
 
 import numpy as np
 
@@ -27,14 +27,11 @@ class Source:
     # that the leaf stacks; None: all, if its name begins with layers/
     layers: tuple[int, ...] | None = None
 
-    def of_layers(self, layers: tuple[int, ...]) -> Self:
-        """The same of some layers."""
-        return replace(self, layers=layers)
-
     def stored_shape(self, leaf_shape: tuple[int, ...]) -> tuple[int, ...]:
         """Shape of each stored tensor for one layer's leaf of this shape."""
         shape = leaf_shape[1:] if self.parts else leaf_shape
-        shape = shape if self.columns is None else (*shape[:-1], self.width)
+        if self.columns is not None:
+            shape = (*shape[:-1], self.width)
         return (*shape[:-2], *shape[:-3:-1]) if self.transposed else shape
 
     def names(self, layer: int) -> list[str]:
@@ -45,6 +42,12 @@ class Source:
 
 
 Table = dict[str, Source]  # leaf name -> its tensor
+
+
+def of_layers(table: Table, layers: Iterable[int]) -> Table:
+    """The same tensors, of some layers alone."""
+    return {leaf: replace(source, layers=tuple(layers)) for leaf, source in table.items()}
+
 
 # names of the head, which takes no prefix
 HEADS = ("lm_head", "embed_out", "language_model.lm_head")

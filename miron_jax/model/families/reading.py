@@ -6,10 +6,10 @@ like Llama's.  It deliberately does not know any particular family.
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
+from miron_jax.files.readers import Json
 from miron_jax.model.config import Activation, Experts, ModelConfig, Rope
 from miron_jax.model.decoder import rope
 from miron_jax.model.families.fields import MOST_HEAD_SIZE, Fields
@@ -85,7 +85,7 @@ def without_rope(layer_ropes: Sequence[Rope], without: Sequence[bool]) -> tuple[
     return tuple(Rope((0.0,) * len(each.frequencies)) if still else each for each, still in pairs)
 
 
-def rope_from(fields: Fields, parameters: Mapping[str, Any], rotated_dim: int) -> Rope:
+def rope_from(fields: Fields, parameters: rope.Parameters, rotated_dim: int) -> Rope:
     """Rotary frequencies of the first `rotated_dim` dimensions of each head.  Raises InputError for
     unusable parameters."""
     kind = parameters.get("rope_type", "default")
@@ -163,7 +163,7 @@ def llama_like(fields: Fields, used_fields: str) -> ModelConfig:
     fields.allow_only(_SIZES + used_fields)
     used = used_fields.split()
 
-    def if_used(name: str, default: Any) -> Any:
+    def if_used(name: str, default: Json) -> Json:
         return fields[name] if name in used else default
 
     num_heads = fields["num_attention_heads"]
@@ -171,9 +171,9 @@ def llama_like(fields: Fields, used_fields: str) -> ModelConfig:
     head_dim = fields.get("head_dim") if "head_dim" in used else None
     head_dim = head_dim or head_size(fields, "hidden_size", "num_attention_heads")
     attention_bias = if_used("attention_bias", False)
-    norm_eps = next(
-        (name for name in ("rms_norm_eps", "layer_norm_eps", "norm_epsilon") if name in used), None
-    )
+    norm_eps = 1e-5  # OLMo 1 has it in its code
+    for name in ("rms_norm_eps", "layer_norm_eps", "norm_epsilon"):
+        norm_eps = if_used(name, norm_eps)
     return ModelConfig(
         family=fields.family,
         vocab_size=fields["vocab_size"],
@@ -187,7 +187,7 @@ def llama_like(fields: Fields, used_fields: str) -> ModelConfig:
         num_positions=None,
         layer_ropes=ropes(fields, head_dim, used),
         layer_windows=windows(fields, used),
-        norm_eps=fields[norm_eps] if norm_eps is not None else 1e-5,  # OLMo 1 has it in its code
+        norm_eps=norm_eps,
         attn_scale=head_dim**-0.5,
         activation=activation(
             fields, "hidden_act" if "hidden_act" in used else "hidden_activation"
@@ -201,7 +201,7 @@ def llama_like(fields: Fields, used_fields: str) -> ModelConfig:
 
 
 def layer_normed(
-    fields: Fields, names: str, d_ff: int, known: Mapping[str, Any] = MappingProxyType({})
+    fields: Fields, names: str, d_ff: int, known: Mapping[str, Json] = MappingProxyType({})
 ) -> ModelConfig:
     """GPT-2's decoder without biases: layer norms, an MLP without a gate, learned positions.
 
@@ -210,11 +210,7 @@ def layer_normed(
     """
     width, layers, heads, positions, activation_name = names.split()
     longest = known.get(positions) or fields[positions]
-    act = (
-        _ACTIVATIONS[known[activation_name]]
-        if activation_name in known
-        else activation(fields, activation_name)
-    )
+    act = _ACTIVATIONS.get(known.get(activation_name, "")) or activation(fields, activation_name)
     head_dim = head_size(fields, width, heads)
     return ModelConfig(
         family=fields.family,

@@ -8,8 +8,9 @@ recurrence, the others by attention over the last tokens.  W width of the recurr
 K key-value heads, H head, S tokens of the cache; other letters as in recurrent.py.
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +31,7 @@ from miron_jax.model.families.family_model import (
 )
 from miron_jax.model.families.family_model import linear as matmul
 from miron_jax.model.families.fields import Fields
-from miron_jax.model.families.naming import Source, Table, linear
+from miron_jax.model.families.naming import Source, Table, linear, of_layers
 from miron_jax.model.families.reading import activation, head_size, ropes
 from miron_jax.model.stateful.recurrent import (
     causal_conv,
@@ -39,6 +40,7 @@ from miron_jax.model.stateful.recurrent import (
     linear_recurrence,
     zeros,
 )
+from miron_jax.runtime.devices import Tree
 
 USED = (
     "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads "
@@ -50,7 +52,7 @@ USED = (
 DECAY = 8.0  # the paper's c, section 2.4
 
 
-class _Sizes(NamedTuple):
+class _GriffinSizes(NamedTuple):
     kinds: tuple[str, ...]  # of each layer
     period: int  # layers from which on the kinds repeat
     width: int
@@ -81,7 +83,7 @@ def _model(fields: Fields) -> FamilyModel:
         raise fields.refuse(
             "embeddings_scale_by_sqrt_dim", False, "true, which transformers always does,"
         )
-    sizes = _Sizes(
+    sizes = _GriffinSizes(
         kinds,
         len(fields["block_types"]),
         fields["hidden_size"],
@@ -125,7 +127,7 @@ def _model(fields: Fields) -> FamilyModel:
     )
 
 
-def _shapes(fields: Fields, sizes: _Sizes) -> dict[str, tuple[int, ...]]:
+def _shapes(fields: Fields, sizes: _GriffinSizes) -> dict[str, tuple[int, ...]]:
     layers = len(sizes.kinds)
     width = sizes.width
     wide = sizes.heads * sizes.head_dim
@@ -164,51 +166,41 @@ def _shapes(fields: Fields, sizes: _Sizes) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _names(sizes: _Sizes) -> Table:
-    block, rg_lru = "layers.{}.temporal_block", "layers.{}.temporal_block.rg_lru"
-    gates = {"input": "input_gate", "decay": "recurrent_gate"}
+def _names(sizes: _GriffinSizes) -> Table:
+    block = "layers.{}.temporal_block"
+    rg_lru = f"{block}.rg_lru"
+    mlp = "layers.{}.mlp_block"
     attention = {
-        **{
-            name: source
-            for x in "qkv"
-            for name, source in linear(f"attention/{x}", f"{block}.{x}_proj").items()
-        },
+        **linear("attention/q", f"{block}.q_proj"),
+        **linear("attention/k", f"{block}.k_proj"),
+        **linear("attention/v", f"{block}.v_proj"),
         **linear("attention/out", f"{block}.o_proj"),
     }
     recurrent = {
-        **{
-            name: source
-            for x in "yx"
-            for name, source in linear(f"recurrent/{x}", f"{block}.linear_{x}").items()
-        },
+        **linear("recurrent/y", f"{block}.linear_y"),
+        **linear("recurrent/x", f"{block}.linear_x"),
         **linear("recurrent/out", f"{block}.linear_out"),
         **conv_names("recurrent/conv", f"{block}.conv_1d"),
         "recurrent/decay_W": Source(f"{rg_lru}.recurrent_param"),
-        **{
-            f"recurrent/{name}_gate/weight": Source(f"{rg_lru}.{gates[name]}_weight")
-            for name in gates
-        },
-        **{f"recurrent/{name}_gate/bias": Source(f"{rg_lru}.{gates[name]}_bias") for name in gates},
-    }
-    mlp = {
-        f"layers/{name}": f"layers.{{}}.mlp_block.{name}_proj" for name in ("gate", "up", "down")
+        "recurrent/input_gate/weight": Source(f"{rg_lru}.input_gate_weight"),
+        "recurrent/input_gate/bias": Source(f"{rg_lru}.input_gate_bias"),
+        "recurrent/decay_gate/weight": Source(f"{rg_lru}.recurrent_gate_weight"),
+        "recurrent/decay_gate/bias": Source(f"{rg_lru}.recurrent_gate_bias"),
     }
     return {
         "embedding_VD": Source("embed_tokens.weight"),
         "final_norm/weight": Source("final_norm.weight"),
         "layers/mixer_norm/weight": Source("layers.{}.temporal_pre_norm.weight"),
         "layers/mlp_norm/weight": Source("layers.{}.channel_pre_norm.weight"),
-        **{
-            name: source
-            for leaf, tensor in mlp.items()
-            for name, source in linear(leaf, tensor).items()
-        },
-        **{name: source.of_layers(sizes.layers("attention")) for name, source in attention.items()},
-        **{name: source.of_layers(sizes.layers("recurrent")) for name, source in recurrent.items()},
+        **linear("layers/gate", f"{mlp}.gate_proj"),
+        **linear("layers/up", f"{mlp}.up_proj"),
+        **linear("layers/down", f"{mlp}.down_proj"),
+        **of_layers(attention, sizes.layers("attention")),
+        **of_layers(recurrent, sizes.layers("recurrent")),
     }
 
 
-def _state(sizes: _Sizes, params: Any, num_tokens: int) -> Any:
+def _state(sizes: _GriffinSizes, params: Tree, num_tokens: int) -> Tree:
     attending = len(sizes.layers("attention"))
     recurring = len(sizes.layers("recurrent"))
     cache = jnp.zeros(
@@ -222,7 +214,9 @@ def _state(sizes: _Sizes, params: Any, num_tokens: int) -> Any:
     }
 
 
-def _step(sizes: _Sizes, params: Any, state: Any, token_ids_T: jax.Array) -> tuple[jax.Array, Any]:
+def _step(
+    sizes: _GriffinSizes, params: Tree, state: Tree, token_ids_T: jax.Array
+) -> tuple[jax.Array, Tree]:
     # As in the published code: a constant in bfloat16.
     x_TD = embedded(params, token_ids_T) * jnp.asarray(sizes.width**0.5, jnp.bfloat16).astype(
         jnp.float32
@@ -234,7 +228,7 @@ def _step(sizes: _Sizes, params: Any, state: Any, token_ids_T: jax.Array) -> tup
     num_periods = len(sizes.kinds) // sizes.period
     size = sizes.period
 
-    def period(carry: tuple[jax.Array, Any], i: jax.Array) -> tuple[tuple[jax.Array, Any], None]:
+    def period(carry: tuple[jax.Array, Tree], i: jax.Array) -> tuple[tuple[jax.Array, Tree], None]:
         for j, kind in enumerate(sizes.kinds[:size]):
             of_kind = sizes.kinds[:size].count(kind) * i + sizes.kinds[:j].count(kind)
             carry = _layer(sizes, params, kind, size * i + j, of_kind, position_T, *carry)
@@ -250,25 +244,22 @@ def _step(sizes: _Sizes, params: Any, state: Any, token_ids_T: jax.Array) -> tup
 
 
 def _layer(
-    sizes: _Sizes,
-    params: Any,
+    sizes: _GriffinSizes,
+    params: Tree,
     kind: str,
     layer: jax.Array,
     of_kind: jax.Array,
     position_T: jax.Array,
     x_TD: jax.Array,
-    state: Any,
-) -> tuple[jax.Array, Any]:
+    state: Tree,
+) -> tuple[jax.Array, Tree]:
     """(outputs, state) of a layer, the number `of_kind` among those of its kind."""
     act = ACTIVATE[sizes.activation]
     common = _at(params["layers"], layer)
     weights = _at(params[kind], of_kind)
     normed_TD = _norm(sizes, common["mixer_norm"], x_TD)
-    mixer: Any
-    names: tuple[str, ...]
-    mixer, names = (
-        (_attention, ("key_value",)) if kind == "attention" else (_recurrence, ("conv", "hidden"))
-    )
+    mixer: Callable[..., tuple[jax.Array, ...]]
+    mixer, *names = _MIXERS[kind]
     before = [_at(state[name], of_kind) for name in names]
     y_TD, *after = mixer(sizes, weights, *before, position_T, normed_TD)
     for name, new in zip(names, after, strict=True):
@@ -281,18 +272,18 @@ def _layer(
     return x_TD, state
 
 
-def _at(weights: Any, index: jax.Array) -> Any:
+def _at(weights: Tree, index: jax.Array) -> Tree:
     return jax.tree.map(
         lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), weights
     )
 
 
-def _norm(sizes: _Sizes, weights: Any, x_TD: jax.Array) -> jax.Array:
+def _norm(sizes: _GriffinSizes, weights: Tree, x_TD: jax.Array) -> jax.Array:
     return rms_norm(x_TD, sizes.norm_eps) * (1.0 + weights["weight"])[None]
 
 
 def _attention(
-    sizes: _Sizes, weights: Any, cache: jax.Array, position_T: jax.Array, x_TD: jax.Array
+    sizes: _GriffinSizes, weights: Tree, cache: jax.Array, position_T: jax.Array, x_TD: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """(output, keys and values [2, S, K, H] with those of the new tokens)."""
     dtype = cache.dtype
@@ -322,8 +313,8 @@ def _attention(
 
 
 def _recurrence(
-    sizes: _Sizes,
-    weights: Any,
+    sizes: _GriffinSizes,
+    weights: Tree,
     before_KW: jax.Array,
     hidden_W: jax.Array,
     position_T: jax.Array,
@@ -349,4 +340,9 @@ def _recurrence(
     return matmul(weights["out"], hidden_TW * y_TW), conv, hidden_TW[-1]
 
 
+# of each kind: what computes it, and the parts of the state that it reads and gives
+_MIXERS = {
+    "attention": (_attention, "key_value"),
+    "recurrent": (_recurrence, "conv", "hidden"),
+}
 FAMILIES = {"recurrent_gemma": Family(_model, names_of)}

@@ -10,7 +10,6 @@ as in family_model.py.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +17,10 @@ import jax.numpy as jnp
 from miron_jax.model.families.family_model import embedded, rms_norm
 from miron_jax.model.families.naming import Source, Table
 from miron_jax.model.families.naming import linear as linear_names
+from miron_jax.runtime.devices import Tree
 
 # (a layer's weights, its state, normed inputs [T, D]) -> (outputs [T, D], the state after them)
-Mixer = Callable[[Any, Any, jax.Array], tuple[jax.Array, Any]]
+Mixer = Callable[[Tree, Tree, jax.Array], tuple[jax.Array, Tree]]
 
 
 def mixer_names() -> Table:
@@ -35,11 +35,11 @@ def mixer_names() -> Table:
     }
 
 
-def step_of_layers(mixer: Mixer, norm_eps: float) -> Callable[..., tuple[jax.Array, Any]]:
+def step_of_layers(mixer: Mixer, norm_eps: float) -> Callable[..., tuple[jax.Array, Tree]]:
     """The `step` of equal layers, each a mixer on a normed input, and of a last norm."""
 
-    def step(params: Any, state: Any, token_ids_T: jax.Array) -> tuple[jax.Array, Any]:
-        def layer(x_TD: jax.Array, of_layer: Any) -> tuple[jax.Array, Any]:
+    def step(params: Tree, state: Tree, token_ids_T: jax.Array) -> tuple[jax.Array, Tree]:
+        def layer(x_TD: jax.Array, of_layer: Tree) -> tuple[jax.Array, Tree]:
             weights, before = of_layer
             y_TD, after = mixer(
                 weights, before, rms_norm(x_TD, norm_eps) * weights["norm"]["weight"][None]
@@ -70,7 +70,9 @@ def conv_shapes(
     return weight | ({f"{name}/bias_C": (stack, channels)} if bias else {})
 
 
-def causal_conv(weights: Any, before_KC: jax.Array, x_TC: jax.Array) -> tuple[jax.Array, jax.Array]:
+def causal_conv(
+    weights: Tree, before_KC: jax.Array, x_TC: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """(convolution of each channel over a token and the K - 1 before it; the last K - 1 inputs).
     `before_KC`: the K - 1 inputs before x."""
     weight_CK = weights["weight_C1K"][:, 0]
@@ -78,7 +80,8 @@ def causal_conv(weights: Any, before_KC: jax.Array, x_TC: jax.Array) -> tuple[ja
     all_SC = jnp.concatenate([before_KC, x_TC])
     shifted = [all_SC[k : k + length] * weight_CK[None, :, k] for k in range(weight_CK.shape[1])]
     y_TC = jnp.stack(shifted).sum(axis=0)
-    y_TC = y_TC + weights["bias_C"][None] if "bias_C" in weights else y_TC
+    if "bias_C" in weights:
+        y_TC = y_TC + weights["bias_C"][None]
     return y_TC, all_SC[length:]
 
 

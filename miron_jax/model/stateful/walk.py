@@ -10,7 +10,7 @@ not know what is scored.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ import numpy as np
 
 from miron_jax.model.network import BoundNetwork, Network
 from miron_jax.planning.walks import GroupSize, Walk
+from miron_jax.runtime.devices import Tree
 
 # As many tokens as fill a matmul: an idle lane costs as much as a busy one.
 CPU_SIZES = (GroupSize(1, 32), GroupSize(4, 16), GroupSize(16, 4), GroupSize(64, 1))
@@ -34,7 +35,7 @@ COPIES = 5
 
 
 def group_sizes(
-    model: Network, params: Any, num_tokens: int, on_cpu: bool, free_bytes: float
+    model: Network, params: Tree, num_tokens: int, on_cpu: bool, free_bytes: float
 ) -> tuple[GroupSize, ...]:
     """The groups for states with room for so many tokens: no longer chunks, and fewer lanes where
     the states would not fit the memory."""
@@ -45,7 +46,7 @@ def group_sizes(
     )
 
 
-def states_that_fit(model: Network, params: Any, num_tokens: int, free_bytes: float) -> int:
+def states_that_fit(model: Network, params: Tree, num_tokens: int, free_bytes: float) -> int:
     """States with room for so many tokens that STATES_SHARE of the memory holds: a power of two, at
     least 1."""
     states = jax.eval_shape(
@@ -96,15 +97,15 @@ def states_for(depth: int, sizes: Sequence[GroupSize]) -> int:
     return -(-(depth + 1) // 16) * 16 + 2 * max(size.lanes for size in sizes)
 
 
-class _Progress(NamedTuple):
+class _WalkProgress(NamedTuple):
     group: jax.Array
     hidden_SD: jax.Array
-    states_M: Any
+    states_M: Tree
 
 
 def walk_rows(
     model: BoundNetwork, token_ids_S: jax.Array, arrays: WalkArrays, shape: WalkShape
-) -> tuple[jax.Array, Any]:
+) -> tuple[jax.Array, Tree]:
     """(float32 hidden states [S, D], or logits; the kept states, with a leading axis).  Slots that
     no chunk has are 0; if none are wanted S is 0."""
     num_groups = arrays.num_groups_1[0]
@@ -114,7 +115,7 @@ def walk_rows(
     one = jax.tree.map(lambda leaf: leaf[:1], states_M)
     width = jax.eval_shape(model.advance, one, jnp.zeros((1, 1), jnp.int32))[0].shape[-1]
 
-    def read_group(size: GroupSize, progress: _Progress) -> _Progress:
+    def read_group(size: GroupSize, progress: _WalkProgress) -> _WalkProgress:
         first = arrays.group_first_G[progress.group]
         end = arrays.group_first_G[progress.group + 1]
         chunk_R = first + jnp.arange(size.lanes, dtype=jnp.int32)
@@ -128,7 +129,7 @@ def walk_rows(
         hidden_RCD, states_R = model.advance(states_R, tokens_RC)
         to_R = arrays.chunk_to_Q[chunk_R]
         to_R = jnp.where(is_chunk_R & (to_R >= 0), to_R, num_states)
-        return _Progress(
+        return _WalkProgress(
             progress.group + 1,
             progress.hidden_SD.at[jnp.where(is_chunk_R[:, None], slot_RC, shape.slots)].set(
                 hidden_RCD, mode="drop"
@@ -140,16 +141,16 @@ def walk_rows(
             ),
         )
 
-    def read_groups(progress: _Progress) -> _Progress:
+    def read_groups(progress: _WalkProgress) -> _WalkProgress:
         # A loop for each size, and no branch between them, which would copy all states.
         for s, size in enumerate(shape.sizes):
 
-            def goes_on(progress: _Progress, s: int = s) -> jax.Array:
+            def goes_on(progress: _WalkProgress, s: int = s) -> jax.Array:
                 return (progress.group < num_groups) & (arrays.group_size_G[progress.group] == s)
 
             progress = jax.lax.while_loop(goes_on, partial(read_group, size), progress)
         return progress
 
-    start = _Progress(jnp.int32(0), jnp.zeros((slots, width), jnp.float32), states_M)
+    start = _WalkProgress(jnp.int32(0), jnp.zeros((slots, width), jnp.float32), states_M)
     end = jax.lax.while_loop(lambda progress: progress.group < num_groups, read_groups, start)
     return end.hidden_SD, jax.tree.map(lambda leaf: leaf[shape.num_states :], end.states_M)
