@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -193,3 +194,5 @@ def test_numbers_are_texts_as_their_file_writes_them(name: str, tmp_path: Path) 
     answers = "task: t\nkind: continuation\nquestion: q\nanswer: q\ncategory: q\n"
     [example, _] = read(tmp_path, name, answers)[0]
     assert (example.contexts, example.continuations, example.category) == (("2.50",), ("2.50",), "2.50")
+    parquet.write_table(pa.table({"q": [Decimal("2.50")]}), tmp_path / "d.parquet")
+    assert read(tmp_path, "d.parquet", answers.replace("category: q\n", ""))[0][0].continuations == ("2.50",)
