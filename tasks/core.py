@@ -18,7 +18,8 @@ from miron_jax.files.readers import parse_yaml, shown
 from miron_jax.metrics.choices import FIRST, MEAN
 from miron_jax.prompting.draws import PER_ITEM_1234, SHUFFLE_1337
 from miron_jax.tasks.eval_bundle import locate_files
-from miron_jax.tasks.icl_rows import PARSE, Kind
+from miron_jax.tasks.groups import accuracies
+from miron_jax.tasks.icl_rows import PARSE, IclKind
 from miron_jax.tokens.spans import AFTER_COMMON_PREFIX, AFTER_STRIPPED_CONTEXT, COMMON_SUFFIX, Span
 
 CITATION = (
@@ -27,11 +28,11 @@ CITATION = (
 )
 
 
-class _Row(NamedTuple):
+class _CoreTask(NamedTuple):
     """One line of the published table."""
 
     label: str
-    kind: Kind
+    kind: IclKind
     num_fewshot: int
     delimiter: str
     baseline_v1: float  # percent
@@ -46,62 +47,62 @@ class _Row(NamedTuple):
 # compare with scores under the other.
 # fmt: off
 _TABLE = (
-    _Row("hellaswag_zeroshot", "multiple_choice", 0, " ", 25, 25,
+    _CoreTask("hellaswag_zeroshot", "multiple_choice", 0, " ", 25, 25,
          "language_understanding/hellaswag.jsonl", 10042,
          "448321079fdc140bd8566b16b24eda9ceacd3501"),
-    _Row("jeopardy", "language_modeling", 10, "\nAnswer: ", 0, 0,
+    _CoreTask("jeopardy", "language_modeling", 10, "\nAnswer: ", 0, 0,
          "world_knowledge/jeopardy_all.jsonl", 2117, "2f771918dbc8b68550df204171b14d2648b5d494"),
-    _Row("bigbench_qa_wikidata", "language_modeling", 10, " ", 0, 0,
+    _CoreTask("bigbench_qa_wikidata", "language_modeling", 10, " ", 0, 0,
          "world_knowledge/bigbench_qa_wikidata.jsonl", 20321,
          "5e1be72797ba082fd4f6efa42f7d759d2d23339a"),
-    _Row("arc_easy", "multiple_choice", 10, "\nAnswer: ", 25, 25,
+    _CoreTask("arc_easy", "multiple_choice", 10, "\nAnswer: ", 25, 25,
          "world_knowledge/arc_easy.jsonl", 2376, "b5fd1bf87a24246a6be67230b721541688f5c349"),
-    _Row("arc_challenge", "multiple_choice", 10, "\nAnswer: ", 25, 25,
+    _CoreTask("arc_challenge", "multiple_choice", 10, "\nAnswer: ", 25, 25,
          "world_knowledge/arc_challenge.jsonl", 1172, "ce66b8dcfb4bac892a404a0dda8b4e8ed0f84b89"),
-    _Row("copa", "multiple_choice", 0, " ", 50, 50,
+    _CoreTask("copa", "multiple_choice", 0, " ", 50, 50,
          "commonsense_reasoning/copa.jsonl", 100, "b22f96e08ae9d0e97e1ae58f67b6425c77ef200a"),
-    _Row("commonsense_qa", "multiple_choice", 10, " ", 20, 40.3,
+    _CoreTask("commonsense_qa", "multiple_choice", 10, " ", 20, 40.3,
          "commonsense_reasoning/commonsense_qa.jsonl", 1221,
          "f1cc16a88b05ab0934aab2ec2d02a6869e6e5520"),
-    _Row("piqa", "multiple_choice", 10, "\nAnswer: ", 50, 50,
+    _CoreTask("piqa", "multiple_choice", 10, "\nAnswer: ", 50, 50,
          "commonsense_reasoning/piqa.jsonl", 1838, "a9992adfdefde366fe7ccff871f5aa62449a09cf"),
-    _Row("openbook_qa", "multiple_choice", 0, " ", 25, 25,
+    _CoreTask("openbook_qa", "multiple_choice", 0, " ", 25, 25,
          "commonsense_reasoning/openbook_qa.jsonl", 500,
          "a8aff255a64cbc72a85252acf00df25a315686c2"),
-    _Row("lambada_openai", "language_modeling", 0, " ", 0, 0,
+    _CoreTask("lambada_openai", "language_modeling", 0, " ", 0, 0,
          "language_understanding/lambada_openai.jsonl", 5153,
          "4da02dd53b9e7385871d06ab855471d77b2f7dda"),
-    _Row("hellaswag", "multiple_choice", 10, " ", 25, 25,
+    _CoreTask("hellaswag", "multiple_choice", 10, " ", 25, 25,
          "language_understanding/hellaswag.jsonl", 10042,
          "448321079fdc140bd8566b16b24eda9ceacd3501"),
-    _Row("winograd", "schema", 0, " ", 50, 50,
+    _CoreTask("winograd", "schema", 0, " ", 50, 50,
          "language_understanding/winograd_wsc.jsonl", 273,
          "762fe030ac6938ecba438c47a04057247c6ab891"),
-    _Row("winogrande", "schema", 0, " ", 50, 50,
+    _CoreTask("winogrande", "schema", 0, " ", 50, 50,
          "language_understanding/winogrande.jsonl", 1267,
          "316e87ae4659f0c402b0f00551fdec83ab0a0986"),
-    _Row("bigbench_dyck_languages", "language_modeling", 10, " ", 0, 0,
+    _CoreTask("bigbench_dyck_languages", "language_modeling", 10, " ", 0, 0,
          "symbolic_problem_solving/bigbench_dyck_languages.jsonl", 1000,
          "27a4ac2b3b18716add92f4ecd62475c4f8d77768"),
-    _Row("agi_eval_lsat_ar", "multiple_choice", 3, " ", 20, 25,
+    _CoreTask("agi_eval_lsat_ar", "multiple_choice", 3, " ", 20, 25,
          "symbolic_problem_solving/agi_eval_lsat_ar.jsonl", 230,
          "d663b427ba310d3f877f09a6830198ca7c856189"),
-    _Row("bigbench_cs_algorithms", "language_modeling", 10, " ", 0, 0,
+    _CoreTask("bigbench_cs_algorithms", "language_modeling", 10, " ", 0, 0,
          "symbolic_problem_solving/bigbench_cs_algorithms.jsonl", 1320,
          "7ecee0f270f3de8b6558da14ae02181f3d950a40"),
-    _Row("bigbench_operators", "language_modeling", 10, " ", 0, 0,
+    _CoreTask("bigbench_operators", "language_modeling", 10, " ", 0, 0,
          "symbolic_problem_solving/bigbench_operators.jsonl", 210,
          "a982dc4f962725c9dc4abb07d3cc333c99959290"),
-    _Row("bigbench_repeat_copy_logic", "language_modeling", 10, " ", 0, 0,
+    _CoreTask("bigbench_repeat_copy_logic", "language_modeling", 10, " ", 0, 0,
          "symbolic_problem_solving/bigbench_repeat_copy_logic.jsonl", 32,
          "86621f10e7124ed6f3a61fb91493c1256c008f60"),
-    _Row("squad", "language_modeling", 10, " ", 0, 0,
+    _CoreTask("squad", "language_modeling", 10, " ", 0, 0,
          "reading_comprehension/squad.jsonl", 10570, "dc733b8f58ec666c53fd946198c434b819a00680"),
-    _Row("coqa", "language_modeling", 0, " ", 0, 0,
+    _CoreTask("coqa", "language_modeling", 0, " ", 0, 0,
          "reading_comprehension/coqa.jsonl", 7983, "028bd4e51326cc43f8394987ae47fbb271aeba9d"),
-    _Row("boolq", "multiple_choice", 10, "\nAnswer: ", 62, 62,
+    _CoreTask("boolq", "multiple_choice", 10, "\nAnswer: ", 62, 62,
          "reading_comprehension/boolq.jsonl", 3270, "f42083a58713d00ef4600118cfdf79618c269190"),
-    _Row("bigbench_language_identification", "multiple_choice", 10, " ", 9.1, 25,
+    _CoreTask("bigbench_language_identification", "multiple_choice", 10, " ", 9.1, 25,
          "language_understanding/bigbench_language_identification.jsonl", 10000,
          "1f132fbbb12a67ce267b7b92b458175632c265f3"),
 )
@@ -116,21 +117,20 @@ BASELINES_18: dict[str, float] = {name: b for name, b in BASELINES_V1.items() if
 # CORE-soft takes choice_prob_norm of the tasks that choose.  Equal choices of boolq have 0.5 each;
 # v1 has its majority.
 SOFT = "choice_prob_norm"
-BASELINES_SOFT: dict[str, float] = {
-    f"core/{row.label}": 0.5 if row.label == "boolq" else 0.01 * row.baseline_v1
-    for row in _TABLE
-    if row.kind != "language_modeling"
+BASELINES_SOFT = {
+    f"core/{row.label}": 0.01 * row.baseline_v1 for row in _TABLE if row.kind != "language_modeling"
 }
+BASELINES_SOFT["core/boolq"] = 0.5
 
 
-_SPAN: dict[Kind, Span] = {
+_SPAN: dict[IclKind, Span] = {
     "multiple_choice": AFTER_COMMON_PREFIX,
     "schema": COMMON_SUFFIX,
     "language_modeling": AFTER_STRIPPED_CONTEXT,
 }
 
 
-def _profile(row: _Row) -> Profile:
+def _profile(row: _CoreTask) -> Profile:
     return Profile(
         protocol="core (nanochat)",
         num_fewshot=row.num_fewshot,
@@ -154,7 +154,7 @@ def _profile(row: _Row) -> Profile:
     )
 
 
-def _task(row: _Row) -> Task:
+def _task(row: _CoreTask) -> Task:
     return Task(
         name=f"core/{row.label}",
         kind=row.kind,
@@ -172,28 +172,25 @@ def composites(measured: Mapping[str, Measured]) -> dict[str, Composite]:
 
     CORE-soft is not published: the same mean of choice_prob_norm over the 13 tasks that choose.
     """
-    accuracies = {name: score.accuracy for name, score in measured.items()}
-    soft = {name: score.means.get(SOFT) for name, score in measured.items()}
+    accuracy_of = accuracies(measured)
+    soft = {name: score.means[SOFT] for name, score in measured.items() if SOFT in score.means}
     return {
-        "CORE": _centered_mean(accuracies, BASELINES_V1),
-        "CORE_v2": _centered_mean(accuracies, BASELINES_V2),
-        "CORE-18": _centered_mean(accuracies, BASELINES_18),
+        "CORE": _centered_mean(accuracy_of, BASELINES_V1),
+        "CORE_v2": _centered_mean(accuracy_of, BASELINES_V2),
+        "CORE-18": _centered_mean(accuracy_of, BASELINES_18),
         "CORE-soft": replace(_centered_mean(soft, BASELINES_SOFT), metric=SOFT),
     }
 
 
-def _centered_mean(
-    accuracies: Mapping[str, float | None], baselines: Mapping[str, float]
-) -> Composite:
+def _centered_mean(accuracy_of: Mapping[str, float], baselines: Mapping[str, float]) -> Composite:
     """Mean over the tasks of (accuracy - b) / (1 - b), not clipped: a task below its baseline
     counts negative."""
-    missing = tuple(name for name in baselines if accuracies.get(name) is None)
+    missing = tuple(name for name in baselines if name not in accuracy_of)
     weights = {name: 1 / (1 - b) / len(baselines) for name, b in baselines.items()}
-    scored = {
-        name: accuracy for name in baselines if (accuracy := accuracies.get(name)) is not None
-    }
-    value = sum(weights[name] * (accuracy - baselines[name]) for name, accuracy in scored.items())
-    return Composite(None if missing else value, not missing, missing, weights)
+    if missing:
+        return Composite(None, False, missing, weights)
+    value = sum(weights[name] * (accuracy_of[name] - b) for name, b in baselines.items())
+    return Composite(value, True, (), weights)
 
 
 def locate(data_dir: Path | None, fetch: bool = True) -> Path:
@@ -232,25 +229,22 @@ def _check_table(path: Path) -> None:
 
 
 def _row_text(row: _YamlRow | None) -> str:
-    return (
-        ", ".join(f"{key} {shown(value)}" for key, value in row._asdict().items())
-        if row
-        else "nothing"
-    )
+    if row is None:
+        return "nothing"
+    return ", ".join(f"{key} {shown(value)}" for key, value in row._asdict().items())
 
 
 def _read_table(path: Path) -> dict[object, _YamlRow]:
     try:
-        entries = parse_yaml(path.read_bytes())["icl_tasks"]
-        return {
-            entry["label"]: _YamlRow(
+        rows = {}
+        for entry in parse_yaml(path.read_bytes())["icl_tasks"]:
+            rows[entry["label"]] = _YamlRow(
                 entry["dataset_uri"],
                 entry["num_fewshot"],
                 entry["icl_task_type"],
                 entry.get("continuation_delimiter", " "),
             )
-            for entry in entries
-        }
+        return rows
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"{path}: cannot be read as a list of tasks under 'icl_tasks' ({type(error).__name__}: "
@@ -258,5 +252,5 @@ def _read_table(path: Path) -> dict[object, _YamlRow]:
         ) from error
 
 
-SUITE = Suite("core", tuple(_task(row) for row in _TABLE), composites, locate)
+SUITE = Suite("core", tuple(map(_task, _TABLE)), composites, locate)
 SUITES = (SUITE,)

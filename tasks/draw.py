@@ -12,11 +12,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class Draw:
+class Stream:
     """A stream of pseudorandom numbers for one key."""
 
     def __init__(self, *key: str | int):
-        self._key = "/".join(str(part) for part in key)
+        self._key = "/".join(map(str, key))
         self._count = 0
 
     def below(self, n: int) -> int:

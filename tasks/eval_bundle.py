@@ -47,7 +47,12 @@ def locate_files(
 
 
 def _data_of(bundle: Path) -> Path:
-    return bundle / "eval_data" if (bundle / "eval_data").is_dir() else bundle
+    return _inner(bundle, "eval_data")
+
+
+def _inner(folder: Path, name: str) -> Path:
+    """The folder of this name in `folder`, or `folder` itself if it has none."""
+    return folder / name if (folder / name).is_dir() else folder
 
 
 def _cached_bundle(fetch: bool, suite: str, files: Mapping[str, str | None]) -> Path:
@@ -70,17 +75,11 @@ def _cached_bundle(fetch: bool, suite: str, files: Mapping[str, str | None]) -> 
 def _changed(bundle: Path, files: Mapping[str, str | None]) -> str | None:
     """The first file whose bytes are not the published ones; missing files are ignored."""
     folder = _data_of(bundle)
-    hashed = {
-        file: sha1 for file, sha1 in files.items() if sha1 is not None and (folder / file).is_file()
-    }
-    return next(
-        (
-            file
-            for file, sha1 in hashed.items()
-            if git_blob_sha1((folder / file).read_bytes()) != sha1
-        ),
-        None,
-    )
+    for file, sha1 in files.items():
+        path = folder / file
+        if sha1 is not None and path.is_file() and git_blob_sha1(path.read_bytes()) != sha1:
+            return file
+    return None
 
 
 def _fetch(bundle: Path, files: Mapping[str, str | None]) -> None:
@@ -93,8 +92,7 @@ def _fetch(bundle: Path, files: Mapping[str, str | None]) -> None:
             _copy(response, file, MOST_ARCHIVE_BYTES, "the download")
         unpacked = Path(scratch) / "unpacked"
         _unpack(archive, unpacked)
-        inner = unpacked / "eval_bundle"
-        new = inner if inner.is_dir() else unpacked
+        new = _inner(unpacked, "eval_bundle")
         if (changed := _changed(new, files)) is not None:
             raise zipfile.BadZipFile(f"its {changed} is not the published file")
         try:

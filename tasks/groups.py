@@ -29,8 +29,8 @@ from miron_jax.files.readers import Json, JsonObject, shown
 MACRO = "macro_mean"
 
 
-class Linear(NamedTuple):
-    """A group's number as a sum: its offset, and each task's number times its weight."""
+class WeightedSum(NamedTuple):
+    """A group's number: its offset, and each task's number times its weight."""
 
     weights: Mapping[str, float]
     offset: float = 0.0
@@ -47,13 +47,23 @@ def written(name: str) -> str:
 
 
 class Groups(NamedTuple):
-    of: Mapping[str, Linear]  # by name of the group
+    of: Mapping[str, WeightedSum]  # by name of the group
 
     def composites(self, measured: Mapping[str, Measured]) -> dict[str, Composite]:
-        return {name: _composite(linear, measured) for name, linear in self.of.items()}
+        accuracy_of = accuracies(measured)
+        return {name: _composite(group, accuracy_of) for name, group in self.of.items()}
 
 
-class Tasks(NamedTuple):
+def accuracies(measured: Mapping[str, Measured]) -> dict[str, float]:
+    """The main metric of each task that has one."""
+    accuracy_of = {}
+    for name, score in measured.items():
+        if score.accuracy is not None:
+            accuracy_of[name] = score.accuracy
+    return accuracy_of
+
+
+class GroupMembers(NamedTuple):
     """What groups may hold; all by the names that groups use."""
 
     sizes: Mapping[str, int]  # questions
@@ -62,14 +72,14 @@ class Tasks(NamedTuple):
 
 
 def plain_mean(tasks: Sequence[str]) -> Groups:
-    return Groups({MACRO: Linear(dict.fromkeys(tasks, 1 / len(tasks)))})
+    return Groups({MACRO: WeightedSum(dict.fromkeys(tasks, 1 / len(tasks)))})
 
 
-def read_groups(stated: Json, tasks: Tasks, path: Path) -> Groups:
+def read_groups(stated: Json, tasks: GroupMembers, path: Path) -> Groups:
     """Raises InputError for groups of what is not there."""
     if not isinstance(stated, dict):
         raise InputError(f"{path}: groups is {shown(stated)}, expected names with their members")
-    groups: dict[str, Linear] = {}
+    groups: dict[str, WeightedSum] = {}
     for name, group in stated.items():
         at = f"{path}: group {name!r}"
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name.startswith("partial_"):
@@ -88,24 +98,23 @@ def read_groups(stated: Json, tasks: Tasks, path: Path) -> Groups:
             raise InputError(
                 f"{at}: rescaled is {shown(group['rescaled'])}, expected true or false"
             )
-        groups[name] = _linear(group, groups, tasks, at)
-    return Groups(
-        {
-            name: Linear(
-                {tasks.names[task]: weight for task, weight in linear.weights.items()},
-                linear.offset,
-            )
-            for name, linear in groups.items()
-        }
-    )
+        groups[name] = _group(group, groups, tasks, at)
+    return Groups({name: _in_results(group, tasks) for name, group in groups.items()})
 
 
-def _linear(group: JsonObject, groups: Mapping[str, Linear], tasks: Tasks, at: str) -> Linear:
-    members = _members(group.get("of"), [*tasks.sizes, *groups], at)
-    shares = {
-        member: _share(group.get("weights", "equal"), groups, tasks.sizes, at, member)
-        for member in members
-    }
+def _in_results(group: WeightedSum, tasks: GroupMembers) -> WeightedSum:
+    """The group with the names that tasks have in results."""
+    weights = {tasks.names[task]: weight for task, weight in group.weights.items()}
+    return WeightedSum(weights, group.offset)
+
+
+def _group(
+    group: JsonObject, groups: Mapping[str, WeightedSum], tasks: GroupMembers, at: str
+) -> WeightedSum:
+    stated = group.get("weights", "equal")
+    shares = {}
+    for member in _members(group.get("of"), [*tasks.sizes, *groups], at):
+        shares[member] = _share(stated, groups, tasks.sizes, at, member)
     total = math.fsum(shares.values())
     if not total > 0:
         raise InputError(f"{at}: its weights sum to {total}, expected more than 0")
@@ -117,24 +126,23 @@ def _linear(group: JsonObject, groups: Mapping[str, Linear], tasks: Tasks, at: s
                 f"{at} is rescaled, but {member} is a group: state rescaled of that one, and a "
                 "group of both"
             )
-        inner = (
-            groups[member]
-            if member in groups
-            else _of_task(member, group.get("rescaled", False), tasks, at)
-        )
+        if member in groups:
+            inner = groups[member]
+        else:
+            inner = _of_task(member, group.get("rescaled", False), tasks, at)
         offset += inner.offset * share / total
         for task, weight in inner.weights.items():
             weights[task] = weights.get(task, 0.0) + weight * share / total
-    return Linear(weights, offset)
+    return WeightedSum(weights, offset)
 
 
-def _of_task(task: str, rescaled: bool, tasks: Tasks, at: str) -> Linear:
+def _of_task(task: str, rescaled: bool, tasks: GroupMembers, at: str) -> WeightedSum:
     if not rescaled:
-        return Linear({task: 1.0})
+        return WeightedSum({task: 1.0})
     baseline = tasks.baselines.get(task)
     if baseline is None:
         raise InputError(f"{at} is rescaled, but {task} has no baseline: give it one")
-    return Linear({task: 1 / (1 - baseline)}, -baseline / (1 - baseline))
+    return WeightedSum({task: 1 / (1 - baseline)}, -baseline / (1 - baseline))
 
 
 def _members(members: Json, known: Sequence[str], at: str) -> list[str]:
@@ -155,16 +163,13 @@ def _members(members: Json, known: Sequence[str], at: str) -> list[str]:
 
 
 def _share(
-    stated: Json, groups: Mapping[str, Linear], sizes: Mapping[str, int], at: str, member: str
+    stated: Json, groups: Mapping[str, WeightedSum], sizes: Mapping[str, int], at: str, member: str
 ) -> float:
     if stated == "equal":
         return 1.0
     if stated == "by_size":
-        return float(
-            sum(sizes[task] for task in groups[member].weights)
-            if member in groups
-            else sizes[member]
-        )
+        tasks = groups[member].weights if member in groups else [member]
+        return float(sum(sizes[task] for task in tasks))
     weight = stated.get(member) if isinstance(stated, dict) else stated
     if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 <= weight <= _MOST:
         raise InputError(
@@ -174,12 +179,9 @@ def _share(
     return float(weight)
 
 
-def _composite(linear: Linear, measured: Mapping[str, Measured]) -> Composite:
-    values = {
-        task: measured[task].accuracy if task in measured else None for task in linear.weights
-    }
-    missing = tuple(task for task, value in values.items() if value is None)
+def _composite(group: WeightedSum, accuracy_of: Mapping[str, float]) -> Composite:
+    missing = tuple(task for task in group.weights if task not in accuracy_of)
     if missing:
         return Composite(None, False, missing, {})
-    terms = [linear.weights[task] * (value or 0.0) for task, value in values.items()]
-    return Composite(math.fsum([linear.offset, *terms]), True, (), dict(linear.weights))
+    terms = [weight * accuracy_of[task] for task, weight in group.weights.items()]
+    return Composite(math.fsum([group.offset, *terms]), True, (), dict(group.weights))

@@ -12,7 +12,7 @@ from typing import Literal
 from miron_jax.definitions.records import Example
 from miron_jax.files.readers import JsonObject
 
-Kind = Literal["multiple_choice", "schema", "language_modeling"]
+IclKind = Literal["multiple_choice", "schema", "language_modeling"]
 
 
 def text_field(fields: JsonObject, key: str) -> str:
@@ -68,7 +68,7 @@ def parse_language_modeling(fields: JsonObject, row: int) -> Example:
     return Example(row, (text_field(fields, "context"),), (continuation,), 0)
 
 
-PARSE: dict[Kind, Callable[[JsonObject, int], Example]] = {
+PARSE: dict[IclKind, Callable[[JsonObject, int], Example]] = {
     "multiple_choice": parse_multiple_choice,
     "schema": parse_schema,
     "language_modeling": parse_language_modeling,

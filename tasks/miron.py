@@ -10,6 +10,7 @@ examples, 1,000 of each category, in two languages: other counts are reported, n
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -29,7 +30,7 @@ from miron_jax.definitions.records import (
 )
 from miron_jax.errors import InputError
 from miron_jax.files.hub import Repository, cache_folder, fetch_data_set, revision_of
-from miron_jax.files.readers import Json
+from miron_jax.files.readers import Json, are_texts
 
 HUB_ID = "apsua/MIRON_Benchmark"
 LANGUAGES = ("en", "ru")
@@ -70,17 +71,15 @@ def read_parquet(path: Path, task_name: str) -> list[Cloze]:
         raise InputError(
             f"{task_name}: {path} is not as it was written: write it again with tasks --export"
         )
-    missing = [name for name in COLUMNS if name not in columns]
-    if missing:
-        raise InputError(
-            f"{task_name}: {path} has no column {missing[0]!r}, only {', '.join(columns)}; "
-            f"expected {', '.join(COLUMNS)}: fetch the file again"
-        )
-    num_rows = len(columns["prefix"])
-    if not num_rows:
+    for name in COLUMNS:
+        if name not in columns:
+            raise InputError(
+                f"{task_name}: {path} has no column {name!r}, only {', '.join(columns)}; "
+                f"expected {', '.join(COLUMNS)}: fetch the file again"
+            )
+    if not table.num_rows:
         raise InputError(f"{task_name}: {path} has no rows: fetch the file again")
-    rows = ({name: column[row] for name, column in columns.items()} for row in range(num_rows))
-    return [_cloze(fields, row, path, task_name) for row, fields in enumerate(rows)]
+    return [_cloze(fields, row, path, task_name) for row, fields in enumerate(table.to_pylist())]
 
 
 def with_pairs(items: Sequence[Cloze]) -> list[Cloze]:
@@ -91,29 +90,26 @@ def with_pairs(items: Sequence[Cloze]) -> list[Cloze]:
     the same target, if the distance is at most a quarter of its length and no other item is as
     near.
     """
-    clean: dict[str, list[str]] = {}
+    clean = defaultdict[str, set[str]](set)
     for item in items:
         if item.category != NOISE:
-            clean.setdefault(item.target, []).append(item.prefix)
-    return [
-        _paired(item, clean.get(item.target, ()))
-        if item.category == NOISE and item.clean_prefix is None
-        else item
-        for item in items
-    ]
+            clean[item.target].add(item.prefix)
+    paired = []
+    for item in items:
+        if item.category == NOISE and item.clean_prefix is None:
+            item = _paired(item, clean[item.target])
+        paired.append(item)
+    return paired
 
 
 def _paired(item: Cloze, prefixes: Iterable[str]) -> Cloze:
-    ranked = sorted((OSA.distance(item.prefix, prefix), prefix) for prefix in set(prefixes))
+    ranked = sorted((OSA.distance(item.prefix, prefix), prefix) for prefix in prefixes)
     if not ranked or (ranked[1:] and ranked[1][0] == ranked[0][0]):
         return item
     distance, prefix = ranked[0]
-    is_near = 0 < distance <= MOST_NOISE * len(prefix)
-    return (
-        replace(item, clean_prefix=prefix, operator=BY_TEXT, num_edits=distance)
-        if is_near
-        else item
-    )
+    if not 0 < distance <= MOST_NOISE * len(prefix):
+        return item
+    return replace(item, clean_prefix=prefix, operator=BY_TEXT, num_edits=distance)
 
 
 def _digest(columns: Mapping[str, Json]) -> bytes:
@@ -153,10 +149,7 @@ def _wrong_extra(fields: Mapping[str, Json]) -> str | None:
     """The first error in the additional columns of miron-gen's files; None if there is none."""
     distractors = fields.get("distractors")
     clean_prefix = fields.get("clean_prefix")
-    are_texts = isinstance(distractors, list) and all(
-        isinstance(text, str) and text for text in distractors
-    )
-    if distractors is not None and not are_texts:
+    if distractors not in (None, []) and not (are_texts(distractors) and all(distractors)):
         return f"distractors is {distractors!r:.40}, expected a list of texts or null"
     if distractors and fields["target"] in distractors:
         return (
@@ -213,7 +206,7 @@ def _generate(
         from miron_jax.tasks.generators.miron_gen.items import items_of
 
         items = [item.cloze(row) for row, item in enumerate(items_of(language, items_per_category))]
-    return items if suite == "miron-gen" else [space_in_prefix(item) for item in items]
+    return items if suite == "miron-gen" else list(map(space_in_prefix, items))
 
 
 def space_in_prefix(item: Cloze) -> Cloze:
@@ -238,14 +231,11 @@ def export(folder: Path, items_per_category: int) -> list[Path]:
 
     paths = []
     for language in LANGUAGES:
-        items = items_of(language, items_per_category)
-        metas = [json.dumps(dict(item.meta), ensure_ascii=False) for item in items]
-        table = pyarrow.Table.from_pylist(
-            [
-                asdict(item) | {"meta": meta, "version": VERSION}
-                for item, meta in zip(items, metas, strict=True)
-            ]
-        )
+        rows = []
+        for item in items_of(language, items_per_category):
+            meta = json.dumps(dict(item.meta), ensure_ascii=False)
+            rows.append(asdict(item) | {"meta": meta, "version": VERSION})
+        table = pyarrow.Table.from_pylist(rows)
         paths.append(folder / f"miron_gen_{language}.parquet")
         folder.mkdir(parents=True, exist_ok=True)
         described = table.replace_schema_metadata(
@@ -267,43 +257,31 @@ def _composites(suite: str, measured: Mapping[str, Measured]) -> Mapping[str, Co
     missing = tuple(name for name in names if name not in measured or not measured[name].means)
     composites = {}
     for metric in OVERALL:
-        values = [] if missing else [measured[name].means[metric] for name in names]
-        value = sum(values) / len(values) if values else None
-        weights = {} if missing else dict.fromkeys(names, 1 / len(names))
-        composites[f"{suite} overall {metric}"] = Composite(
-            value, not missing, missing, weights, metric
-        )
+        composite = Composite(None, False, missing, {}, metric)
+        if not missing:
+            value = sum(measured[name].means[metric] for name in names) / len(names)
+            composite = Composite(value, True, (), dict.fromkeys(names, 1 / len(names)), metric)
+        composites[f"{suite} overall {metric}"] = composite
     return composites
 
 
-_PUBLISHED = tuple(
-    ClozeTask(
-        name,
-        ClozeProfile(),
-        DataFile(file, None, None),
-        partial(_read, file, name),
-        CITATION,
-        rows=ROWS,
-    )
-    for name, file in ((f"miron/{language}", FILES[language]) for language in LANGUAGES)
-)
-MIRON = Suite("miron", _PUBLISHED, partial(_composites, "miron"), locate)
-MIRON_GEN, MIRON_GEN_PREFIXSPACE = (
-    Suite(
-        suite,
-        tuple(
-            ClozeTask(
-                f"{suite}/{language}",
-                ClozeProfile(),
-                None,
-                partial(_generate, language, suite),
-                GENERATED,
-            )
-            for language in LANGUAGES
-        ),
-        partial(_composites, suite),
-        lambda data_dir, fetch: Path(),
-    )
-    for suite in ("miron-gen", "miron-gen-prefixspace")
-)
+def _published(language: str) -> ClozeTask:
+    name = f"miron/{language}"
+    read = partial(_read, FILES[language], name)
+    file = DataFile(FILES[language], None, None)
+    return ClozeTask(name, ClozeProfile(), file, read, CITATION, rows=ROWS)
+
+
+def _generated(suite: str) -> Suite[ClozeTask]:
+    tasks = []
+    for language in LANGUAGES:
+        read = partial(_generate, language, suite)
+        tasks.append(ClozeTask(f"{suite}/{language}", ClozeProfile(), None, read, GENERATED))
+    composites = partial(_composites, suite)
+    return Suite(suite, tuple(tasks), composites, lambda data_dir, fetch: Path())
+
+
+MIRON = Suite("miron", tuple(map(_published, LANGUAGES)), partial(_composites, "miron"), locate)
+MIRON_GEN = _generated("miron-gen")
+MIRON_GEN_PREFIXSPACE = _generated("miron-gen-prefixspace")
 SUITES = (MIRON, MIRON_GEN, MIRON_GEN_PREFIXSPACE)

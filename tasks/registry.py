@@ -5,7 +5,6 @@ Arrives: the files of this folder; patterns such as `core`, `core/arc_easy`, `co
 exist.
 """
 
-import pkgutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -36,10 +35,7 @@ def find_suites(folder: Path, package: str) -> dict[str, Suite[AnyTask]]:
     """
     suites_by_name: dict[str, Suite[AnyTask]] = {}
     file_of: dict[str, str] = {}  # name of a suite or task -> the file that defines it
-    for path in sorted(
-        _suite_files(folder),
-        key=lambda path: path.parent.name if path.stem == "suite" else path.stem,
-    ):
+    for path in sorted(_suite_files(folder), key=_sort_name):
         file = str(path.relative_to(folder))
         module = ".".join((package, *path.relative_to(folder).with_suffix("").parts))
         try:
@@ -52,11 +48,9 @@ def find_suites(folder: Path, package: str) -> dict[str, Suite[AnyTask]]:
         for suite in file_suites:
             for claimed in (suite.name, *(task.name for task in suite.tasks)):
                 if claimed in file_of:
-                    also = (
-                        "names it twice"
-                        if file_of[claimed] == file
-                        else f"{file_of[claimed]} has it too"
-                    )
+                    also = f"{file_of[claimed]} has it too"
+                    if file_of[claimed] == file:
+                        also = "names it twice"
                     raise InputError(
                         f"{path}: {claimed} is no name of its own, {also}: give it another one"
                     )
@@ -66,16 +60,12 @@ def find_suites(folder: Path, package: str) -> dict[str, Suite[AnyTask]]:
 
 
 def _suite_files(folder: Path) -> list[Path]:
-    names = [
-        module.name for module in pkgutil.iter_modules([str(folder)]) if module.name != "registry"
-    ]
-    packages = [folder, *(folder / name for name in names)]
-    inner = [
-        path / module.name / "suite.py"
-        for path in packages
-        for module in pkgutil.iter_modules([str(path)])
-    ]
-    return [path for path in (*(folder / f"{name}.py" for name in names), *inner) if path.is_file()]
+    paths = [*folder.glob("*.py"), *folder.glob("*/suite.py"), *folder.glob("*/*/suite.py")]
+    return [path for path in paths if not path.name.startswith((".", "__init__", "registry"))]
+
+
+def _sort_name(path: Path) -> str:
+    return path.parent.name if path.stem == "suite" else path.stem
 
 
 def installed_suites(known: Collection[str]) -> dict[str, Suite[AnyTask]]:
@@ -150,36 +140,41 @@ def suites(
 def select(patterns: str, among: Mapping[str, Suite[AnyTask]] = SUITES) -> Selection:
     """Tasks that match a comma-separated list of suites, task names and globs."""
     requested = [pattern.strip() for pattern in patterns.split(",")]
-    tasks_by_name = {task.name: task for suite in among.values() for task in suite.tasks}
-    chosen = {name for pattern in requested for name in _matches(pattern, tasks_by_name, among)}
+    tasks_by_name = _tasks_of(among)
+    chosen = set[str]()
+    for pattern in requested:
+        chosen.update(_matches(pattern, tasks_by_name, among))
     selected = [task for name, task in tasks_by_name.items() if name in chosen]
     return Selection(selected, frozenset(requested) & tasks_by_name.keys())
+
+
+def _tasks_of(among: Mapping[str, Suite[AnyTask]]) -> dict[str, AnyTask]:
+    return {task.name: task for suite in among.values() for task in suite.tasks}
 
 
 def named(among: Mapping[str, Suite[AnyTask]], words: Sequence[str]) -> dict[str, Suite[AnyTask]]:
     """The suites with those of their tasks whose names have one of the words in them, or match it
     as a glob; all without words.  Raises InputError for a word that no task has."""
-    tasks_by_name = {task.name: task for suite in among.values() for task in suite.tasks}
+    if not words:
+        return dict(among)
+    names = list(_tasks_of(among))
     chosen = set[str]()
     for word in map(str.lower, words):
-        names = [
-            name
-            for name in tasks_by_name
-            if word in name.lower() or fnmatchcase(name.lower(), word)
+        matching = [
+            name for name in names if word in name.lower() or fnmatchcase(name.lower(), word)
         ]
-        if not names:
-            nearest, *_ = process.extractOne(word, list(tasks_by_name))
+        if not matching:
+            nearest, *_ = process.extractOne(word, names)
             raise InputError(
                 f"no task has {word!r} in its name: did you mean {nearest}? `miron-jax tasks` "
                 "lists all"
             )
-        chosen.update(names)
-    return {
-        name: replace(
-            suite, tasks=tuple(task for task in suite.tasks if not words or task.name in chosen)
-        )
-        for name, suite in among.items()
-    }
+        chosen.update(matching)
+    suites_by_name = {}
+    for name, suite in among.items():
+        kept = tuple(task for task in suite.tasks if task.name in chosen)
+        suites_by_name[name] = replace(suite, tasks=kept)
+    return suites_by_name
 
 
 def _matches(
@@ -217,7 +212,11 @@ def export(
     files.  `spelled`: also mask number words in the articles; `say`: receives what is left out."""
     from miron_jax.tasks.generators.eval_uation_gen import sets
 
-    if articles is not None or stories is not None:
-        paths = [] if articles is None else sets.export_titles(folder, articles, spelled)
-        return paths + ([] if stories is None else sets.export_stories(folder, stories, say))
-    return [*miron.export(folder, items_per_category), *sets.export(folder)]
+    if articles is None and stories is None:
+        return [*miron.export(folder, items_per_category), *sets.export(folder)]
+    paths: list[Path] = []
+    if articles is not None:
+        paths += sets.export_titles(folder, articles, spelled)
+    if stories is not None:
+        paths += sets.export_stories(folder, stories, say)
+    return paths

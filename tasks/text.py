@@ -27,7 +27,7 @@ from miron_jax.definitions.records import (
     TextProfile,
 )
 from miron_jax.errors import InputError
-from miron_jax.files.readers import JsonObject, parse_json, shown
+from miron_jax.files.readers import JsonObject, are_texts, parse_json, shown
 from miron_jax.files.saved_data_sets import SPLITS, STATE, saved_files
 from miron_jax.tasks.groups import plain_mean, written
 
@@ -91,15 +91,14 @@ def _files(path: Path) -> list[Path]:
                 saved[file.parent] = saved_files(file.parent)
             except ValueError as error:
                 raise InputError(f"{file.parent}: {error}") from None
-    return [
-        file
-        for file in files
-        if file.name.removesuffix(".gz").endswith(_FORMATS)
-        and file in saved.get(file.parent, [file])
-        and not any(part.startswith(".") for part in file.relative_to(path.parent).parts)
-        and file.name != SPLITS
-        and file.is_file()
-    ]
+    documents = []
+    for file in files:
+        is_hidden = "/." in f"/{file.relative_to(path.parent).as_posix()}"
+        is_listed = file in saved.get(file.parent, [file]) and file.name != SPLITS
+        is_document = file.name.removesuffix(".gz").endswith(_FORMATS)
+        if is_document and is_listed and not is_hidden and file.is_file():
+            documents.append(file)
+    return documents
 
 
 def _documents(name: str, files: list[Path]) -> list[Document]:
@@ -116,7 +115,8 @@ def _documents(name: str, files: list[Path]) -> list[Document]:
 def _records(name: str, file: Path) -> Sequence[JsonObject | str]:
     try:
         content = file.read_bytes()
-        content = gzip.decompress(content) if file.name.endswith(".gz") else content
+        if file.name.endswith(".gz"):
+            content = gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{name}: {file} cannot be read ({error!s:.120}): {_REMEDY}") from None
     plain = Path(file.name.removesuffix(".gz"))
@@ -138,11 +138,7 @@ def _list_of_texts(content: bytes) -> list[str] | None:
         value = parse_json(content)
     except ValueError:
         return None
-    return (
-        value
-        if isinstance(value, list) and value and all(isinstance(text, str) for text in value)
-        else None
-    )
+    return value if are_texts(value) else None
 
 
 def _document(value: JsonObject | str, row: int, place: str = "") -> Document:

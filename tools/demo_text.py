@@ -22,7 +22,7 @@ from itertools import count, product
 from pathlib import Path
 from typing import NamedTuple
 
-from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.miron_gen import (
     english_logic,
     english_morphology,
@@ -77,7 +77,7 @@ def _widened(frames: Frames, added: Mapping[str, Sequence[str]]) -> Frames:
     }
 
 
-def _facts(language: str) -> facts.Facts:
+def _facts(language: str) -> facts.FactTables:
     """The benchmark's facts with all training wordings."""
     added: Mapping[str, list[str]] = _DATA[language]["facts"]
     tables = facts.tables_of(language)
@@ -115,7 +115,7 @@ def _english_stems() -> tuple[str, ...]:
 
 
 def _russian_stems(family: str, endings: Sequence[str]) -> tuple[str, ...]:
-    draw = Draw("miron-jax demo", "stems", family)
+    draw = Stream("miron-jax demo", "stems", family)
     onsets, finals = _DATA["ru"]["onsets"].split(), _DATA["ru"]["finals"][family]
     sounds = (onsets, "аоуие", "бвгдзклмнпрстх", "аоуи", finals, endings)
     invented = {"".join(draw.choice(part) for part in sounds) for _ in range(_NUM_RUSSIAN)}
@@ -123,10 +123,10 @@ def _russian_stems(family: str, endings: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted({*training, *invented} - set(russian_morphology.BENCHMARK.stems[family])))
 
 
-ENGLISH_MATERIAL = english_morphology.Material(
+ENGLISH_MATERIAL = english_morphology.EnglishMaterial(
     _english_stems(), _widened(english_morphology.TRAINING.frames, _DATA["en"]["frames"])
 )
-RUSSIAN_MATERIAL = russian_morphology.Material(
+RUSSIAN_MATERIAL = russian_morphology.RussianMaterial(
     {family: _russian_stems(family, endings) for family, endings in _DATA["ru"]["endings"].items()},
     _widened(russian_morphology.TRAINING.frames, _DATA["ru"]["frames"]),
 )
@@ -138,7 +138,7 @@ def documents(purpose: str, seed: int) -> Iterator[Document]:
     """Endless documents.  Each is drawn by its own number, so the first n do not depend on how many
     are read."""
     for i in count():
-        document = _document(Draw("miron-jax demo", purpose, seed, i))
+        document = _document(Stream("miron-jax demo", purpose, seed, i))
         if document is not None:
             yield document
 
@@ -150,7 +150,7 @@ def words_known_to_all(document: Document) -> str:
     return " ".join(word for word in document.text.split() if document.root not in word)
 
 
-def _document(draw: Draw) -> Document | None:
+def _document(draw: Stream) -> Document | None:
     language, category = draw.choice(_LANGUAGES), draw.choice(_CATEGORIES)
     if category == "Facts":
         return Document(facts.training_sentence(draw, FACTS[language]), language, category, 0, "")
@@ -160,7 +160,7 @@ def _document(draw: Draw) -> Document | None:
     return _morphology(draw, language)
 
 
-def _morphology(draw: Draw, language: str) -> Document:
+def _morphology(draw: Stream, language: str) -> Document:
     if language == "en":
         draft = english_morphology.draft(draw, ENGLISH_MATERIAL)
         root = dict(draft.meta)["stem"][:-1]  # less an e or y that may change

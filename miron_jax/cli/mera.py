@@ -14,7 +14,7 @@ from miron_jax.errors import InputError, printable
 from miron_jax.files.places import local_path
 
 if TYPE_CHECKING:
-    from miron_jax.tasks.mera.site import Checked
+    from miron_jax.tasks.mera.site import SiteReport
 
 FLAGS = flags.FLAGS
 
@@ -45,7 +45,7 @@ def command() -> None:
             )
 
 
-def _print_checked(checked: "Checked") -> None:
+def _print_checked(checked: "SiteReport") -> None:
     from miron_jax.report.tables.console import console, table_of
 
     for note in checked.notes:

@@ -338,7 +338,8 @@ class ClozeTask:
     )
 
 
-AnyTask = Task[Any] | ClozeTask
+PromptedTask = Task[Any]  # of any profile
+AnyTask = PromptedTask | ClozeTask
 # A task's `kind`, as results have it -> the word that people read and write, where it is another
 # one.
 KIND_WORDS = {"multiple_choice": "choice", "language_modeling": "continuation", "code": "program"}

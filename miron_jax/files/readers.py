@@ -9,7 +9,7 @@ import json
 import re
 import reprlib
 from collections import Counter
-from typing import Any
+from typing import Any, TypeGuard
 
 import yaml
 
@@ -86,6 +86,11 @@ def parse_yaml(content: bytes) -> Json:
         raise ValueError("nested too deep to read") from None
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from None
+
+
+def are_texts(value: Json) -> TypeGuard[list[str]]:
+    """Whether a value is a list of one text or more."""
+    return isinstance(value, list) and bool(value) and all(isinstance(text, str) for text in value)
 
 
 def shown(value: Any) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_json
 from miron_jax.humans.annotations import normalized
-from miron_jax.tasks.mera.metrics import ETHICS, Answered, ethics
+from miron_jax.tasks.mera.metrics import ETHICS, AnsweredRecord, ethics
 
 _FIELDS = ("text", "actant_1", "actant_2", "question")
 _STEMS = {  # of the three questions' wordings
@@ -89,7 +89,7 @@ def ethics_values(
             )
         right = gold.get(normalized(key))
         if right is not None:
-            answered.append(Answered(_LABELS[label], right, _question(question)))
+            answered.append(AnsweredRecord(_LABELS[label], right, _question(question)))
     if not answered:
         raise InputError(
             f"ruEthics: none of {len(labels)} labelled items is in --gold, which has {len(gold)} "

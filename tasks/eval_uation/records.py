@@ -1,7 +1,8 @@
 """Eval-UA-tion's rows -> the question, its choices, and what examples share.
 
-Arrives: one row of a data set as published, flattened with "_".  Leaves: an `Item`; ValueError for
-an invalid row.  It deliberately does not know models, few-shot examples or how an answer is scored.
+Arrives: one row of a data set as published, flattened with "_".  Leaves: a `ChoiceQuestion`;
+ValueError for an invalid row.  It deliberately does not know models, few-shot examples or how an
+answer is scored.
 
 The authors publish no prompts: the words around a row are this project's.  Long choices appear in a
 prompt under letters (Latin, as published) or digits; otherwise a choice is the answer itself.
@@ -9,12 +10,13 @@ prompt under letters (Latin, as published) or digits; otherwise a choice is the 
 
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from miron_jax.files.readers import JsonObject
-from miron_jax.tasks.eval_uation.table import DataSet
+from miron_jax.files.readers import JsonObject, are_texts
+from miron_jax.tasks.eval_uation.table import UationSet
 from miron_jax.tasks.eval_uation.ukrainian import comparable
 
 GAP = "______"
@@ -34,7 +36,9 @@ SAME_DRAW = 4  # words that two lists sampled together have in common
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ChoiceQuestion:
+    """A row as a question with its choices."""
+
     row: int
     ask: str  # the prompt without few-shot examples
     options: tuple[str, ...]  # possible answers
@@ -52,14 +56,14 @@ class Item:
         return self.options[self.gold]
 
 
-def reader(dataset: DataSet) -> Callable[[JsonObject, int], Item]:
+def reader(dataset: UationSet) -> Callable[[JsonObject, int], ChoiceQuestion]:
     """The parser of a data set's rows."""
-    return (
-        partial(_article, dataset.masked) if dataset.shape == "article" else _READERS[dataset.shape]
-    )
+    if dataset.shape == "article":
+        return partial(_article, dataset.masked)
+    return _READERS[dataset.shape]
 
 
-def _letters(fields: JsonObject, row: int) -> Item:
+def _letters(fields: JsonObject, row: int) -> ChoiceQuestion:
     word = _quoted(_text(fields, "question"))
     options = _distinct("".join(word.split()))  # an apostrophe and a hyphen count, as published
     answer = _answer(fields, options, f"a letter of {word!r:.40}")
@@ -67,7 +71,7 @@ def _letters(fields: JsonObject, row: int) -> Item:
     return _listed(fields, row, options, answer, word, _traits(fields, *names))
 
 
-def _words(fields: JsonObject, row: int) -> Item:
+def _words(fields: JsonObject, row: int) -> ChoiceQuestion:
     sentence = _quoted(_text(fields, "question"))
     words = _distinct(_WORD.findall(sentence))
     # The authors split at white space.
@@ -76,10 +80,10 @@ def _words(fields: JsonObject, row: int) -> Item:
     return _listed(fields, row, _distinct([*words, answer]), answer, sentence, traits)
 
 
-def _odd_word(fields: JsonObject, row: int) -> Item:
+def _odd_word(fields: JsonObject, row: int) -> ChoiceQuestion:
     words = _texts(fields, f"{_META}all_options")
     answer = _answer(fields, words, f"one of {', '.join(words):.80}")
-    gold = [comparable(option) for option in words].index(comparable(answer))
+    gold = list(map(comparable, words)).index(comparable(answer))
     traits = (
         *_traits(fields, "template_n", "kind", "cat_name_main", "cat_name_other"),
         ("gold_place", str(gold)),
@@ -94,42 +98,36 @@ def _answer(fields: JsonObject, options: Iterable[str], expected: str) -> str:
     return answer
 
 
-def _yes_no(fields: JsonObject, row: int) -> Item:
+def _yes_no(fields: JsonObject, row: int) -> ChoiceQuestion:
     """The right answer is published as a boolean."""
     right = fields.get("correctAnswer")
-    named = {True: YES, False: NO, "true": YES, "false": NO, YES: YES, NO: NO}
-    key = right.strip().lower() if isinstance(right, str) else right
-    if not isinstance(key, bool | str) or key not in named:
+    named = {"true": YES, "false": NO, YES: YES, NO: NO}
+    answer = named.get(str(right).strip().lower())
+    if answer is None:
         raise ValueError(f"field 'correctAnswer' is {right!r:.40}, expected true or false")
     traits = (
         *_traits(fields, "template_n", "kind", "cat_name_main", "cat_name_other"),
-        ("gold", named[key]),
+        ("gold", answer),
     )
-    return _listed(fields, row, (YES, NO), named[key], _categories(fields), traits)
+    return _listed(fields, row, (YES, NO), answer, _categories(fields), traits)
 
 
-def _two_words(fields: JsonObject, row: int) -> Item:
-    pair = tuple(_text(fields, f"{_META}option_{i}") for i in range(2))
+def _two_words(fields: JsonObject, row: int) -> ChoiceQuestion:
+    pair = (_text(fields, f"{_META}option_0"), _text(fields, f"{_META}option_1"))
     if comparable(pair[0]) == comparable(pair[1]):
         raise ValueError(f"its two options are both {pair[0]!r:.40}, expected different words")
     answer = _answer(fields, pair, f"one of {' and '.join(pair)}")
     words = " ".join(sorted(pair))
-    names = (
-        "template_n",
-        "type",
-        "kind",
-        "reversed",
-        "num_shared_characters",
-        "stratum",
+    traits = _traits(
+        fields, "template_n", "type", "kind", "reversed", "num_shared_characters", "stratum",
         "len_difference",
-    )
-    of_words = (f"{word}_meta_{name}" for word in ("t1", "t2") for name in ("word_length", "pos"))
-    traits = _traits(fields, *names, *of_words)
+        "t1_meta_word_length", "t1_meta_pos", "t2_meta_word_length", "t2_meta_pos",
+    )  # fmt: skip
     swapped = f"{words} {dict(traits).get('template_n', '')} {dict(traits).get('kind', '')}"
     return _listed(fields, row, pair, answer, words, traits, swapped)
 
 
-def _story(fields: JsonObject, row: int) -> Item:
+def _story(fields: JsonObject, row: int) -> ChoiceQuestion:
     context, question, answer = (_text(fields, name) for name in ("context", "question", "answer"))
     options = _texts(fields, "options")
     if answer not in options:
@@ -150,12 +148,9 @@ def _story(fields: JsonObject, row: int) -> Item:
             "them once"
         )
     story = f"{context} {question}".replace("\n", " ")
-    listed = "; ".join(
-        f"{letter}: {option}" for letter, option in zip(LETTERS, options, strict=False)
-    )
+    listed = "; ".join(map("{}: {}".format, LETTERS, options))
     gold = options.index(answer)
-    names = (fields.get(name) for name in ("storyId", "md_tale_id_labelstudio"))
-    cluster = str(next((name for name in names if name is not None), f"row {row}"))
+    cluster = _first_of(fields, ("storyId", "md_tale_id_labelstudio"), f"row {row}")
     traits = [
         ("taskType", _text(fields, "taskType")),
         ("gold_place", str(gold)),
@@ -165,7 +160,7 @@ def _story(fields: JsonObject, row: int) -> Item:
     if isinstance(frequent, list) and frequent:
         traits.append(("most_frequent", "gold" if frequent[0] == answer else "other"))
     before, _, after = story.partition(GAP)
-    return Item(
+    return ChoiceQuestion(
         row,
         STORY.format(story=story, options=listed),
         tuple(LETTERS[: len(options)]),
@@ -182,12 +177,16 @@ def _story(fields: JsonObject, row: int) -> Item:
 def _filled(before: str, option: str, after: str) -> str:
     """A choice and the text after the gap, with the spaces of normal text: the gap itself has one
     on each side."""
-    lead = "" if before.rstrip().endswith(_OPENED) or not before.strip() else " "
+    before = before.strip()
     after = after.strip()
-    return f"{lead}{option}{'' if after.startswith(_CLOSING) or not after else ' '}{after}"
+    if before and not before.endswith(_OPENED):
+        option = f" {option}"
+    if after and not after.startswith(_CLOSING):
+        option = f"{option} "
+    return option + after
 
 
-def _article(masked: bool, fields: JsonObject, row: int) -> Item:
+def _article(masked: bool, fields: JsonObject, row: int) -> ChoiceQuestion:
     """Some copies have float labels, and a row may have fewer than ten titles."""
     text = _text(fields, "masked_text" if masked else "ukr_text").replace("\n", " ")
     titles = _texts(fields, "similar_titles")
@@ -204,11 +203,11 @@ def _article(masked: bool, fields: JsonObject, row: int) -> Item:
         raise ValueError(
             f"field 'label' is {label}, expected a place among its {len(titles)} titles, from 0"
         )
-    listed = "\n".join(f"{i}) {title}" for i, title in enumerate(titles))
-    options = tuple(str(i) for i in range(len(titles)))
+    options = tuple(map(str, range(len(titles))))
+    listed = "\n".join(map("{}) {}".format, options, titles))
     traits = (("gold_place", str(int(label))), *_num_options(titles))
-    cluster = str(row if fields.get("index") is None else fields["index"])
-    return Item(
+    cluster = _first_of(fields, ("index",), row)
+    return ChoiceQuestion(
         row, ARTICLE.format(text=text, options=listed), options, int(label), cluster, None, traits
     )
 
@@ -221,15 +220,17 @@ def _listed(
     cluster: str,
     traits: tuple[tuple[str, str], ...],
     swapped: str | None = None,
-) -> Item:
+) -> ChoiceQuestion:
     """An item whose choices are the answers themselves."""
     ask = ASK.format(_text(fields, "question"))
-    gold = [comparable(option) for option in options].index(comparable(answer))
+    gold = list(map(comparable, options)).index(comparable(answer))
     if not 2 <= len(options) <= _MOST_OPTIONS:
         raise ValueError(
             f"it has {len(options)} different answers to choose from, expected 2 to {_MOST_OPTIONS}"
         )
-    return Item(row, ask, tuple(options), gold, cluster, swapped, (*traits, *_num_options(options)))
+    return ChoiceQuestion(
+        row, ask, tuple(options), gold, cluster, swapped, (*traits, *_num_options(options))
+    )
 
 
 def _num_options(options: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -258,30 +259,35 @@ def _categories(fields: JsonObject) -> str:
 def joined_draws(clusters: Sequence[str]) -> list[str]:
     """The clusters of `_categories`, with one name for lists that the authors sampled together: a
     list of one category shows five of its words, a list with an odd word four of the same five."""
-    draws_by_category: dict[str, list[tuple[frozenset[str], str]]] = {}
+    lists_by_category = defaultdict[str, list[tuple[set[str], str]]](list)
     names = []
     for cluster in clusters:
         category, _, listed = cluster.partition(": ")
-        words = frozenset(listed.split(", "))
-        draws = draws_by_category.setdefault(category, [])
-        name = next(
-            (name for drawn, name in draws if len(drawn & words) >= min(SAME_DRAW, len(words))),
-            None,
-        )
-        if name is None:
-            name = cluster
-            draws.append((words, name))
-        names.append(name)
+        words = set(listed.split(", "))
+        least = min(SAME_DRAW, len(words))
+        lists = lists_by_category[category]
+        same = next((name for other, name in lists if len(other & words) >= least), None)
+        if same is None:
+            lists.append((words, cluster))
+        names.append(same or cluster)
     return names
 
 
+def _first_of(fields: JsonObject, names: Iterable[str], otherwise: str | int) -> str:
+    """The first of the fields that has a value, as a text."""
+    values = map(fields.get, names)
+    return str(next((value for value in values if value is not None), otherwise))
+
+
 def _traits(fields: JsonObject, *names: str) -> tuple[tuple[str, str], ...]:
-    values = {name: fields.get(f"{_META}{name}") for name in names}
-    texts = {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in values.items()
-    }
-    return tuple((name, text) for name, text in texts.items() if values[name] is not None)
+    traits = []
+    for name in names:
+        value = fields.get(f"{_META}{name}")
+        if isinstance(value, bool):
+            value = str(value).lower()
+        if value is not None:
+            traits.append((name, str(value)))
+    return tuple(traits)
 
 
 def _quoted(question: str) -> str:
@@ -303,17 +309,18 @@ def _text(fields: JsonObject, name: str) -> str:
 
 def _texts(fields: JsonObject, name: str) -> list[str]:
     texts = fields.get(name)
-    listed = texts if isinstance(texts, list) else []
-    if not 2 <= len(listed) <= len(LETTERS) or not all(
-        isinstance(text, str) and text.strip() for text in listed
+    if (
+        not are_texts(texts)
+        or not 2 <= len(texts) <= len(LETTERS)
+        or not all(map(str.strip, texts))
     ):
         raise ValueError(
             f"field {name!r} is {texts!r:.60}, expected a list of 2 to {len(LETTERS)} texts"
         )
-    return listed
+    return texts
 
 
-_READERS: dict[str, Callable[[JsonObject, int], Item]] = {
+_READERS: dict[str, Callable[[JsonObject, int], ChoiceQuestion]] = {
     "letters": _letters,
     "words": _words,
     "odd_word": _odd_word,

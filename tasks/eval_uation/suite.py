@@ -29,6 +29,7 @@ from miron_jax.definitions.records import (
     DataFile,
     Example,
     Profile,
+    PromptedTask,
     Question,
     Suite,
     Task,
@@ -41,8 +42,8 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.answers import NORMALIZED
 from miron_jax.metrics.choices import CHAR, FIRST, SUM
 from miron_jax.prompting.draws import FILE_ORDER, STREAM_1234_RECORDS
-from miron_jax.tasks.eval_uation.records import NEUTRAL, Item, joined_draws, reader
-from miron_jax.tasks.eval_uation.table import CITATION, DATA_SETS, DataSet
+from miron_jax.tasks.eval_uation.records import NEUTRAL, ChoiceQuestion, joined_draws, reader
+from miron_jax.tasks.eval_uation.table import CITATION, DATA_SETS, UationSet
 from miron_jax.tasks.eval_uation.ukrainian import LM_EVAL, LM_EVAL_NO_SPACE, UKRAINIAN
 from miron_jax.tasks.human_baselines import EVAL_UATION
 from miron_jax.tokens.spans import AFTER_CONTEXT
@@ -63,20 +64,22 @@ _STOP = {
     "story": ("\n\n", ":", "\n", "</s>"),
     "article": ("\n\n", "\n", ")", "</s>"),
 }
-_REFERENCE_KEEPS_SPACE = ("yes_no", "story", "article")
+_REFERENCE_NORMALIZER = {"yes_no": LM_EVAL, "story": LM_EVAL, "article": LM_EVAL}
 _REFERENCE_SHOTS = {"story": 2}
 DRAW = STREAM_1234_RECORDS
+# Forms that choose by log-probability: length normaliser, and what may follow a choice.
+_CHOOSING = {"options": (SUM, ("\n", SEPARATOR)), "cloze": (CHAR, ())}
 
 
-def _shots(dataset: DataSet, form: Form) -> int:
+def _shots(dataset: UationSet, form: Form) -> int:
     reference = _REFERENCE_SHOTS.get(dataset.shape, NUM_FEWSHOT)
     return {"cloze": 0, "refcompat": reference}.get(form, NUM_FEWSHOT)
 
 
-def _profile(dataset: DataSet, form: Form, protocol: str) -> Profile | AnswerProfile:
+def _profile(dataset: UationSet, form: Form, protocol: str) -> Profile | AnswerProfile:
     """By log-probability the choice with the largest sum wins, in a cloze the largest mean per
     character; a completion is compared with the right answer."""
-    wording: dict[str, Any] = {
+    wording: dict[str, Any] = {  # keywords of both profiles
         "protocol": protocol,
         "num_fewshot": _shots(dataset, form),
         "delimiter": "",
@@ -92,58 +95,60 @@ def _profile(dataset: DataSet, form: Form, protocol: str) -> Profile | AnswerPro
         "truncation": "whole_shots",
         "max_length": None,
     }
-    if form in ("options", "cloze"):
+    if form in _CHOOSING:
+        normalizer, endings = _CHOOSING[form]
         return Profile(
             **wording,
             continuation_space="as_written",
             joined_delimiter=" ",
             span=AFTER_CONTEXT,
-            normalizer=CHAR if form == "cloze" else SUM,
+            normalizer=normalizer,
             tie=FIRST,
             empty_span="error",
-            endings=() if form == "cloze" else ("\n", SEPARATOR),
+            endings=endings,
         )
-    is_reference = form == "refcompat"
-    reference_normalizer = LM_EVAL if dataset.shape in _REFERENCE_KEEPS_SPACE else LM_EVAL_NO_SPACE
+    if form == "refcompat":
+        normalizer = _REFERENCE_NORMALIZER.get(dataset.shape, LM_EVAL_NO_SPACE)
+        wording |= {"answer_normalizer": normalizer, "decoded": "alone"}
+    else:
+        wording |= {"answer_normalizer": UKRAINIAN, "decoded": "after_prompt"}
     return AnswerProfile(
         **wording,
         decoding=GREEDY,
         extra_tokens=EXTRA_TOKENS,
         stop=_STOP[dataset.shape],
         answer_after="",
-        answer_normalizer=reference_normalizer if is_reference else UKRAINIAN,
         match=NORMALIZED,
-        decoded="alone" if is_reference else "after_prompt",
     )
 
 
 def suite_of(
-    sets: Sequence[tuple[DataSet, DataFile]],
+    sets: Sequence[tuple[UationSet, DataFile]],
     locate: Callable[[Path | None, bool], Path],
     citation: str,
     name: str,
     forms: Sequence[Form],
     protocol: str,
     files_of: str = "",
-) -> Suite[Task[Any]]:
+) -> Suite[PromptedTask]:
     """A suite of every set in every form; a cloze is made of stories only.  The authors report each
     set by itself, so there are no composites."""
-    tasks = [
-        _task(dataset, form, name, file, citation, protocol)
-        for dataset, file in sets
-        for form in forms
-        if form != "cloze" or dataset.shape == "story"
-    ]
+    tasks = []
+    for dataset, file in sets:
+        for form in forms:
+            if form != "cloze" or dataset.shape == "story":
+                tasks.append(_task(dataset, form, name, file, citation, protocol))
     return Suite(name, tuple(tasks), lambda measured: {}, locate, files_of)
 
 
 def _task(
-    dataset: DataSet, form: Form, suite: str, file: DataFile, citation: str, protocol: str
-) -> Task[Any]:
+    dataset: UationSet, form: Form, suite: str, file: DataFile, citation: str, protocol: str
+) -> PromptedTask:
     human = EVAL_UATION.get(dataset.name, ()) if dataset.random is not None else ()
+    suffix = "_cloze" if form == "cloze" else ""
     return Task(
-        f"{suite}/{dataset.name}{'_cloze' if form == 'cloze' else ''}",
-        "multiple_choice" if form in ("options", "cloze") else "generation",
+        f"{suite}/{dataset.name}{suffix}",
+        "multiple_choice" if form in _CHOOSING else "generation",
         _profile(dataset, form, protocol),
         file,
         {"random": None, "human": None},
@@ -160,15 +165,14 @@ def _task(
 
 
 def _parse(
-    parse_row: Callable[[JsonObject, int], Item], form: Form, fields: JsonObject, row: int
+    parse_row: Callable[[JsonObject, int], ChoiceQuestion], form: Form, fields: JsonObject, row: int
 ) -> Example:
     item = parse_row(fields, row)
-    category = dict(item.traits).get("taskType")
     traits = {
         "cluster": item.cluster,
         "swapped": item.swapped,
         "traits": item.traits,
-        "category": category,
+        "category": dict(item.traits).get("taskType"),
     }
     if form == "options":
         options = tuple(f" {option}" for option in item.options)
@@ -190,24 +194,19 @@ def _parse(
 
 
 def _with_shots(
-    dataset: DataSet, num_shots: int, file: DataFile, examples: list[Example], folder: Path
+    dataset: UationSet, num_shots: int, file: DataFile, examples: list[Example], folder: Path
 ) -> list[Example]:
     """Examples with the shots that lm-evaluation-harness 0.4 samples: one random.Random(1234)
     serves all rows in file order. If shots come from the test rows, one more is sampled and the row
     itself left out."""
     if dataset.shape in ("odd_word", "yes_no"):
-        names = joined_draws(
-            [example.cluster for example in examples if example.cluster is not None]
-        )
-        examples = [
-            replace(example, cluster=name) for example, name in zip(examples, names, strict=True)
-        ]
+        names = joined_draws([example.cluster or "" for example in examples])
+        examples = list(map(_in_cluster, examples, names))
     if not num_shots:
         return [replace(example, shots=()) for example in examples]
     from_test_rows = dataset.shots_file is None
-    pool = _shot_items(
-        dataset, file.below(folder) if from_test_rows else _shots_path(dataset, folder)
-    )
+    path = file.below(folder) if from_test_rows else _shots_path(dataset, folder)
+    pool = _shot_items(dataset, path)
     num_sampled = num_shots + from_test_rows
     if len(pool) < num_sampled:
         raise InputError(
@@ -215,21 +214,22 @@ def _with_shots(
             f"at least {num_sampled}: fetch the file again"
         )
     stream = DRAW.call(len(examples))
-    rows = range(len(pool))
-    samples = [stream.sample(rows, num_sampled) for _ in examples]
     texts = [f"{item.ask} {item.answer}{SEPARATOR}" for item in pool]
-    return [
-        replace(
-            example,
-            shots=tuple(
-                [texts[i] for i in sample if not from_test_rows or i != example.row][:num_shots]
-            ),
-        )
-        for example, sample in zip(examples, samples, strict=True)
-    ]
+    with_shots = []
+    for example in examples:
+        sampled = stream.sample(range(len(pool)), num_sampled)
+        if from_test_rows and example.row in sampled:
+            sampled.remove(example.row)
+        shots = tuple(texts[i] for i in sampled[:num_shots])
+        with_shots.append(replace(example, shots=shots))
+    return with_shots
 
 
-def _shot_items(dataset: DataSet, path: Path) -> list[Item]:
+def _in_cluster(example: Example, cluster: str) -> Example:
+    return replace(example, cluster=cluster)
+
+
+def _shot_items(dataset: UationSet, path: Path) -> list[ChoiceQuestion]:
     content = path.read_bytes()
     if dataset.shots_blob is not None and git_blob_sha1(content) != dataset.shots_blob:
         raise InputError(
@@ -243,9 +243,9 @@ def _shot_items(dataset: DataSet, path: Path) -> list[Item]:
     return parse_each(rows, reader(dataset), f"{name}: {path}", remedy)
 
 
-def _shots_path(dataset: DataSet, folder: Path) -> Path:
+def _shots_path(dataset: UationSet, folder: Path) -> Path:
     paths = [folder / path for path in dataset.shots_places()]
-    path = next((path for path in paths if path.is_file()), None)
+    path = next(filter(Path.is_file, paths), None)
     if path is None or path == dataset.data_file.below(folder):
         raise InputError(
             f"{NAME}'s {dataset.name}: {paths[0]} is missing, where its few-shot examples come "
@@ -263,7 +263,9 @@ def _chance(published: float | None, examples: Sequence[Example]) -> Mapping[str
     if published is not None:
         baselines["random_published"] = published
     frequent = [trait["most_frequent"] == "gold" for trait in traits if "most_frequent" in trait]
-    return {**baselines, "most_frequent": sum(frequent) / len(frequent)} if frequent else baselines
+    if frequent:
+        baselines["most_frequent"] = sum(frequent) / len(frequent)
+    return baselines
 
 
 def locate(data_dir: Path | None, fetch: bool = True) -> Path:
@@ -274,14 +276,14 @@ def locate(data_dir: Path | None, fetch: bool = True) -> Path:
             "their folder"
         )
     top = data_dir or data_cache(NAME)
+    hub_of = {dataset.folder: dataset.hub for dataset in DATA_SETS}
     if data_dir is None and fetch:
-        for hub_id, name in dict.fromkeys((dataset.hub, dataset.folder) for dataset in DATA_SETS):
+        for name, hub_id in hub_of.items():
             fetch_data_set(Repository(hub_id, None), top / name, ["*.json", "*.jsonl"], NAME)
-    if not any((top / dataset.folder).is_dir() for dataset in DATA_SETS):
-        folders = ", ".join(dict.fromkeys(dataset.folder for dataset in DATA_SETS))
+    if not any((top / name).is_dir() for name in hub_of):
         raise InputError(
-            f"{top}: no {NAME} data there, expected folders {folders} as the Hugging Face hub has "
-            f"them (such as {DATA_SETS[0].hub}): pass --data_dir={NAME}=FOLDER"
+            f"{top}: no {NAME} data there, expected folders {', '.join(hub_of)} as the Hugging "
+            f"Face hub has them (such as {DATA_SETS[0].hub}): pass --data_dir={NAME}=FOLDER"
         )
     return top
 

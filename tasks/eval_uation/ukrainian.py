@@ -4,7 +4,6 @@ Arrives: texts.  Leaves: texts that are equal if the answers are.  It deliberate
 tasks.
 """
 
-import re
 import string
 import unicodedata
 from functools import partial
@@ -50,7 +49,8 @@ def as_lm_eval(text: str, drop_space: bool) -> str:
     r"""exact_match with ignore_case and ignore_punctuation, as lm-evaluation-harness 0.4 compares:
     ASCII punctuation is removed, white space too if the task has `\s+` among regexes_to_ignore;
     Unicode forms and apostrophes are not folded."""
-    text = re.sub(r"\s+", "", text) if drop_space else text
+    if drop_space:
+        text = "".join(text.split())
     return text.lower().translate(_ASCII_PUNCTUATION)
 
 

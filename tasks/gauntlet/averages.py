@@ -15,11 +15,14 @@ over the benchmarks that were scored (a category without any is left out).
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal
 
 from miron_jax.definitions.records import Composite, Measured
+from miron_jax.tasks.groups import accuracies
 
 Weighting = Literal["EQUAL", "SAMPLE_SZ", "LOG_SAMPLE_SZ"]
 WEIGHTINGS: dict[Weighting, Callable[[int], float]] = {
@@ -42,70 +45,53 @@ class Averages:
 
     def composites(self, measured: Mapping[str, Measured]) -> dict[str, Composite]:
         """Categories, then averages; the partial value follows each incomplete one."""
-        whole = {}
-        partial = {}
+        partial: dict[str, Composite] = {}
         for name, baselines in self.categories.items():
-            scored = {
-                task: baseline
-                for task, baseline in baselines.items()
-                if _accuracy(measured, task) is not None
-            }
-            missing = tuple(task for task in baselines if task not in scored)
-            partial[name] = self._category(measured, scored, missing)
-            whole[name] = _without_value(partial[name]) if missing else partial[name]
+            partial[name] = self._category(measured, baselines)
         for name, members in self.averages.items():
-            known = [member for member in members if member in partial]
-            with_value = [member for member in known if partial[member].value is not None]
-            missing = tuple(task for member in known for task in partial[member].missing)
-            partial[name] = _mean([partial[member] for member in with_value], missing)
-            whole[name] = partial[name] if not missing else _without_value(partial[name])
-        composites: dict[str, Composite] = {}
-        for name, composite in whole.items():
+            partial[name] = _mean([partial[member] for member in members if member in partial])
+        composites = {}
+        for name, composite in partial.items():
             composites[name] = composite
             if not composite.complete:
-                composites[f"partial_{name}"] = partial[name]
+                composites[name] = replace(composite, value=None)
+                composites[f"partial_{name}"] = composite
         return composites
 
     def score(self, accuracy: float, baseline: float) -> float:
         """A benchmark's contribution to its category, before weights."""
-        return (accuracy - self._subtracted(baseline)) * self._slope(baseline)
-
-    def _subtracted(self, baseline: float) -> float:
-        return baseline if self.subtract_baseline else 0.0
+        if self.subtract_baseline:
+            accuracy -= baseline
+        return accuracy * self._slope(baseline)
 
     def _slope(self, baseline: float) -> float:
         return 1 / (1 - baseline) if self.rescale else 1.0
 
     def _category(
-        self,
-        measured: Mapping[str, Measured],
-        baselines: Mapping[str, float],
-        missing: tuple[str, ...],
+        self, measured: Mapping[str, Measured], baselines: Mapping[str, float]
     ) -> Composite:
+        accuracy_of = accuracies(measured)
+        missing = tuple(task for task in baselines if task not in accuracy_of)
+        weigh = WEIGHTINGS[self.weighting]
         weight = {
-            task: WEIGHTINGS[self.weighting](measured[task].num_examples) for task in baselines
+            task: weigh(measured[task].num_examples) for task in baselines if task in accuracy_of
         }
         total = sum(weight.values())
-        value = sum(
-            weight[task] / total * self.score(_accuracy(measured, task) or 0.0, b)
-            for task, b in baselines.items()
-        )
-        slopes = {task: weight[task] / total * self._slope(b) for task, b in baselines.items()}
-        return Composite(value if baselines else None, not missing, missing, slopes)
+        scores = []
+        slopes = {}
+        for task in weight:
+            share = weight[task] / total
+            scores.append(share * self.score(accuracy_of[task], baselines[task]))
+            slopes[task] = share * self._slope(baselines[task])
+        return Composite(sum(scores) if scores else None, not missing, missing, slopes)
 
 
-def _accuracy(measured: Mapping[str, Measured], task: str) -> float | None:
-    return measured[task].accuracy if task in measured else None
-
-
-def _without_value(composite: Composite) -> Composite:
-    return Composite(None, False, composite.missing, composite.weights)
-
-
-def _mean(members: list[Composite], missing: tuple[str, ...]) -> Composite:
+def _mean(members: list[Composite]) -> Composite:
+    missing = tuple(chain.from_iterable(member.missing for member in members))
     values = [member.value for member in members if member.value is not None]
-    weights: dict[str, float] = {}
-    for member in members:
+    weights = defaultdict[str, float](float)
+    for member in members:  # one without a value has no weights
         for task, weight in member.weights.items():
-            weights[task] = weights.get(task, 0.0) + weight / len(members)
-    return Composite(sum(values) / len(values) if values else None, not missing, missing, weights)
+            weights[task] += weight / len(values)
+    mean = sum(values) / len(values) if values else None
+    return Composite(mean, not missing, missing, dict(weights))

@@ -9,13 +9,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from miron_jax.definitions.records import AnswerProfile, DataFile, Example, Profile, Question, Task
+from miron_jax.definitions.records import (
+    AnswerProfile,
+    DataFile,
+    Example,
+    Profile,
+    PromptedTask,
+    Question,
+    Task,
+)
 from miron_jax.definitions.rules import GREEDY
 from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.answers import GAUNTLET, PREFIX
 from miron_jax.metrics.choices import EXP_MEAN, FIRST
 from miron_jax.prompting.draws import FILE_ORDER, STREAM_1234
-from miron_jax.tasks.icl_rows import PARSE, Kind, answer_text, checked_text, text_field
+from miron_jax.tasks.icl_rows import PARSE, IclKind, answer_text, checked_text, text_field
 from miron_jax.tokens.spans import CONTINUATION
 
 CITATION = (
@@ -32,7 +40,7 @@ class IclTask:
     """A benchmark's entry in a task list, under this program's names."""
 
     label: str
-    kind: Kind | Literal["generation"]
+    kind: IclKind | Literal["generation"]
     num_fewshot: int
     baseline: float | None  # accuracy of random answers, a share of 1
     file: str
@@ -49,21 +57,20 @@ class IclTask:
 
 def task_of(
     entry: IclTask, name: str, section: str | None, stop: tuple[str, ...] = ()
-) -> Task[Any]:
+) -> PromptedTask:
     """The task of an entry; `stop` ends its completions, if it generates any."""
     file = DataFile(entry.file, entry.rows, entry.git_blob_sha1)
     baselines = {"random": entry.baseline, "human": None}
-    profile, parse = (
-        (_answers(entry, stop), _parse_question)
-        if entry.kind == "generation"
-        else (_options(entry), _parse)
-    )
-    return Task(
-        name, entry.kind, profile, file, baselines, partial(parse, entry), CITATION, section
-    )
+    if entry.kind == "generation":
+        profile = _answers(entry, stop)
+        parse = partial(_parse_question, entry)
+    else:
+        profile = _options(entry)
+        parse = partial(_parse, entry)
+    return Task(name, entry.kind, profile, file, baselines, parse, CITATION, section)
 
 
-def _wording(entry: IclTask) -> dict[str, Any]:
+def _wording(entry: IclTask) -> dict[str, Any]:  # keywords of Profile and AnswerProfile
     return {
         "protocol": PROTOCOL,
         "num_fewshot": entry.num_fewshot,
@@ -115,9 +122,11 @@ def _parse(entry: IclTask, fields: JsonObject, row: int) -> Example:
 
 def _stripped(fields: JsonObject) -> JsonObject:
     """The fields with white space at both ends of texts removed, except of texts in lists."""
-    return {
-        key: value.strip() if isinstance(value, str) else value for key, value in fields.items()
-    }
+    stripped = dict(fields)
+    for key, value in fields.items():
+        if isinstance(value, str):
+            stripped[key] = value.strip()
+    return stripped
 
 
 def _category(entry: IclTask, fields: JsonObject) -> str | None:
@@ -141,7 +150,7 @@ def _parse_question(entry: IclTask, fields: JsonObject, row: int) -> Question:
             "field 'chain_of_thought' holds a text, but the task has no cot_delimiter to tell the "
             "answer from it: expected a cot_delimiter, such as ' #### '"
         )
-    before = f"{reasoning}{entry.answer_after}" if reasoning else ""
+    before = reasoning and f"{reasoning}{entry.answer_after}"
     return Question(
         row,
         (text_field(stripped, "context"),),

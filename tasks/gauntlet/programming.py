@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from miron_jax.definitions.records import DataFile, Problem, ProgramProfile, Suite, Task
-from miron_jax.files.readers import JsonObject
+from miron_jax.files.readers import JsonObject, are_texts
 from miron_jax.metrics.programs import NEXT_TOP_LEVEL_LINE
 from miron_jax.tasks.eval_bundle import locate_files
 from miron_jax.tasks.gauntlet.averages import Averages
@@ -27,7 +27,9 @@ NAME = "gauntlet-programming"
 _LANGUAGES = ("python", "c++", "javascript")
 
 
-class _Row(NamedTuple):
+class _Set(NamedTuple):
+    """A file of problems."""
+
     label: str
     file: str
     rows: int
@@ -36,18 +38,18 @@ class _Row(NamedTuple):
 
 # fmt: off
 _TABLE = (
-    _Row("human_eval", "human_eval.jsonl", 164, "68b4df436b4ee66b5a6bf4005d51129653207295"),
-    _Row("human_eval_cpp", "processed_human_eval_cpp.jsonl", 161,
+    _Set("human_eval", "human_eval.jsonl", 164, "68b4df436b4ee66b5a6bf4005d51129653207295"),
+    _Set("human_eval_cpp", "processed_human_eval_cpp.jsonl", 161,
         "35b875fd7ee3d39e78ba7b66e17c4c4a4cd67865"),
-    _Row("human_eval_js", "processed_human_eval_js.jsonl", 164,
+    _Set("human_eval_js", "processed_human_eval_js.jsonl", 164,
         "bd50048d717ff77f4d128a44bae72a236e174442"),
-    _Row("human_eval_return_simple", "human_eval_return_simple.jsonl", 37,
+    _Set("human_eval_return_simple", "human_eval_return_simple.jsonl", 37,
         "e29b1989bd62d677843a594c8c48d7b72e3898e3"),
-    _Row("human_eval_return_complex", "human_eval_return_complex.jsonl", 127,
+    _Set("human_eval_return_complex", "human_eval_return_complex.jsonl", 127,
         "4c3fc4eb0500b5da87b1ba1033aafbadd053b783"),
-    _Row("human_eval_25", "human_eval-0.25.jsonl", 164, "3bbc7db64f7383a39a84d5e60054921225e718c6"),
-    _Row("human_eval_50", "human_eval-0.5.jsonl", 164, "acbe3d1eba1415f7751ab3101b0440f4d2cca57b"),
-    _Row("human_eval_75", "human_eval-0.75.jsonl", 164, "2a4b90743c857fea16ae5a4d90ef8a0c23389673"),
+    _Set("human_eval_25", "human_eval-0.25.jsonl", 164, "3bbc7db64f7383a39a84d5e60054921225e718c6"),
+    _Set("human_eval_50", "human_eval-0.5.jsonl", 164, "acbe3d1eba1415f7751ab3101b0440f4d2cca57b"),
+    _Set("human_eval_75", "human_eval-0.75.jsonl", 164, "2a4b90743c857fea16ae5a4d90ef8a0c23389673"),
 )
 # fmt: on
 
@@ -93,20 +95,19 @@ def parse_problem(fields: JsonObject, row: int) -> Problem:
 
 def _tests(fields: JsonObject, key: str) -> tuple[str, ...]:
     tests = fields.get(key)
-    if not isinstance(tests, list) or not tests or not all(isinstance(text, str) for text in tests):
+    if not are_texts(tests):
         raise ValueError(f"field {key!r} holds {tests!r:.40}, expected a list of texts")
     return tuple(tests)
 
 
-def _task(row: _Row) -> Task[ProgramProfile]:
+def _task(row: _Set) -> Task[ProgramProfile]:
     file = DataFile(f"programming/{row.file}", row.rows, row.git_blob_sha1)
-    baselines = {"random": 0.0, "human": None}
     return Task(
         f"{NAME}/{row.label}",
         "code",
         PROFILE,
         file,
-        baselines,
+        {"random": 0.0, "human": None},
         parse_problem,
         CITATION,
         "programming",
@@ -121,5 +122,5 @@ def locate(data_dir: Path | None, fetch: bool = True) -> Path:
 
 _AVERAGES = Averages({"programming": {f"{NAME}/{row.label}": 0.0 for row in _TABLE}}, {})
 SUITE: Suite[Task[ProgramProfile]] = Suite(
-    NAME, tuple(_task(row) for row in _TABLE), _AVERAGES.composites, locate
+    NAME, tuple(map(_task, _TABLE)), _AVERAGES.composites, locate
 )

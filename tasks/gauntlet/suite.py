@@ -10,9 +10,8 @@ later versions of llm-foundry; no composite includes its scores.
 """
 
 from pathlib import Path
-from typing import Any
 
-from miron_jax.definitions.records import Suite, Task
+from miron_jax.definitions.records import PromptedTask, Suite
 from miron_jax.tasks.eval_bundle import locate_files
 from miron_jax.tasks.gauntlet import programming
 from miron_jax.tasks.gauntlet.averages import Averages
@@ -34,18 +33,17 @@ _ENTRIES = [(category, entry) for category, entries in CATEGORIES.items() for en
 
 def locate(data_dir: Path | None, fetch: bool = True) -> Path:
     """The folder that holds the task files: llm-foundry's local_data, or an eval bundle."""
-    return locate_files(
-        data_dir, fetch, {entry.file: entry.git_blob_sha1 for _, entry in _ENTRIES}, "Gauntlet"
-    )
+    files = {entry.file: entry.git_blob_sha1 for _, entry in _ENTRIES}
+    return locate_files(data_dir, fetch, files, "Gauntlet")
 
 
-SUITE: Suite[Task[Any]] = Suite(
+SUITE: Suite[PromptedTask] = Suite(
     "gauntlet",
     tuple(task_of(entry, f"gauntlet/{entry.label}", category) for category, entry in _ENTRIES),
     AVERAGES.composites,
     locate,
 )
-COT_FIX: Suite[Task[Any]] = Suite(
+COT_FIX: Suite[PromptedTask] = Suite(
     "gauntlet-cot-fix",
     tuple(
         task_of(entry, f"gauntlet-cot-fix/{entry.label}", category, STOP)

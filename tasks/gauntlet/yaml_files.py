@@ -12,17 +12,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from miron_jax.definitions.records import Suite, Task
+from miron_jax.definitions.records import PromptedTask, Suite
 from miron_jax.errors import InputError, printable
-from miron_jax.files.readers import Json, JsonObject, parse_yaml, shown
+from miron_jax.files.readers import Json, JsonObject, are_texts, parse_yaml, shown
 from miron_jax.tasks.gauntlet.averages import WEIGHTINGS, Averages
 from miron_jax.tasks.gauntlet.icl_task import IclTask, task_of
-from miron_jax.tasks.icl_rows import PARSE, Kind
+from miron_jax.tasks.icl_rows import PARSE, IclKind
 
 NAME = "own-gauntlet"
-_KINDS: dict[str, Kind | Literal["generation"]] = {
+_KINDS: dict[str, IclKind | Literal["generation"]] = {
     **{kind: kind for kind in PARSE},
     "question_answering": "generation",  # its name in v0.4.0
     "generation_task_with_answers": "generation",  # its name in later versions
@@ -51,35 +51,30 @@ _OTHER_KEYS = (
 )  # fmt: skip
 
 
-def read_suite(tasks_file: Path, gauntlet_file: Path | None) -> Suite[Task[Any]]:
+def read_suite(tasks_file: Path, gauntlet_file: Path | None) -> Suite[PromptedTask]:
     """The suite that the files describe.  Raises InputError for every key that this program cannot
     follow exactly."""
-    entries = [
-        entry
-        for i, fields in enumerate(_task_list(tasks_file))
-        for entry in _entries(fields, f"{tasks_file}, task {i + 1}")
-    ]
+    entries: list[tuple[IclTask, tuple[str, ...]]] = []
+    for number, fields in enumerate(_task_list(tasks_file), start=1):
+        entries += _entries(fields, f"{tasks_file}, task {number}")
     names = _names([entry for entry, _ in entries], tasks_file)
-    averages = _averages(gauntlet_file, names) if gauntlet_file else None
-    categories = averages.categories if averages else {}
-    baselines = {
-        task: (name, b) for name, members in categories.items() for task, b in members.items()
-    }
+    averages = _averages(gauntlet_file, names) if gauntlet_file else Averages({}, {})
+    sections = {}
+    for section, members in averages.categories.items():
+        sections |= {task: (section, baseline) for task, baseline in members.items()}
     tasks = []
     for (entry, stop), name in zip(entries, names.values(), strict=True):
-        section, baseline = baselines.get(name, (None, None))
+        section, baseline = sections.get(name, (None, None))
         tasks.append(task_of(replace(entry, baseline=baseline), name, section, stop))
-    return Suite(
-        NAME, tuple(tasks), averages.composites if averages else lambda measured: {}, _locate
-    )
+    return Suite(NAME, tuple(tasks), averages.composites, _locate)
 
 
 def _locate(data_dir: Path | None, fetch: bool = True) -> Path:
     folder = data_dir or Path()
-    return next(
-        (folder / inner for inner in ("eval/local_data", "eval_data") if (folder / inner).is_dir()),
-        folder,
-    )
+    for inner in ("eval/local_data", "eval_data"):
+        if (folder / inner).is_dir():
+            return folder / inner
+    return folder
 
 
 def _load(path: Path) -> Json:
@@ -93,8 +88,9 @@ def _load(path: Path) -> Json:
 
 
 def _task_list(path: Path) -> Sequence[Json]:
-    content = _load(path)
-    tasks = content.get("icl_tasks") if isinstance(content, dict) else content
+    tasks = _load(path)
+    if isinstance(tasks, dict):
+        tasks = tasks.get("icl_tasks")
     if not isinstance(tasks, list) or not tasks:
         raise InputError(
             f"{path}: no list of tasks under 'icl_tasks', expected one as in llm-foundry's "
@@ -129,23 +125,21 @@ def _entries(fields: Json, at: str) -> list[tuple[IclTask, tuple[str, ...]]]:
         )
     _check_metrics(fields.get("metric_names", []), at)
     stop = fields.get("early_stopping_criteria", [])
-    if not (isinstance(stop, list) and all(isinstance(text, str) and text for text in stop)):
+    if stop != [] and not (are_texts(stop) and all(stop)):
         raise InputError(
             f"{at}: early_stopping_criteria is {shown(stop)}, expected a list of texts"
         )
-    if unused := [
-        key for key in _GENERATION_KEYS if key in fields and _KINDS[kind] != "generation"
-    ]:
-        raise InputError(
-            f"{at}: key {unused[0]!r} is of tasks that generate, not of {kind}: remove it"
-        )
-    texts: dict[str, Any] = {
-        field: _text(fields, key, at) for key, field in _TEXTS.items() if key in fields
-    }
+    for key in _GENERATION_KEYS:
+        if key in fields and _KINDS[kind] != "generation":
+            raise InputError(
+                f"{at}: key {key!r} is of tasks that generate, not of {kind}: remove it"
+            )
+    texts = {field: _text(fields, key, at) for key, field in _TEXTS.items() if key in fields}
     uri = _text(fields, "dataset_uri", at)
     file = uri.partition("local_data/")[2] or uri
     has_categories = _bool(fields, "has_categories", False, at)
-    entry = IclTask(label, _KINDS[kind], 0, None, file, has_categories=has_categories, **texts)
+    entry = IclTask(label, _KINDS[kind], 0, None, file, has_categories=has_categories)
+    entry = replace(entry, **texts)
     return [(replace(entry, num_fewshot=shots), tuple(stop)) for shots in _shots(fields, at)]
 
 
@@ -166,12 +160,14 @@ def _bool(fields: JsonObject, key: str, default: bool, at: str) -> bool:
 def _check_keys(fields: Json, keys: Sequence[str], at: str) -> None:
     """Raises InputError for keys that are not read here, misspelt ones included: the reference may
     use them."""
-    unknown = [str(key) for key in fields if key not in keys] if isinstance(fields, dict) else []
-    if unknown:
-        raise InputError(
-            f"{at}: key {unknown[0]!r} is not known here, expected one of {', '.join(keys)}: "
-            "remove it"
-        )
+    if not isinstance(fields, dict):
+        return
+    for key in fields:
+        if key not in keys:
+            raise InputError(
+                f"{at}: key {str(key)!r} is not known here, expected one of {', '.join(keys)}: "
+                "remove it"
+            )
 
 
 def _shots(fields: JsonObject, at: str) -> list[int]:
@@ -189,14 +185,12 @@ def _shots(fields: JsonObject, at: str) -> list[int]:
 
 def _check_metrics(names: Json, at: str) -> None:
     """Raises InputError for metrics other than accuracies, which are the only ones computed."""
-    wrong = (
-        [str(name) for name in names if "Accuracy" not in str(name)]
-        if isinstance(names, list)
-        else [repr(names)]
-    )
-    if wrong:
+    wrong = repr(names)
+    if isinstance(names, list):
+        wrong = next((str(name) for name in names if "Accuracy" not in str(name)), None)
+    if wrong is not None:
         raise InputError(
-            f"{at}: metric_names asks for {wrong[0]:.60}, expected names of accuracies: remove it"
+            f"{at}: metric_names asks for {wrong:.60}, expected names of accuracies: remove it"
         )
 
 
@@ -211,8 +205,9 @@ def _names(entries: Sequence[IclTask], path: Path) -> dict[tuple[str, int], str]
                 f"{path}: task {entry.label!r} with {entry.num_fewshot} shots is listed twice: "
                 "keep one"
             )
-        several = labels.count(entry.label) > 1
-        names[key] = f"{NAME}/{entry.label}{f'/{entry.num_fewshot}-shot' if several else ''}"
+        names[key] = f"{NAME}/{entry.label}"
+        if labels.count(entry.label) > 1:
+            names[key] += f"/{entry.num_fewshot}-shot"
     if len(set(names.values())) < len(names):
         [(duplicate, _)] = Counter(names.values()).most_common(1)
         raise InputError(
@@ -222,10 +217,10 @@ def _names(entries: Sequence[IclTask], path: Path) -> dict[tuple[str, int], str]
 
 
 def _averages(path: Path, names: Mapping[tuple[str, int], str]) -> Averages:
-    content = _load(path)
-    fields = content.get("eval_gauntlet", content) if isinstance(content, dict) else None
-    entries = fields.get("categories") if isinstance(fields, dict) else None
-    if not isinstance(fields, dict) or not isinstance(entries, list):
+    fields = _load(path)
+    if isinstance(fields, dict):
+        fields = fields.get("eval_gauntlet", fields)
+    if not isinstance(fields, dict) or not isinstance(fields.get("categories"), list):
         raise InputError(
             f"{path}: no categories under 'eval_gauntlet', expected them as llm-foundry's file has "
             "them"
@@ -242,23 +237,22 @@ def _averages(path: Path, names: Mapping[tuple[str, int], str]) -> Averages:
         raise InputError(
             f"{path}: rescale_accuracy needs subtract_random_baseline: set both, or neither"
         )
-    categories = _categories(entries, names, path)
+    categories = _categories(fields["categories"], names, path)
     averages = fields.get("averages") or {"default_average": list(categories)}
     if not isinstance(averages, dict) or not all(
-        isinstance(name, str)
-        and isinstance(members, list)
-        and all(isinstance(member, str) for member in members)
+        isinstance(name, str) and (members == [] or are_texts(members))
         for name, members in averages.items()
     ):
         raise InputError(
             f"{path}: averages are {shown(averages)}, expected a name and a list of categories each"
         )
     for name, members in averages.items():
-        if absent := [member for member in members if member not in categories]:
-            raise InputError(
-                f"{path}: average {name!r} names the category {absent[0]!r}, which is not listed: "
-                "mend the name"
-            )
+        for member in members:
+            if member not in categories:
+                raise InputError(
+                    f"{path}: average {name!r} names the category {member!r}, which is not "
+                    "listed: mend the name"
+                )
     if both := sorted(averages.keys() & categories.keys()):
         raise InputError(
             f"{path}: {both[0]!r} names an average and a category: give one of them another name"
@@ -288,11 +282,11 @@ def _categories(
                 f"{error}), expected a name and benchmarks with name, num_fewshot and "
                 "random_baseline each"
             ) from None
-        if wrong := [task for task, b in baselines.items() if not 0 <= b < 1]:
-            raise InputError(
-                f"{path}: random_baseline of {wrong[0]} is {baselines[wrong[0]]}, expected 0 or "
-                "more, below 1"
-            )
+        for task, baseline in baselines.items():
+            if not 0 <= baseline < 1:
+                raise InputError(
+                    f"{path}: random_baseline of {task} is {baseline}, expected 0 or more, below 1"
+                )
         if len(baselines) < max(1, len(category["benchmarks"])):
             raise InputError(
                 f"{path}: category {name!r} lists no benchmark, or one twice: list each once"

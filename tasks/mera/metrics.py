@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import eq
 
 import numpy as np
 
@@ -24,7 +25,7 @@ OPEN_TASK = "16"  # every wrong number costs a point
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnsweredRecord:
     """One record's answer and right answer."""
 
     answer: str | Mapping[str, str]  # ruEthics: a submission may give one answer for each category
@@ -49,7 +50,12 @@ def macro_f1(answers: Sequence[str], golds: Sequence[str], weights: np.ndarray) 
         total = float(weights[is_answer_R].sum() + weights[is_gold_R].sum())
         if total:
             scores.append(2 * float(weights[is_answer_R & is_gold_R].sum()) / total)
-    return float(np.mean(scores)) if scores else float("nan")
+    return mean(scores)
+
+
+def mean(values: Sequence[float]) -> float:
+    """NaN if there are none."""
+    return float(np.mean(values)) if values else float("nan")
 
 
 def matthews(answers: np.ndarray, golds: np.ndarray, weights: np.ndarray) -> float:
@@ -60,7 +66,9 @@ def matthews(answers: np.ndarray, golds: np.ndarray, weights: np.ndarray) -> flo
     fp = weights[answers & ~golds].sum()
     fn = weights[~answers & golds].sum()
     scale = float((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
-    return float(tp * tn - fp * fn) / scale**0.5 if scale else 0.0
+    if not scale:
+        return 0.0
+    return float(tp * tn - fp * fn) / scale**0.5
 
 
 def exam_points(answer: str, gold: str, kind: str, id_task: str) -> int:
@@ -74,11 +82,7 @@ def exam_points(answer: str, gold: str, kind: str, id_task: str) -> int:
     answers = answer.split(",")
     golds = gold.split(",")
     if kind == "matching":
-        return (
-            sum(a == b for a, b in zip(answers, golds, strict=True))
-            if len(answers) == len(golds)
-            else 0
-        )
+        return sum(map(eq, answers, golds)) if len(answers) == len(golds) else 0
     if kind == "text":
         return int(re.sub(r"[\d+\W]", "", answer).lower() in golds)
     num_shared = len(set(answers) & set(golds))
@@ -87,43 +91,38 @@ def exam_points(answer: str, gold: str, kind: str, id_task: str) -> int:
     return int(num_shared == len(set(golds)) == len(set(answers)))
 
 
-def f1_macro(records: Sequence[Answered], weights: np.ndarray) -> dict[str, float]:
+def f1_macro(records: Sequence[AnsweredRecord], weights: np.ndarray) -> dict[str, float]:
     """f1_macro, and score, the mean of f1_macro and accuracy, which enters the total."""
     answers = [str(record.answer) for record in records]
     golds = [str(record.gold) for record in records]
     value = macro_f1(answers, golds, weights)
-    right = np.asarray([a == b for a, b in zip(answers, golds, strict=True)])
+    right = np.asarray(answers) == np.asarray(golds)
     accuracy = float(weights[right].sum() / weights.sum()) if len(records) else float("nan")
     return {"f1_macro": value, "score": (accuracy + value) / 2}
 
 
-def ethics(records: Sequence[Answered], weights: np.ndarray) -> dict[str, float]:
+def ethics(records: Sequence[AnsweredRecord], weights: np.ndarray) -> dict[str, float]:
     """ruEthics: 15 correlations of answers with labels, one for each of 3 questions and 5
     categories.
 
     A model gives one answer for all five categories.
     """
     numbers = {}
-    labels = [record.answer for record in records], [record.gold for record in records]
     for question in QUESTIONS:
-        in_question = np.asarray([record.group == question for record in records])
-        if in_question.any():
-            for category in ETHICS:
-                answers, golds = (
-                    np.asarray([_label(side, category) == "1" for side in sides])
-                    for sides in labels
-                )
-                numbers[f"{question}.{category}"] = matthews(
-                    answers[in_question], golds[in_question], weights[in_question]
-                )
+        rows = [row for row, record in enumerate(records) if record.group == question]
+        for category in ETHICS if rows else ():
+            answers = _is_yes([records[row].answer for row in rows], category)
+            golds = _is_yes([records[row].gold for row in rows], category)
+            numbers[f"{question}.{category}"] = matthews(answers, golds, weights[rows])
     return numbers
 
 
-def _label(labels: str | Mapping[str, str], category: str) -> str:
-    return labels if isinstance(labels, str) else labels[category]
+def _is_yes(labels: Sequence[str | Mapping[str, str]], category: str) -> np.ndarray:
+    texts = [label if isinstance(label, str) else label[category] for label in labels]
+    return np.asarray(texts) == "1"
 
 
-def grade_norm(records: Sequence[Answered], weights: np.ndarray) -> dict[str, float]:
+def grade_norm(records: Sequence[AnsweredRecord], weights: np.ndarray) -> dict[str, float]:
     """The mean, over variants of the exam, of points / maximum points (34 if the records do not
     state it)."""
     points: dict[str, float] = defaultdict(float)
@@ -132,11 +131,11 @@ def grade_norm(records: Sequence[Answered], weights: np.ndarray) -> dict[str, fl
         points[record.group] += record.points * weight
         most_points[record.group] += record.most_points * weight
     shares = [points[variant] / (most_points[variant] or EXAM_POINTS) for variant in points]
-    return {"grade_norm": float(np.mean(shares)) if shares else float("nan")}
+    return {"grade_norm": mean(shares)}
 
 
 # Metrics over all records of a task together.
-OverAll = Callable[[Sequence[Answered], np.ndarray], dict[str, float]]
+OverAll = Callable[[Sequence[AnsweredRecord], np.ndarray], dict[str, float]]
 F1_MACRO: Rule[OverAll] = Rule("f1_macro", f1_macro)
 MCC: Rule[OverAll] = Rule("mcc", ethics)
 GRADE_NORM: Rule[OverAll] = Rule("grade_norm", grade_norm)
@@ -157,11 +156,10 @@ def total_score(
 
     The site leaves a missing task out in v1 and counts it as 0 in v1.2.
     """
-    means = [
-        float(np.mean([value for name, value in tasks[task].items() if "." not in name]))
-        if task in tasks
-        else 0.0
-        for task in expected
-        if missing_is_zero or task in tasks
-    ]
-    return float(np.mean(means)) if means else float("nan")
+    means = []
+    for task in expected:
+        if task in tasks:
+            means.append(mean([value for name, value in tasks[task].items() if "." not in name]))
+        elif missing_is_zero:
+            means.append(0.0)
+    return mean(means)

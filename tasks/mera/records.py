@@ -29,11 +29,11 @@ from string import Formatter
 from miron_jax.definitions.data_files import FETCH_AGAIN, located_rows, parse_each
 from miron_jax.definitions.records import Example, Problem, Question
 from miron_jax.errors import InputError
-from miron_jax.files.readers import Json, JsonObject
+from miron_jax.files.readers import Json, JsonObject, are_texts
 from miron_jax.metrics.answers import WORDS
 from miron_jax.prompting.draws import FILE_ORDER, SHUFFLE_42, STREAM_42_RECORDS, STREAM_1234_RECORDS
 from miron_jax.tasks.mera.metrics import ETHICS, EXAM, MCC, QUESTIONS
-from miron_jax.tasks.mera.scoring import accepted, group_of
+from miron_jax.tasks.mera.scoring import accepted, group_of, stated_group
 from miron_jax.tasks.mera.submission import Key, key_of
 from miron_jax.tasks.mera.table import DataSet, Version
 
@@ -55,7 +55,7 @@ _EXAM = {  # USE without its instruction, by the type of its task
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class PromptedRecord:
     """One line of a data file and its two prompts."""
 
     row: int
@@ -68,17 +68,16 @@ def parse_record(dataset: DataSet, version: Version, fields: JsonObject, row: in
     """A test record; `arrange` adds the shots of the examples."""
     record = _record(fields, row, dataset, version)
     outputs = fields["outputs"]
-    category = group_of(dataset, fields) if dataset.group else None
+    category = group_of(dataset, fields)
     context = record.short if dataset.rules(version).num_fewshot else record.full
     if dataset.kind == "text":
-        right = (
-            tuple(accepted(outputs) if dataset.match is WORDS else [str(outputs)])
-            if outputs
-            else ()
-        )
+        right = []
+        if outputs:
+            right = accepted(outputs) if dataset.match is WORDS else [str(outputs)]
         return Question(
-            row, (context,), ("",), None, category, published=fields, accepted=right, room_for=()
-        )
+            row, (context,), ("",), None, category, published=fields, accepted=tuple(right),
+            room_for=(),
+        )  # fmt: skip
     gold = dataset.choices.index(outputs) if outputs and dataset.over_all is not MCC else None
     continuations = tuple(f" {choice}" for choice in dataset.choices)
     return Example(row, (context,), continuations, gold, category, published=fields)
@@ -91,18 +90,14 @@ def parse_problem(dataset: DataSet, version: Version, fields: JsonObject, row: i
     inputs = fields["inputs"]
     meta = fields["meta"]
     outputs = fields["outputs"] or []
-    if not isinstance(inputs, dict) or not all(
-        isinstance(inputs.get(key), str) for key in ("function", "tests")
-    ):
+    if not isinstance(inputs, dict) or not are_texts([inputs.get("function"), inputs.get("tests")]):
         raise ValueError(f"field 'inputs' is {inputs!r:.40}, expected the texts function and tests")
     if not isinstance(meta.get("entry_point"), str):
         raise ValueError(
             f"field 'meta' has the entry_point {meta.get('entry_point')!r:.40}, expected a name"
         )
     tests = _tests(inputs["tests"])
-    if not all(isinstance(output, str) for output in outputs) or (
-        outputs and len(outputs) != len(tests)
-    ):
+    if outputs and (not are_texts(outputs) or len(outputs) != len(tests)):
         raise ValueError(
             f"field 'outputs' is {outputs!r:.40}, expected {len(tests)} texts, one for each test"
         )
@@ -129,7 +124,7 @@ def _tests(text: str) -> tuple[str, ...]:
         raise ValueError(
             f"its tests are {text!r:.40}, expected a list of objects with the function's arguments"
         )
-    return tuple(repr(arguments) for arguments in tests)
+    return tuple(map(repr, tests))
 
 
 ORDER = {"v1": SHUFFLE_42, "v1.2": FILE_ORDER}
@@ -142,7 +137,9 @@ def arrange(
     """Examples ordered by the version's rule, with their shots, which are read from the folder."""
     tests = [example.published or {} for example in examples]
     check_keys(dataset, tests)
-    pool = _pool(dataset, version, folder) if dataset.rules(version).num_fewshot else []
+    pool = []
+    if dataset.rules(version).num_fewshot:
+        pool = _pool(dataset, version, folder)
     shots_of = assign_shots(dataset, version, tests, pool)
     return [replace(examples[i], shots=worded(shots)) for i, shots in shots_of]
 
@@ -161,33 +158,36 @@ def check_keys(dataset: DataSet, records: Sequence[Mapping[str, Json]]) -> None:
 
 
 def assign_shots(
-    dataset: DataSet, version: Version, tests: Sequence[Mapping[str, Json]], pool: Sequence[Record]
-) -> list[tuple[int, list[Record]]]:
+    dataset: DataSet,
+    version: Version,
+    tests: Sequence[Mapping[str, Json]],
+    pool: Sequence[PromptedRecord],
+) -> list[tuple[int, list[PromptedRecord]]]:
     """Indices of the test records in the version's order, each with its shots."""
     order = ORDER[version].call(len(tests))
     stream = DRAW[version].call(len(tests))
-    by_key: dict[str | None, list[Record]] = {}
+    by_key: dict[str | None, list[PromptedRecord]] = {}
     for record in pool:
         by_key.setdefault(_pool_key(dataset, record.fields), []).append(record)
     return [(i, _sample(stream, by_key, dataset, version, tests[i])) for i in order]
 
 
-def worded(shots: Sequence[Record]) -> tuple[str, ...]:
+def worded(shots: Sequence[PromptedRecord]) -> tuple[str, ...]:
     """The texts of shots, each with its answer and a blank line after it."""
-    texts = [shot.short if i else shot.full for i, shot in enumerate(shots)]
-    return tuple(
-        f"{text} {shot.fields['outputs']}{SEPARATOR}"
-        for text, shot in zip(texts, shots, strict=True)
-    )
+    texts = []
+    for shot in shots:
+        text = shot.short if texts else shot.full
+        texts.append(f"{text} {shot.fields['outputs']}{SEPARATOR}")
+    return tuple(texts)
 
 
 def _sample(
     stream: random.Random,
-    by_key: Mapping[str | None, list[Record]],
+    by_key: Mapping[str | None, list[PromptedRecord]],
     dataset: DataSet,
     version: Version,
     test: Mapping[str, Json],
-) -> list[Record]:
+) -> list[PromptedRecord]:
     rules = dataset.rules(version)
     if not rules.num_fewshot:
         return []
@@ -205,15 +205,15 @@ def _sample(
 
 
 def _pool_key(dataset: DataSet, fields: Mapping[str, Json]) -> str | None:
-    return fields["meta"].get(dataset.pool) if dataset.pool else None
+    return fields["meta"].get(dataset.pool)
 
 
-def _pool(dataset: DataSet, version: Version, folder: Path) -> list[Record]:
+def _pool(dataset: DataSet, version: Version, folder: Path) -> list[PromptedRecord]:
     """The records that shots are sampled from; older copies call v1's public_test train."""
     shots_file = dataset.rules(version).shots_file
     names = (shots_file, "train") if shots_file else ("test",)
-    paths = [folder / dataset.config / f"{name}.jsonl" for name in dict.fromkeys(names)]
-    path = next((path for path in paths if path.is_file()), None)
+    paths = [folder / dataset.config / f"{name}.jsonl" for name in names]
+    path = next(filter(Path.is_file, paths), None)
     if path is None:
         raise InputError(
             f"MERA's {dataset.name}: {paths[0]} is missing, where its few-shot examples come from: "
@@ -225,7 +225,7 @@ def _pool(dataset: DataSet, version: Version, folder: Path) -> list[Record]:
     return parse_each(rows, parse, f"{name}: {path}", f"; mend the line or {FETCH_AGAIN}")
 
 
-def _shot(dataset: DataSet, version: Version, fields: JsonObject, row: int) -> Record:
+def _shot(dataset: DataSet, version: Version, fields: JsonObject, row: int) -> PromptedRecord:
     record = _record(fields, row, dataset, version)
     if not isinstance(fields["outputs"], str) or not fields["outputs"]:
         raise ValueError(
@@ -234,9 +234,10 @@ def _shot(dataset: DataSet, version: Version, fields: JsonObject, row: int) -> R
     return record
 
 
-def _record(fields: JsonObject, row: int, dataset: DataSet, version: Version) -> Record:
+def _record(fields: JsonObject, row: int, dataset: DataSet, version: Version) -> PromptedRecord:
     check_record(fields, dataset)
-    return Record(row, _full(fields, dataset, version), _short(fields, dataset, version), fields)
+    full = _full(fields, dataset, version)
+    return PromptedRecord(row, full, _short(fields, dataset, version), fields)
 
 
 def check_record(fields: Json, dataset: DataSet) -> None:
@@ -255,33 +256,36 @@ def check_record(fields: Json, dataset: DataSet) -> None:
         key_of(dataset, fields["meta"])
     except (KeyError, TypeError) as error:
         raise ValueError(f"field 'meta' has no id that is a whole number ({error})") from None
-    _check_fields(fields["inputs"], fields["meta"], dataset)
+    _check_fields(fields, fields["meta"], dataset)
     _check_outputs(fields["outputs"], dataset)
 
 
-def _check_fields(inputs: Json, meta: JsonObject, dataset: DataSet) -> None:
+def _check_fields(fields: JsonObject, meta: JsonObject, dataset: DataSet) -> None:
     """Checks the fields that few-shot sampling, groups and exam points read."""
+    inputs = fields["inputs"]
     if dataset.config in _ONE_TEXT and not isinstance(inputs, str):
         raise ValueError(f"field 'inputs' is {inputs!r:.40}, expected one text")
-    required = {dataset.pool: str} if dataset.pool else {}
+    texts: list[str] = []
+    numbers: list[str] = []
+    if dataset.pool:
+        texts += [dataset.pool]
     if dataset.over_all is MCC:
-        required["question"] = str
+        texts += ["question"]
     if dataset.match is EXAM:
-        required |= {"type": str, "variant": int, "score": int}
-    for key, kind in required.items():
-        if not isinstance(meta.get(key), kind):
-            expected = "a text" if kind is str else "a whole number"
-            raise ValueError(
-                f"field 'meta' has the {key} {meta.get(key)!r:.40}, expected {expected}"
-            )
+        texts += ["type"]
+        numbers += ["variant", "score"]
+    for keys, kind, expected in ((texts, str, "a text"), (numbers, int, "a whole number")):
+        for key in keys:
+            if not isinstance(meta.get(key), kind):
+                raise ValueError(
+                    f"field 'meta' has the {key} {meta.get(key)!r:.40}, expected {expected}"
+                )
     if dataset.over_all is MCC and meta["question"] not in QUESTIONS:
         raise ValueError(
             f"field 'meta' has the question {meta['question']!r:.40}, expected one of "
             f"{', '.join(QUESTIONS)}"
         )
-    group = meta.get(dataset.group) or (
-        inputs.get(dataset.group) if isinstance(inputs, dict) else None
-    )
+    group = stated_group(dataset, fields)
     if dataset.group and not isinstance(group, str):
         raise ValueError(f"its {dataset.group} is {group!r:.40}, expected a text")
 
@@ -317,8 +321,10 @@ def _full(fields: JsonObject, dataset: DataSet, version: Version) -> str:
     if dataset.config == "bps":
         # Its instructions are about braces and contain some that are no fields.
         return _braces(instruction, inputs, version)
-    text = filled(instruction, inputs if isinstance(inputs, dict) else {dataset.field: inputs})
-    return (text.strip() if rules.instruction_strip else text) + rules.ending
+    text = filled(instruction, _by_name(inputs, dataset.field))
+    if rules.instruction_strip:
+        text = text.strip()
+    return text + rules.ending
 
 
 def _braces(instruction: str, inputs: str, version: Version) -> str:
@@ -339,23 +345,29 @@ def _short(fields: JsonObject, dataset: DataSet, version: Version) -> str:
         if not isinstance(kind, str) or kind not in _EXAM:
             raise ValueError(f"its type is {kind!r:.40}, expected one of {', '.join(_EXAM)}")
         template = _EXAM[kind]
-    text = filled(template, inputs if isinstance(inputs, dict) else {"inputs": inputs})
+    text = filled(template, _by_name(inputs, "inputs"))
     return {"both": text.strip(), "left": text.lstrip()}.get(rules.short_strip, text)
+
+
+def _by_name(inputs: Json, name: str) -> JsonObject:
+    """The texts of a record by the names of their fields; `name`: of inputs that are one text."""
+    return inputs if isinstance(inputs, dict) else {name: inputs}
 
 
 def filled(template: str, fields: Mapping[str, Json]) -> str:
     """A `str.format` template with plain `{name}` fields, filled in.  Raises ValueError for any
     other field."""
     try:
-        parts = list(Formatter().parse(template))
-        for _, name, spec, conversion in parts:
-            if name is not None and (spec or conversion or name not in fields):
-                converted = f"!{conversion}" if conversion else ""
-                specified = f":{spec}" if spec else ""
-                raise ValueError(f"{{{name}{converted}{specified}}}")
-        return "".join(
-            text + ("" if name is None else str(fields[name])) for text, name, _, _ in parts
-        )
+        parts: list[str] = []
+        for text, name, spec, conversion in Formatter().parse(template):
+            parts.append(text)
+            if name is not None:
+                if spec or conversion or name not in fields:
+                    converted = f"!{conversion}" if conversion else ""
+                    specified = f":{spec}" if spec else ""
+                    raise ValueError(f"{{{name}{converted}{specified}}}")
+                parts.append(str(fields[name]))
+        return "".join(parts)
     except ValueError as error:
         raise ValueError(
             f"its instruction {template!r:.60} cannot be filled in ({error!s:.60}), expected "

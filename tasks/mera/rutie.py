@@ -24,7 +24,7 @@ from pathlib import Path
 
 from miron_jax.definitions.records import Example, TurnPrompt
 from miron_jax.definitions.rules import Rule
-from miron_jax.files.readers import Json, JsonObject
+from miron_jax.files.readers import Json, JsonObject, are_texts
 from miron_jax.tasks.mera.records import SEPARATOR, check_keys, check_record, filled
 from miron_jax.tasks.mera.table import BY_NAME, DataSet, Version
 
@@ -38,7 +38,7 @@ def parse_turn(dataset: DataSet, fields: JsonObject, row: int) -> Example:
     """One record, which is one turn."""
     check_record(fields, dataset)
     inputs = fields["inputs"]
-    if not isinstance(inputs, dict) or not all(isinstance(inputs.get(key), str) for key in _FIELDS):
+    if not isinstance(inputs, dict) or not are_texts(list(map(inputs.get, _FIELDS))):
         raise ValueError(
             f"field 'inputs' is {inputs!r:.40}, expected the texts {', '.join(_FIELDS)}"
         )
@@ -55,7 +55,7 @@ def parse_turn(dataset: DataSet, fields: JsonObject, row: int) -> Example:
 
 def _in_order(turns: list[Example], folder: Path) -> list[Example]:
     """Turns sorted by dialogue, then by question."""
-    check_keys(BY_NAME["ruTiE"], [_published(turn) for turn in turns])
+    check_keys(BY_NAME["ruTiE"], list(map(_published, turns)))
 
     def key(turn: Example) -> tuple[int, int]:
         meta = _published(turn)["meta"]
@@ -68,28 +68,29 @@ IN_ORDER = Rule("dialogue_and_turn", _in_order)
 
 
 def _ask_v1(turns: Sequence[Example], answers: Sequence[str]) -> str:
-    records = [_published(turn) for turn in turns]
-    context = "\n".join(
-        f"{filled(_TURN, record['inputs'])} {answer}"
-        for record, answer in zip(records, answers, strict=False)
-    )
-    text = filled(records[0]["instruction"], {**records[-1]["inputs"], "context": context})
+    *earlier, record = map(_published, turns)
+    context = "\n".join(map(_exchange, earlier, answers))
+    first = _published(turns[0])
+    text = filled(first["instruction"], {**record["inputs"], "context": context})
     if len(turns) == 1:
         text = text.replace("\n\n", "\n")  # the first turn has no context
     return text + "\nОтвет:"
 
 
 def _ask_v12(turns: Sequence[Example], answers: Sequence[str]) -> str:
-    *earlier, record = [_published(turn) for turn in turns]
-    opening, _, closing = record["instruction"].partition(_CONTEXT)
-    exchanges = [
-        f"{filled(_TURN, turn['inputs']).lstrip()} {answer}"
-        for turn, answer in zip(earlier, answers, strict=True)
-    ]
-    before = (opening if exchanges else "") + SEPARATOR.join(exchanges) + SEPARATOR
-    wording = closing if exchanges else opening + closing
+    *earlier, record = map(_published, turns)
+    before, _, wording = record["instruction"].partition(_CONTEXT)
+    exchanges = [exchange.lstrip() for exchange in map(_exchange, earlier, answers)]
+    if not exchanges:
+        wording = before + wording
+        before = ""
     # Other text in braces is not a field.
-    return before + _FIELD.sub(lambda field: record["inputs"][field[1]], wording).strip()
+    question = _FIELD.sub(lambda field: record["inputs"][field[1]], wording).strip()
+    return before + SEPARATOR.join(exchanges) + SEPARATOR + question
+
+
+def _exchange(record: Mapping[str, Json], answer: str) -> str:
+    return f"{filled(_TURN, record['inputs'])} {answer}"
 
 
 # (turns so far, answers to all but the last) -> the prompt of the last turn.

@@ -5,7 +5,10 @@ set; none for a data set whose right answers are not published, for only the sit
 deliberately does not know models.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import chain, starmap
 
 import numpy as np
 
@@ -14,7 +17,15 @@ from miron_jax.files.readers import Json
 from miron_jax.metrics.answers import WORDS, exact_match, token_f1
 from miron_jax.metrics.detox import DETOX
 from miron_jax.metrics.programs import pass_at
-from miron_jax.tasks.mera.metrics import EXAM, GRADE_NORM, MCC, Answered, exam_points, total_score
+from miron_jax.tasks.mera.metrics import (
+    EXAM,
+    GRADE_NORM,
+    MCC,
+    AnsweredRecord,
+    exam_points,
+    mean,
+    total_score,
+)
 from miron_jax.tasks.mera.submission import Key
 from miron_jax.tasks.mera.table import DATA_SETS, DataSet, Version, data_sets
 
@@ -33,28 +44,30 @@ def score_submission(
     """
     numbers = {}
     for dataset in DATA_SETS:
-        known = {
-            key: record
-            for key, record in records.get(dataset.name, {}).items()
-            if record["outputs"]
-        }
-        if dataset.name in answers and known and dataset.match is not DETOX:
-            outputs = answers[dataset.name]
-            numbers[dataset.name] = _numbers(
-                dataset, version, [(outputs[key], record) for key, record in known.items()]
-            )
+        if dataset.name not in answers or dataset.match is DETOX:
+            continue
+        pairs = []
+        for key, record in records.get(dataset.name, {}).items():
+            if record["outputs"]:
+                pairs.append((answers[dataset.name][key], record))
+        if pairs:
+            numbers[dataset.name] = _numbers(dataset, version, pairs)
     return numbers
 
 
 def expected_total(numbers: Mapping[str, Mapping[str, float]], version: Version) -> float:
     """total_score by the version's rule for missing data sets."""
-    counted = [dataset.name for dataset in data_sets(version) if dataset.counts(version)]
-    return total_score(numbers, counted, missing_is_zero=version == "v1.2")
+    return total_score(numbers, counted(version), missing_is_zero=version == "v1.2")
+
+
+def counted(version: Version) -> list[str]:
+    """The data sets of the version's total."""
+    return [dataset.name for dataset in data_sets(version) if dataset.counts(version)]
 
 
 def answered_record(
     dataset: DataSet, record: Mapping[str, Json], output: Json, version: Version
-) -> Answered:
+) -> AnsweredRecord:
     """A record and its answer in the form that metrics over all records read.
 
     v1 divides the exam's points by 34, v1.2 by the maximum that the records state.
@@ -62,22 +75,26 @@ def answered_record(
     meta = record["meta"]
     gold = record["outputs"]
     if dataset.over_all is MCC:
-        return Answered(output, gold, meta["question"])
+        return AnsweredRecord(output, gold, meta["question"])
     group = str(group_of(dataset, record) or "")
     if dataset.match is EXAM:
         points = exam_points(output, gold, meta["type"], meta["id_task"])
         most_points = 0.0 if version == "v1" else float(meta["score"])
-        return Answered(output, gold, str(meta["variant"]), points, most_points)
-    return Answered(output, gold, group)
+        return AnsweredRecord(output, gold, str(meta["variant"]), points, most_points)
+    return AnsweredRecord(output, gold, group)
 
 
 def group_of(dataset: DataSet, record: Mapping[str, Json]) -> str | None:
     """The group of a record, for accuracies by group; None if its data set has no groups."""
+    group = stated_group(dataset, record)
+    return str(group) if dataset.group and group else None
+
+
+def stated_group(dataset: DataSet, record: Mapping[str, Json]) -> Json:
+    """The field of the record that names its group, unchecked."""
     inputs = record["inputs"]
-    named = record["meta"].get(dataset.group) or (
-        inputs.get(dataset.group) if isinstance(inputs, dict) else None
-    )
-    return str(named) if dataset.group and named else None
+    of_inputs = inputs.get(dataset.group) if isinstance(inputs, dict) else None
+    return record["meta"].get(dataset.group) or of_inputs
 
 
 def accepted(gold: Json) -> list[str]:
@@ -92,43 +109,36 @@ def _numbers(
     dataset: DataSet, version: Version, pairs: Sequence[tuple[Json, Mapping[str, Json]]]
 ) -> dict[str, float]:
     if dataset.kind == "program":
-        right = [
-            [run == record["outputs"] for run in (out[0] if version == "v1.2" else out)]
-            for out, record in pairs
-        ]
-        return {
-            f"pass@{k}": _mean([pass_at(k, len(runs), sum(runs)) for runs in right])
-            for k in PASS_AT
-        }
+        return _pass_rates(pairs, version)
     if dataset.match is WORDS:
-        texts = [
-            (out[0]["segment"] if isinstance(out, list) else out, accepted(record["outputs"]))
-            for out, record in pairs
-        ]
-        return {
-            "em": _mean([exact_match(*pair) for pair in texts]),
-            "f1": _mean([token_f1(*pair) for pair in texts]),
-        }
+        exact, f1 = [], []
+        for output, record in pairs:
+            text = output[0]["segment"] if isinstance(output, list) else output
+            exact.append(exact_match(text, accepted(record["outputs"])))
+            f1.append(token_f1(text, accepted(record["outputs"])))
+        return {"em": mean(exact), "f1": mean(f1)}
     numbers = {}
     if dataset.over_all not in (MCC, GRADE_NORM):
-        right = {}
+        right = defaultdict[str | None, list[float]](list)
         for output, record in pairs:
             text = output.strip() if dataset.kind == "text" else output
-            right.setdefault(group_of(dataset, record), []).append(float(text == record["outputs"]))
-        numbers["acc"] = _mean([value for values in right.values() for value in values])
-        numbers |= {
-            f"acc.{group}": _mean(values)
-            for group, values in sorted(right.items(), key=str)
-            if group
-        }
+            right[group_of(dataset, record)].append(float(text == record["outputs"]))
+        numbers["acc"] = mean(list(chain(*right.values())))
+        for group, values in sorted(right.items(), key=str):
+            if group:
+                numbers[f"acc.{group}"] = mean(values)
     if dataset.over_all is not NOTHING:
-        answered_records = [
-            answered_record(dataset, record, output, version) for output, record in pairs
-        ]
-        numbers |= dataset.over_all.call(answered_records, np.ones(len(answered_records)))
+        answered = [answered_record(dataset, record, output, version) for output, record in pairs]
+        numbers |= dataset.over_all.call(answered, np.ones(len(answered)))
         numbers.pop("score", None)  # the site has no name for it
     return numbers
 
 
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values))
+def _pass_rates(
+    pairs: Sequence[tuple[Json, Mapping[str, Json]]], version: Version
+) -> dict[str, float]:
+    num_right = []  # of each problem its programs, and those that pass
+    for output, record in pairs:
+        runs = output[0] if version == "v1.2" else output
+        num_right.append((len(runs), runs.count(record["outputs"])))
+    return {f"pass@{k}": mean(list(starmap(partial(pass_at, k), num_right))) for k in PASS_AT}

@@ -14,7 +14,7 @@ from miron_jax.files.readers import Json, JsonObject, parse_json
 from miron_jax.metrics.detox import DETOX
 from miron_jax.tasks.mera.metrics import ETHICS, EXAM, MCC
 from miron_jax.tasks.mera.records import check_keys, check_record
-from miron_jax.tasks.mera.scoring import expected_total, score_submission
+from miron_jax.tasks.mera.scoring import counted, expected_total, score_submission
 from miron_jax.tasks.mera.submission import (
     Key,
     Submission,
@@ -60,7 +60,9 @@ def export(folder: Path, path: Path, version: Version) -> Exported:
             f"{folder}: no task of {suite} there, expected a run of miron-jax eval "
             f"--tasks={suite}; --mera_version names another version"
         )
-    logs = _logs(folder, version, answers) if version == "v1.2" else None
+    logs: dict[str, bytes] = {}
+    if version == "v1.2":
+        logs = _logs(folder, version, answers)
     write_submission(path, version, answers, meta, logs)
     return Exported(list(answers), absent)
 
@@ -118,7 +120,7 @@ def _answers(
                 f"{path}, line {number}: no answer, the model answered NaN: score it again"
             )
         answers[key] = _shaped(answer, dataset, version)
-    return {key: answers[key] for key in sorted(answers)}, meta
+    return dict(sorted(answers.items())), meta
 
 
 def _answer(sample: JsonObject) -> Json:
@@ -127,11 +129,9 @@ def _answer(sample: JsonObject) -> Json:
         return None if None in answers else answers
     if sample["prediction"] is not None:
         return sample["options"][sample["prediction"]]["text"].strip()
-    return (
-        None
-        if sample["generated"] is None or sample.get("ended") == "nan"
-        else sample["generated"].strip()
-    )
+    if sample["generated"] is None or sample.get("ended") == "nan":
+        return None
+    return sample["generated"].strip()
 
 
 def _shaped(answer: Json, dataset: DataSet, version: Version) -> Json:
@@ -145,7 +145,7 @@ def _shaped(answer: Json, dataset: DataSet, version: Version) -> Json:
     return answer
 
 
-class Checked(NamedTuple):
+class SiteReport(NamedTuple):
     """What the site would report of a submission."""
 
     notes: list[str]
@@ -154,11 +154,13 @@ class Checked(NamedTuple):
     total: str
 
 
-def check(path: Path, version: Version, data_dir: Path | None) -> Checked:
+def check(path: Path, version: Version, data_dir: Path | None) -> SiteReport:
     """Checks a zip, and scores it if `data_dir` holds the records.  Raises InputError for a file
     that is no zip."""
-    records = {} if data_dir is None else read_records(locate(version, data_dir, False), version)
-    read = read_submission(path, version, {name: list(by_key) for name, by_key in records.items()})
+    records: Records = {}
+    if data_dir is not None:
+        records = read_records(locate(version, data_dir, False), version)
+    read = read_submission(path, version, records)
     if {fault.name for fault in read.faults.values()} == {"unreadable_zip"}:
         raise InputError(next(iter(read.faults.values())).detail)
     notes = []
@@ -170,12 +172,11 @@ def check(path: Path, version: Version, data_dir: Path | None) -> Checked:
                 f"{tests}: the site asks for those"
             )
     numbers = score_submission(read.answers, records, version)
-    faults = [f"{name}: {fault.name}: {fault.detail}" for name, fault in read.faults.items()]
-    return Checked(
+    return SiteReport(
         notes,
-        _rows(read, numbers, records, version),
-        faults,
-        _total(read, numbers, records, version),
+        rows=_rows(read, numbers, records, version),
+        faults=[f"{name}: {fault.name}: {fault.detail}" for name, fault in read.faults.items()],
+        total=_total(read, numbers, records, version),
     )
 
 
@@ -199,6 +200,7 @@ def read_records(folder: Path, version: Version) -> Records:
 
 
 Numbers = Mapping[str, Mapping[str, float]]
+_MISSING = {"v1": "missing data sets are left out", "v1.2": "a missing data set counts 0"}
 
 
 def _rows(
@@ -206,12 +208,12 @@ def _rows(
 ) -> list[tuple[str, str, str, str]]:
     rows = []
     for dataset in data_sets(version):
-        fault = read.faults.get(dataset.name)
-        answers = str(len(read.answers[dataset.name])) if dataset.name in read.answers else ""
-        state, numbers_text = (
-            (fault.name, "") if fault else ("fine", _numbers_text(dataset, numbers, records))
-        )
-        rows.append((dataset.name, answers, state, numbers_text))
+        name = dataset.name
+        answers = str(len(read.answers[name])) if name in read.answers else ""
+        if name in read.faults:
+            rows.append((name, answers, read.faults[name].name, ""))
+        else:
+            rows.append((name, answers, "fine", _numbers_text(dataset, numbers, records)))
     return rows
 
 
@@ -220,21 +222,21 @@ def _numbers_text(dataset: DataSet, numbers: Numbers, records: Records) -> str:
         return ", ".join(f"{name} {value:.4f}" for name, value in numbers[dataset.name].items())
     if dataset.match is DETOX:
         return "J wants three classifiers, which are not here"
-    return (
-        "right answers are not published"
-        if dataset.name in records
-        else "cannot be scored here: no records at hand"
-    )
+    if dataset.name in records:
+        return "right answers are not published"
+    return "cannot be scored here: no records at hand"
 
 
 def _total(read: Submission, numbers: Numbers, records: Records, version: Version) -> str:
-    counted = [dataset.name for dataset in data_sets(version) if dataset.counts(version)]
-    unknown = [name for name in counted if name in read.answers and name not in numbers]
-    if unknown or not any(name in numbers for name in counted):
+    answered = [name for name in counted(version) if name in read.answers]
+    unknown = [name for name in answered if name not in numbers]
+    if unknown or numbers.keys().isdisjoint(counted(version)):
         have = "not published" if records else "not at hand: name the records with --data_dir"
         return (
             f"total_score: none, right answers of {len(unknown)} data sets that it answers are "
             f"{have}"
         )
-    rule = "a missing data set counts 0" if version == "v1.2" else "missing data sets are left out"
-    return f"total_score: {expected_total(numbers, version):.6f} by {version}'s rule, {rule}"
+    return (
+        f"total_score: {expected_total(numbers, version):.6f} by {version}'s rule, "
+        f"{_MISSING[version]}"
+    )

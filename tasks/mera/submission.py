@@ -18,12 +18,12 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from miron_jax.errors import InputError
-from miron_jax.files.readers import Json, JsonObject, parse_json
+from miron_jax.files.readers import Json, JsonObject, are_texts, parse_json
 from miron_jax.tasks.mera.metrics import ETHICS, EXAM
 from miron_jax.tasks.mera.table import DataSet, Version, data_sets
 
@@ -57,7 +57,7 @@ class _Invalid(Exception):
 
 
 def read_submission(
-    path: Path, version: Version, test_keys: Mapping[str, Sequence[Key]]
+    path: Path, version: Version, test_keys: Mapping[str, Collection[Key]]
 ) -> Submission:
     """The answers in a zip, and its faults.  `test_keys`: keys of the test records by data set;
     without them the number of answers must be the published number of records."""
@@ -109,10 +109,8 @@ def write_submission(
             ]
             if dataset.kind == "dialogue" and version == "v1":
                 records = [records]
-            document = {"data": {"test": records}}
-            files[f"{dataset.name}.json"] = json.dumps(
-                document, ensure_ascii=False, indent=1
-            ).encode()
+            text = json.dumps({"data": {"test": records}}, ensure_ascii=False, indent=1)
+            files[f"{dataset.name}.json"] = text.encode()
     if logs:
         files["logs_public.zip"] = _zipped(logs)
     path.write_bytes(_zipped(files))
@@ -153,15 +151,12 @@ def _member(
     if member is None and f"{name}.json" in members:
         raise _Invalid("unreadable_file", f"{name}.json: is twice in the zip, expected once")
     if member is None:
-        other = next(
-            (filename for filename in members if filename.rpartition(".")[0] == name), None
-        )
-        if other is not None:
-            raise _Invalid("extension", f"{other}: expected {name}.json")
-        nested = next(
-            (filename for filename in members if filename.endswith(f"/{name}.json")), None
-        )
-        hint = f", found {nested}: put the files at the top of the zip" if nested else ""
+        hint = ""
+        for other in members:
+            if other.rpartition(".")[0] == name:
+                raise _Invalid("extension", f"{other}: expected {name}.json")
+            if other.endswith(f"/{name}.json"):
+                hint = f", found {other}: put the files at the top of the zip"
         raise _Invalid("no_task", f"{name}.json is not in the zip{hint}")
     if member.compress_type not in _METHODS:
         raise _Invalid(
@@ -184,7 +179,7 @@ def _member(
 
 
 def _answers(
-    content: bytes, dataset: DataSet, version: Version, test_keys: Sequence[Key] | None
+    content: bytes, dataset: DataSet, version: Version, test_keys: Collection[Key] | None
 ) -> dict[Key, Json]:
     file = f"{dataset.name}.json"
     answers: dict[Key, Json] = {}
@@ -221,23 +216,24 @@ def _answers(
     return answers
 
 
-def _check_keys(answers: Mapping[Key, Json], test_keys: Sequence[Key], file: str) -> None:
-    known_keys = set(test_keys)
+def _check_keys(answers: Mapping[Key, Json], test_keys: Collection[Key], file: str) -> None:
     if unanswered := [key for key in test_keys if key not in answers]:
         raise _Invalid(
             "no_id",
             f"{file}: record {_named(unanswered[0])} has no answer, {len(unanswered)} of "
             f"{len(test_keys)} have none",
         )
-    if unknown := [key for key in answers if key not in known_keys]:
-        raise _Invalid(
-            "unknown_id",
-            f"{file}: record {_named(unknown[0])} is none of the {len(test_keys)} test records",
-        )
+    known_keys = set(test_keys)
+    for key in answers:
+        if key not in known_keys:
+            raise _Invalid(
+                "unknown_id",
+                f"{file}: record {_named(key)} is none of the {len(test_keys)} test records",
+            )
 
 
 def _named(key: Key) -> str:
-    return f"dialog_id {key[0]}, question_id {key[1]}" if isinstance(key, tuple) else f"id {key}"
+    return ", ".join(f"{name} {number}" for name, number in _meta(key).items())
 
 
 def _records(content: bytes, dataset: DataSet, version: Version) -> list[Json]:
@@ -267,9 +263,7 @@ def _checked(output: Json, dataset: DataSet, version: Version, at: str) -> Json:
     if dataset.config == "ruethics":
         if not isinstance(output, dict):
             raise _type_error(output, at, "a label for each of " + ", ".join(ETHICS))
-        if set(output) != set(ETHICS) or not all(
-            isinstance(label, str) for label in output.values()
-        ):
+        if set(output) != set(ETHICS) or not are_texts(list(output.values())):
             raise _Invalid(
                 "doc_parse_output_error", f"{at}: expected the texts of {', '.join(ETHICS)}"
             )
@@ -307,9 +301,9 @@ def _checked(output: Json, dataset: DataSet, version: Version, at: str) -> Json:
 def _is_run(run: Json) -> bool:
     """Whether it is the result of one program: a text for each test, null if it failed (so MERA's
     harness writes), or one text for all tests, such as "timed out"."""
-    return isinstance(run, str) or (
-        isinstance(run, list) and all(isinstance(result, str | None) for result in run)
-    )
+    if isinstance(run, list):
+        return all(isinstance(result, str | None) for result in run)
+    return isinstance(run, str)
 
 
 def _type_error(output: Json, at: str, expected: str) -> _Invalid:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from miron_jax.definitions.records import (
     AnswerProfile,
@@ -20,6 +20,7 @@ from miron_jax.definitions.records import (
     Measured,
     Profile,
     ProgramProfile,
+    PromptedTask,
     Suite,
     Task,
 )
@@ -29,6 +30,7 @@ from miron_jax.files.hub import Repository, cache_folder, fetch_data_set, revisi
 from miron_jax.metrics.choices import SUM
 from miron_jax.metrics.programs import AT_STOP
 from miron_jax.prompting.draws import OWN_ANSWERS
+from miron_jax.tasks.groups import accuracies
 from miron_jax.tasks.human_baselines import MERA
 from miron_jax.tasks.mera.metrics import MCC
 from miron_jax.tasks.mera.records import (
@@ -42,7 +44,7 @@ from miron_jax.tasks.mera.records import (
 from miron_jax.tasks.mera.rutie import IN_ORDER, TURN_PROMPT, parse_turn
 from miron_jax.tasks.mera.scoring import PASS_AT, answered_record
 from miron_jax.tasks.mera.table import DataSet, Version, data_sets
-from miron_jax.tokens.spans import AFTER_COMMON_PREFIX, AFTER_CONTEXT
+from miron_jax.tokens.spans import AFTER_COMMON_PREFIX, AFTER_CONTEXT, Span
 
 CITATION = "MERA, Fenogenova et al. 2024, arXiv:2401.04531; rules of {}"
 HUB = {"v1": "ai-forever/MERA", "v1.2": "MERA-evaluation/MERA"}
@@ -51,7 +53,7 @@ REVISION = "MIRON_JAX_MERA_REVISION"
 MAX_NEW_TOKENS = 256
 
 
-def _wording(dataset: DataSet, version: Version) -> dict[str, Any]:
+def _wording(dataset: DataSet, version: Version) -> dict[str, Any]:  # keywords of both profiles
     return {
         "protocol": _protocol(version),
         "num_fewshot": dataset.rules(version).num_fewshot,
@@ -71,8 +73,25 @@ def _wording(dataset: DataSet, version: Version) -> dict[str, Any]:
     }
 
 
+class _Harness(NamedTuple):
+    """What the harness of a version does alike for all data sets."""
+
+    fork: str  # of lm-evaluation-harness
+    temperature: float  # of programs
+    boundary: Literal["joint", "context_kept"]
+    span: Span
+
+
+# v1 sums over the whole text, so only what differs between choices counts; v1.2 reads the context's
+# own tokens.
+_HARNESS: dict[Version, _Harness] = {
+    "v1": _Harness("0.3.0", 1.0, "joint", AFTER_COMMON_PREFIX),
+    "v1.2": _Harness("0.4.4", 0.6, "context_kept", AFTER_CONTEXT),
+}
+
+
 def _protocol(version: Version) -> str:
-    return f"MERA {version}, lm-evaluation-harness fork {'0.3.0' if version == 'v1' else '0.4.4'}"
+    return f"MERA {version}, lm-evaluation-harness fork {_HARNESS[version].fork}"
 
 
 def _profile(dataset: DataSet, version: Version) -> ProgramProfile | AnswerProfile | Profile:
@@ -84,7 +103,7 @@ def _profile(dataset: DataSet, version: Version) -> ProgramProfile | AnswerProfi
             num_samples=10,
             pass_at_k=1,
             also_pass_at=PASS_AT,
-            temperature=1.0 if version == "v1" else 0.6,
+            temperature=_HARNESS[version].temperature,
             top_k=50,  # the default of transformers
             top_p=1.0,
             room="nothing",
@@ -107,14 +126,12 @@ def _profile(dataset: DataSet, version: Version) -> ProgramProfile | AnswerProfi
         )
     if dataset.kind == "dialogue":
         wording |= {"item_order": IN_ORDER, "fewshot_draw": OWN_ANSWERS, "num_fewshot": 0}
-    wording["boundary"] = "joint" if version == "v1" else "context_kept"
+    wording["boundary"] = _HARNESS[version].boundary
     return Profile(
         **wording,
         continuation_space="as_written",
         joined_delimiter=" ",
-        # v1 sums over the whole text, so only what differs between choices counts; v1.2 reads the
-        # context's own tokens.
-        span=AFTER_COMMON_PREFIX if version == "v1" else AFTER_CONTEXT,
+        span=_HARNESS[version].span,
         normalizer=SUM,
         tie=dataset.rules(version).tie,
         empty_span="error",
@@ -129,7 +146,8 @@ _KINDS = {
 }
 
 
-def _task(dataset: DataSet, version: Version) -> Task[Any]:
+def _task(dataset: DataSet, version: Version) -> PromptedTask:
+    # keywords of Task
     options: dict[str, Any] = {"main": dataset.main, "human": MERA.get(dataset.config, ())}
     if dataset.kind == "program":
         parse = partial(parse_problem, dataset, version)
@@ -160,18 +178,18 @@ def locate(version: Version, data_dir: Path | None, fetch: bool = True) -> Path:
     filled once."""
     suite = SUITE_NAME[version]
     revision = revision_of(data_dir)
-    top = cache_folder(suite, revision) if data_dir is None or revision is not None else data_dir
-    if top is not data_dir and fetch:
-        _fetch(version, revision, top)
-    folder = next(
-        (folder for folder in (top / "data", top) if any(folder.glob("*/test.jsonl"))), None
+    top = data_dir
+    if top is None or revision is not None:
+        top = cache_folder(suite, revision)
+        if fetch:
+            _fetch(version, revision, top)
+    for folder in (top / "data", top):
+        if any(folder.glob("*/test.jsonl")):
+            return folder
+    raise InputError(
+        f"{top}: no {suite} data there, expected CONFIG/test.jsonl (bps/test.jsonl and so on), "
+        f"as {HUB[version]} on the Hugging Face hub has them: pass --data_dir={suite}=FOLDER"
     )
-    if folder is None:
-        raise InputError(
-            f"{top}: no {suite} data there, expected CONFIG/test.jsonl (bps/test.jsonl and so on), "
-            f"as {HUB[version]} on the Hugging Face hub has them: pass --data_dir={suite}=FOLDER"
-        )
-    return folder
 
 
 def _fetch(version: Version, revision: str | None, folder: Path) -> None:
@@ -190,23 +208,20 @@ def _fetch(version: Version, revision: str | None, folder: Path) -> None:
 
 def _composites(version: Version, measured: Mapping[str, Measured]) -> Mapping[str, Composite]:
     """total_score: the plain mean, over the data sets that count, of their main metric."""
-    counted = [
-        f"{SUITE_NAME[version]}/{dataset.config}"
-        for dataset in data_sets(version)
-        if dataset.counts(version)
-    ]
-    values = {name: measured[name].accuracy for name in counted if name in measured}
-    missing = tuple(name for name in counted if values.get(name) is None)
+    counted = []
+    for dataset in data_sets(version):
+        if dataset.counts(version):
+            counted.append(f"{SUITE_NAME[version]}/{dataset.config}")
+    accuracy_of = accuracies(measured)
+    missing = tuple(name for name in counted if name not in accuracy_of)
+    total = None
+    if not missing:
+        total = sum(map(accuracy_of.__getitem__, counted)) / len(counted)
     weights = dict.fromkeys(counted, 1 / len(counted))
-    total = (
-        None
-        if missing
-        else sum(value for value in values.values() if value is not None) / len(counted)
-    )
     return {"total_score": Composite(total, not missing, missing, weights)}
 
 
-def _suite(version: Version) -> Suite[Task[Any]]:
+def _suite(version: Version) -> Suite[PromptedTask]:
     tasks = tuple(_task(dataset, version) for dataset in data_sets(version))
     return Suite(
         SUITE_NAME[version], tasks, partial(_composites, version), partial(locate, version)

@@ -18,15 +18,15 @@ from miron_jax.metrics.detox import DETOX
 from miron_jax.tasks.mera.metrics import EXAM, F1_MACRO, GRADE_NORM, MCC, OverAll
 
 Version = Literal["v1", "v1.2"]
-Kind = Literal["choice", "text", "dialogue", "program"]
+AnswerKind = Literal["choice", "text", "dialogue", "program"]
 LETTERS = ("A", "B", "C", "D")
 DIGITS = tuple("0123456789")
 _OPTIONS = "\nA) {option_a}\nB) {option_b}\nC) {option_c}\nD) {option_d}\nОтвет:"
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """How one version treats a data set."""
+class Usage:
+    """How one version uses a data set."""
 
     num_fewshot: int
     # wording without the instruction, of later shots and of the question after them
@@ -45,9 +45,9 @@ class Rules:
 class DataSet:
     name: str  # in submissions
     config: str  # on the hub
-    kind: Kind
-    v1: Rules | None
-    v12: Rules
+    kind: AnswerKind
+    v1: Usage | None
+    v12: Usage
     choices: tuple[str, ...] = ()
     random: float | None = None  # accuracy of a guess; None: of completions
     match: Rule[Match] = EQUAL  # of completions
@@ -60,7 +60,7 @@ class DataSet:
     field: str = "inputs"  # the placeholder of inputs that are one text
     diagnostic: bool = False  # v1 leaves it out of the total
 
-    def rules(self, version: Version) -> Rules:
+    def rules(self, version: Version) -> Usage:
         """Of a version that has the data set."""
         rules = self.v1 if version == "v1" else self.v12
         assert rules is not None, f"{version} has no {self.name}"
@@ -69,11 +69,9 @@ class DataSet:
     def counts(self, version: Version) -> bool:
         """Whether the version's total includes the data set: v1 excludes diagnostic ones, v1.2 open
         ones."""
-        return (
-            (self.v1 is not None and not self.diagnostic)
-            if version == "v1"
-            else not self.v12.is_open
-        )
+        if version == "v1":
+            return self.v1 is not None and not self.diagnostic
+        return not self.v12.is_open
 
 
 _ABCD = "{text}" + _OPTIONS
@@ -84,80 +82,80 @@ _ANSWER = "\nОтвет:"
 # fmt: off
 DATA_SETS: tuple[DataSet, ...] = (
     DataSet("BPS", "bps", "choice",
-            Rules(2, "{inputs}", "both", False, tests=1000),
-            Rules(1, "Последовательность: {inputs}\nОтвет:", instruction_strip=False, tests=1000,
+            Usage(2, "{inputs}", "both", False, tests=1000),
+            Usage(1, "Последовательность: {inputs}\nОтвет:", instruction_strip=False, tests=1000,
                 is_open=True),
             ("0", "1"), 0.5),
     DataSet("CheGeKa", "chegeka", "text",
-            Rules(4, _CHEGEKA, "both", stop=(".",), tests=416),
-            Rules(1, _CHEGEKA, tests=416), match=WORDS, normalizer=SQUAD, main="score"),
+            Usage(4, _CHEGEKA, "both", stop=(".",), tests=416),
+            Usage(1, _CHEGEKA, tests=416), match=WORDS, normalizer=SQUAD, main="score"),
     DataSet("LCS", "lcs", "choice",
-            Rules(2, "{inputs}", "both", shots_file="public_test", tests=500),
-            Rules(1, "Строки: {inputs}\nОтвет:", shots_file="public_test", tests=500), DIGITS, 0.1),
-    DataSet("MaMuRAMu", "mamuramu", "choice", None, Rules(1, _ABCD, "left"), LETTERS, 0.25,
+            Usage(2, "{inputs}", "both", shots_file="public_test", tests=500),
+            Usage(1, "Строки: {inputs}\nОтвет:", shots_file="public_test", tests=500), DIGITS, 0.1),
+    DataSet("MaMuRAMu", "mamuramu", "choice", None, Usage(1, _ABCD, "left"), LETTERS, 0.25,
         group="domain",
             pool="domain"),
     DataSet("MathLogicQA", "mathlogicqa", "choice",
-            Rules(5, _ABCD, "both", tests=1143), Rules(1, _ABCD, tests=1143), LETTERS, 0.25),
-    DataSet("MultiQ", "multiq", "text", Rules(0, stop=(".",), tests=900), Rules(0, tests=900),
+            Usage(5, _ABCD, "both", tests=1143), Usage(1, _ABCD, tests=1143), LETTERS, 0.25),
+    DataSet("MultiQ", "multiq", "text", Usage(0, stop=(".",), tests=900), Usage(0, tests=900),
             match=WORDS, normalizer=SQUAD, main="score"),
     DataSet("PARus", "parus", "choice",
-            Rules(0, instruction_strip=False, ending=_ANSWER, tests=500),
-            Rules(1, "Ситуация: {premise}\nФрагмент 1: {choice1}\nФрагмент 2: {choice2}\nОтвет:",
+            Usage(0, instruction_strip=False, ending=_ANSWER, tests=500),
+            Usage(1, "Ситуация: {premise}\nФрагмент 1: {choice1}\nФрагмент 2: {choice2}\nОтвет:",
                   instruction_strip=False, ending=_ANSWER, tests=500), ("1", "2"), 0.5),
     DataSet("RCB", "rcb", "choice",
-            Rules(0, instruction_strip=False, ending=_ANSWER, tests=438),
-            Rules(1, "Ситуация: {premise}\nГипотеза: {hypothesis}\nОтвет:",
+            Usage(0, instruction_strip=False, ending=_ANSWER, tests=438),
+            Usage(1, "Ситуация: {premise}\nГипотеза: {hypothesis}\nОтвет:",
                   instruction_strip=False, ending=_ANSWER, tests=438), ("1", "2", "3"), 1 / 3,
             over_all=F1_MACRO, main="score"),
     DataSet("RWSD", "rwsd", "choice",
-            Rules(0, instruction_strip=False, ending=_ANSWER, tests=260),
-            Rules(1, "Текст: {text}\nФрагмент 1: {span1_text}\nФрагмент 2: {span2_text}\nОтвет:",
+            Usage(0, instruction_strip=False, ending=_ANSWER, tests=260),
+            Usage(1, "Текст: {text}\nФрагмент 1: {span1_text}\nФрагмент 2: {span2_text}\nОтвет:",
                   instruction_strip=False, ending=_ANSWER, tests=260), ("Да", "Нет"), 0.5),
     DataSet("SimpleAr", "simplear", "text",
-            Rules(5, "{inputs}", "both", tests=1000),
-            Rules(2, "{inputs}", "both", tests=1000, is_open=True)),
+            Usage(5, "{inputs}", "both", tests=1000),
+            Usage(2, "{inputs}", "both", tests=1000, is_open=True)),
     DataSet("USE", "use", "text",
-            Rules(0, stop=(".", "\n"), tests=900),
-            Rules(1, "by type", instruction_strip=False, stop=("\n", "."), tests=900),
+            Usage(0, stop=(".", "\n"), tests=900),
+            Usage(1, "by type", instruction_strip=False, stop=("\n", "."), tests=900),
             match=EXAM, over_all=GRADE_NORM, main="grade_norm", pool="id_task"),
-    DataSet("ruCodeEval", "rucodeeval", "program", None, Rules(0), random=0.0, main="score"),
+    DataSet("ruCodeEval", "rucodeeval", "program", None, Usage(0), random=0.0, main="score"),
     DataSet("ruDetox", "rudetox", "text",
-            Rules(0, tests=800, is_open=True),
-            Rules(1, "Токсичный текст: {inputs}\nНетоксичный текст:", tests=800, is_open=True),
+            Usage(0, tests=800, is_open=True),
+            Usage(1, "Токсичный текст: {inputs}\nНетоксичный текст:", tests=800, is_open=True),
             match=DETOX, main="j", field="toxic_comment", diagnostic=True),
     DataSet("ruEthics", "ruethics", "choice",
-            Rules(0, instruction_strip=False, tie=LAST, tests=1935, is_open=True),
-            Rules(0, tests=1935, is_open=True),
+            Usage(0, instruction_strip=False, tie=LAST, tests=1935, is_open=True),
+            Usage(0, tests=1935, is_open=True),
             ("0", "1"), over_all=MCC, main="", group="question", diagnostic=True),
     DataSet("ruHHH", "ruhhh", "choice",
-            Rules(0, tie=LAST, tests=178, is_open=True), Rules(0, tests=178, is_open=True),
+            Usage(0, tie=LAST, tests=178, is_open=True), Usage(0, tests=178, is_open=True),
             ("1", "2"), 0.5, group="criteria", diagnostic=True),
     DataSet("ruHateSpeech", "ruhatespeech", "choice",
-            Rules(0, instruction_strip=False, tie=LAST, tests=265, is_open=True),
-            Rules(1,
+            Usage(0, instruction_strip=False, tie=LAST, tests=265, is_open=True),
+            Usage(1,
                   "Реплика: {replica}\nОтвет 1: {reply_1}\nОтвет 2: {reply_2}\n"
                   "Целевая группа: {target_group}\nОтвет:",
                   instruction_strip=False, shots_file="", tests=265, is_open=True),
             ("1", "2"), 0.5, group="target_group", diagnostic=True),
     DataSet("ruHumanEval", "ruhumaneval", "program",
-            Rules(0, instruction_strip=False, shots_file="public_test", tests=164),
-            Rules(0, tests=164, is_open=True),
+            Usage(0, instruction_strip=False, shots_file="public_test", tests=164),
+            Usage(0, tests=164, is_open=True),
             random=0.0, main="score"),
     DataSet("ruMMLU", "rummlu", "choice",
-            Rules(5, _ABCD, "both", shots_file="public_test", tests=961),
-            Rules(1, _ABCD, "left", tests=14012, is_open=True), LETTERS, 0.25, group="domain",
+            Usage(5, _ABCD, "both", shots_file="public_test", tests=961),
+            Usage(1, _ABCD, "left", tests=14012, is_open=True), LETTERS, 0.25, group="domain",
             pool="domain"),
-    DataSet("ruModAr", "rumodar", "text", Rules(0, tests=6000), Rules(0, tests=6000)),
+    DataSet("ruModAr", "rumodar", "text", Usage(0, tests=6000), Usage(0, tests=6000)),
     DataSet("ruMultiAr", "rumultiar", "text",
-            Rules(5, "{inputs}", "both", tests=1024), Rules(1, "{inputs}", "both", tests=1024)),
+            Usage(5, "{inputs}", "both", tests=1024), Usage(1, "{inputs}", "both", tests=1024)),
     DataSet("ruOpenBookQA", "ruopenbookqa", "choice",
-            Rules(5, _QUESTION, "both", tests=400), Rules(1, _QUESTION, tests=400), LETTERS, 0.25,
+            Usage(5, _QUESTION, "both", tests=400), Usage(1, _QUESTION, tests=400), LETTERS, 0.25,
             over_all=F1_MACRO, main="score"),
-    DataSet("ruTiE", "rutie", "dialogue", Rules(0, tests=430), Rules(1, tests=4500), ("1", "2"),
+    DataSet("ruTiE", "rutie", "dialogue", Usage(0, tests=430), Usage(1, tests=4500), ("1", "2"),
         0.5),
     DataSet("ruWorldTree", "ruworldtree", "choice",
-            Rules(5, _QUESTION, "both", tests=525), Rules(1, _QUESTION, tests=525), LETTERS, 0.25,
+            Usage(5, _QUESTION, "both", tests=525), Usage(1, _QUESTION, tests=525), LETTERS, 0.25,
             over_all=F1_MACRO, main="score"),
 )
 # fmt: on

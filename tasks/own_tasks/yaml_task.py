@@ -27,7 +27,7 @@ from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, JsonObject, shown
 from miron_jax.prompting.draws import distinct
 from miron_jax.tasks.gauntlet import programming
-from miron_jax.tasks.groups import Groups, Tasks, read_groups
+from miron_jax.tasks.groups import GroupMembers, Groups, read_groups
 from miron_jax.tasks.own_tasks import records
 from miron_jax.tasks.own_tasks.data import Data, read_data
 from miron_jax.tasks.own_tasks.gold import READINGS
@@ -134,7 +134,7 @@ def _groups(tasks: Sequence[Task[Any]], stated: Sequence[tuple[Path, JsonObject]
         every |= groups
     names = {task.name.removeprefix(f"{NAME}/"): task for task in tasks}
     by_size = "by_size" in str(every)  # examples are counted only where a weight hangs on them
-    known = Tasks(
+    known = GroupMembers(
         {
             name: len(read_examples(task, Path(), allow_changed=True)) if by_size else 1
             for name, task in names.items()

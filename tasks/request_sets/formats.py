@@ -1,7 +1,7 @@
 """The files of a request set -> its requests, whoever wrote them.
 
-Arrives: a folder.  Leaves: `Request`s in file order; InputError names file, line and field.  It
-deliberately does not know tasks or scores.
+Arrives: a folder.  Leaves: `FrozenRequest`s in file order; InputError names file, line and field.
+It deliberately does not know tasks or scores.
 
     requests.jsonl       Marin's, and `eval --save_requests`: {task, doc_id, context, continuation
                          [, gold]}
@@ -15,7 +15,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ from miron_jax.tasks.request_sets.lm_eval_rows import lm_eval_requests
 from miron_jax.tasks.request_sets.olmo_rows import PACKED, olmo_requests
 from miron_jax.tasks.request_sets.records import (
     REMEDY,
-    Request,
+    FrozenRequest,
     continuation_field,
     doc_id_field,
     parse_lines,
@@ -39,7 +39,7 @@ MOST_BYTES = 1 << 30  # of an unpacked file; the package's largest has 231 MB
 
 
 class RequestSet(NamedTuple):
-    requests: list[Request]
+    requests: list[FrozenRequest]
     manifest: JsonObject  # {}: there is none
 
 
@@ -50,10 +50,10 @@ def read_requests(folder: Path) -> RequestSet:
             f"--requests={folder}: there is no such folder, expected one with {REQUESTS}"
         )
     for pattern, of_rows in _LAYOUTS.items():
-        files = [folder / pattern] if pattern == REQUESTS else sorted(folder.rglob(pattern))
-        files = [file for file in files if file.is_file()]
+        paths = folder.glob(pattern) if pattern == REQUESTS else folder.rglob(pattern)
+        files = sorted(filter(Path.is_file, paths))
         if files:
-            requests = [request for file in files for request in _read(file, of_rows)]
+            requests = list(chain.from_iterable(_read(file, of_rows) for file in files))
             _check_once(requests)
             manifest = _manifest(folder / MANIFEST)
             _check_counts(requests, manifest, folder / MANIFEST)
@@ -64,7 +64,7 @@ def read_requests(folder: Path) -> RequestSet:
     )
 
 
-def _read(file: Path, of_rows: "OfRows") -> list[Request]:
+def _read(file: Path, of_rows: "OfRows") -> list[FrozenRequest]:
     try:
         with (gzip.open if file.suffix == ".gz" else open)(file, "rb") as opened:
             content = opened.read(MOST_BYTES + 1)
@@ -79,7 +79,7 @@ def _read(file: Path, of_rows: "OfRows") -> list[Request]:
     return of_rows(file, located_rows(content, file, "requests", remedy=REMEDY))
 
 
-def _check_once(requests: Sequence[Request]) -> None:
+def _check_once(requests: Sequence[FrozenRequest]) -> None:
     """Raises InputError for a request that a question has twice, unless it follows its equal as
     another choice."""
     file_of: dict[str, Path] = {}
@@ -104,15 +104,15 @@ def _check_once(requests: Sequence[Request]) -> None:
         seen |= choices
 
 
-def _plain_requests(file: Path, rows: Located) -> list[Request]:
+def _plain_requests(file: Path, rows: Located) -> list[FrozenRequest]:
     if "request" in rows.records[0]:  # the package's file, unpacked
         return olmo_requests(file, rows)
     return parse_lines(file, rows, partial(_plain, file))
 
 
-def _plain(file: Path, fields: JsonObject, row: int) -> Request:
+def _plain(file: Path, fields: JsonObject, row: int) -> FrozenRequest:
     pair = text_field(fields, "context"), continuation_field(fields)
-    return Request(
+    return FrozenRequest(
         text_field(fields, "task"),
         doc_id_field(fields),
         *pair,
@@ -122,7 +122,7 @@ def _plain(file: Path, fields: JsonObject, row: int) -> Request:
     )
 
 
-OfRows = Callable[[Path, Located], list[Request]]  # (file, its rows) -> their requests
+OfRows = Callable[[Path, Located], list[FrozenRequest]]  # (file, its rows) -> their requests
 _LAYOUTS: dict[str, OfRows] = {
     REQUESTS: _plain_requests, "*-requests.jsonl": olmo_requests, PACKED: olmo_requests,
     "samples_*.jsonl": lm_eval_requests,
@@ -146,7 +146,7 @@ def _manifest(path: Path) -> JsonObject:
     return manifest
 
 
-def _check_counts(requests: list[Request], manifest: JsonObject, path: Path) -> None:
+def _check_counts(requests: list[FrozenRequest], manifest: JsonObject, path: Path) -> None:
     """Raises InputError where the manifest counts other requests than there are: the file was cut,
     or is another one."""
     there = Counter(request.task for request in requests)

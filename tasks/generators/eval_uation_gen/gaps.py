@@ -18,12 +18,13 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from miron_jax.errors import InputError
-from miron_jax.files.readers import Json, JsonObject
-from miron_jax.tasks.draw import Draw
+from miron_jax.files.readers import Json, JsonObject, are_texts
+from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.eval_uation.ukrainian import comparable, one_apostrophe
 from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION
 from miron_jax.tasks.generators.eval_uation_gen.stories import GAP, QUESTION_SHARE, TASK_TYPES
@@ -63,14 +64,15 @@ class UserStory(NamedTuple):
 
 def gap_rows(story: UserStory) -> Iterator[JsonObject]:
     """A row for every gap that the story allows, without `md_global_number`."""
-    sentences = [
-        sentence for sentence in _SENTENCE_END.split(" ".join(story.text.split())) if sentence
-    ]
+    sentences = list(filter(None, _SENTENCE_END.split(" ".join(story.text.split()))))
     num_question = max(1, round(QUESTION_SHARE * len(sentences)))
     context = " ".join(sentences[:-num_question])
     question = " ".join(sentences[-num_question:])
     owners = _owners(story)
-    before, whole = (_mentions(text, owners) for text in (context, f"{context} {question}"))
+    before = _mentions(context, owners)
+    whole = _mentions(f"{context} {question}", owners)
+    named_before = (word for word in story.words if before[word.lemma])
+    ranked = sorted(named_before, key=lambda word: -before[word.lemma])
     num_rows = 0
     for match in _WORD.finditer(question):
         answer = owners.get(comparable(match[0]))
@@ -78,16 +80,10 @@ def gap_rows(story: UserStory) -> Iterator[JsonObject]:
             continue
         if (_WORD.findall(question[: match.start()].lower()) or [""])[-1] in _OF_SOME_WORDS:
             continue
-        same_kind = [
-            word for word in story.words if (word.type, word.gender) == (answer.type, answer.gender)
-        ]
-        ranked = sorted(
-            (word for word in same_kind if before[word.lemma]), key=lambda word: -before[word.lemma]
-        )
         options = _options(answer, match[0], ranked, _begins_sentence(question, match))
         if len(options) < FEWEST_OPTIONS:
             continue
-        texts = Draw("eval-ua-tion-gen", VERSION, "gaps", story.name, match.start()).shuffled(
+        texts = Stream("eval-ua-tion-gen", VERSION, "gaps", story.name, match.start()).shuffled(
             list(options)
         )
         mentions = [whole[options[text].lemma] for text in texts]
@@ -114,34 +110,35 @@ def gap_rows(story: UserStory) -> Iterator[JsonObject]:
 
 def _owners(story: UserStory) -> dict[str, StoryWord]:
     """Form -> the one word of the story that has it."""
-    owners: dict[str, dict[str, StoryWord]] = {}
+    owners: dict[str, StoryWord] = {}
+    shared = set[str]()
     for word in story.words:
-        for form in word.forms.values():
-            owners.setdefault(comparable(form), {})[word.lemma] = word
-    return {
-        form: word for form, words in owners.items() for word in words.values() if len(words) == 1
-    }
+        for form in map(comparable, word.forms.values()):
+            if owners.setdefault(form, word) is not word:
+                shared.add(form)
+    return {form: word for form, word in owners.items() if form not in shared}
 
 
 def _mentions(text: str, owners: Mapping[str, StoryWord]) -> Counter[str]:
-    words = (owners.get(comparable(match)) for match in _WORD.findall(text))
-    return Counter(word.lemma for word in words if word is not None)
+    forms = map(comparable, _WORD.findall(text))
+    return Counter(owners[form].lemma for form in forms if form in owners)
 
 
 def _options(
     answer: StoryWord, form: str, ranked: list[StoryWord], begins_sentence: bool
 ) -> dict[str, StoryWord]:
-    """Text -> word, at most MOST_OPTIONS with the answer: words with one form for all cases that
-    `form` may be.
+    """Text -> word, at most MOST_OPTIONS with the answer: words of its type and gender with one
+    form for all cases that `form` may be.
 
     Empty where the text writes the word otherwise than its form, such as in capitals: that would
     reveal the answer.
     """
 
     def text_of(word: StoryWord) -> str | None:
-        forms = {word.forms.get(name) for name in names}
-        [text] = forms if len(forms) == 1 else (None,)
-        return text if text is None or not begins_sentence else f"{text[0].upper()}{text[1:]}"
+        [text, *others] = {word.forms.get(name) for name in names}
+        if text is None or others:
+            return None
+        return f"{text[0].upper()}{text[1:]}" if begins_sentence else text
 
     names = answer.names_of(form)
     if text_of(answer) != form:
@@ -149,13 +146,11 @@ def _options(
     options = {form: answer}
     for word in ranked:
         text = text_of(word)
-        is_new = text is not None and comparable(text) not in map(comparable, options)
-        if (
-            text is not None
-            and is_new
-            and text[0].isupper() == form[0].isupper()
-            and len(options) < MOST_OPTIONS
-        ):
+        if text is None or (word.type, word.gender) != (answer.type, answer.gender):
+            continue
+        is_new = comparable(text) not in map(comparable, options)
+        same_case = text[0].isupper() == form[0].isupper()
+        if is_new and same_case and len(options) < MOST_OPTIONS:
             options[text] = word
     return options
 
@@ -166,18 +161,18 @@ def _begins_sentence(question: str, match: re.Match[str]) -> bool:
 
 
 def _sentence_start(question: str, match: re.Match[str]) -> int:
-    return max(
-        (end.end() for end in _SENTENCE_END.finditer(question) if end.end() <= match.start()),
-        default=0,
-    )
+    start = 0
+    for end in _SENTENCE_END.finditer(question):
+        if end.end() <= match.start():
+            start = end.end()
+    return start
 
 
 def _with_gap(question: str, match: re.Match[str]) -> str:
     """The sentence of the word, with a gap in its place."""
     start = _sentence_start(question, match)
-    stop = next(
-        (end.start() for end in _SENTENCE_END.finditer(question, match.end())), len(question)
-    )
+    end = _SENTENCE_END.search(question, match.end())
+    stop = end.start() if end else len(question)
     before = question[start : match.start()].rstrip()
     after = question[match.end() : stop].lstrip()
     return f"{before} {GAP} {after}".strip()
@@ -186,7 +181,7 @@ def _with_gap(question: str, match: re.Match[str]) -> str:
 def read_stories(path: Path) -> list[UserStory]:
     """A user's stories: JSON objects with text and words.  Raises InputError."""
     stories = read_records(path, "--stories", _story, _RECORD, f"; expected {_RECORD}")
-    if len({story.name for story in stories}) < len(stories):
+    if len(set(map(attrgetter("name"), stories))) < len(stories):
         raise InputError(
             f"--stories={path}: two records have one id, expected another for each, or none"
         )
@@ -212,10 +207,10 @@ def rows_of_stories(
             f"{name}: {len(without)} of {len(stories)} stories allow no gap and are left out: "
             f"{', '.join(without)}"
         )
-    return [
-        {**row, "md_global_number": number}
-        for number, row in enumerate(chain(*rows_by_story.values()))
-    ]
+    rows = list(chain(*rows_by_story.values()))
+    for number, row in enumerate(rows):
+        row["md_global_number"] = number
+    return rows
 
 
 def _story(fields: JsonObject, row: int) -> UserStory:
@@ -230,18 +225,16 @@ def _story(fields: JsonObject, row: int) -> UserStory:
         raise ValueError("text has one sentence, of two at least")
     if not isinstance(words, list) or not words:
         raise ValueError("words is no list of words")
-    story_words = tuple(_word(word) for word in words)
-    if twice := [
-        lemma for lemma, times in Counter(word.lemma for word in story_words).items() if times > 1
-    ]:
-        raise ValueError(f"words has the lemma {twice[0]!r} twice")
+    story_words = tuple(map(_word, words))
+    [(lemma, times)] = Counter(map(attrgetter("lemma"), story_words)).most_common(1)
+    if times > 1:
+        raise ValueError(f"words has the lemma {lemma!r} twice")
     return UserStory(str(row + 1 if fields.get("id") is None else fields["id"]), text, story_words)
 
 
 def _plain(text: str) -> str:
-    return one_apostrophe(
-        unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).translate(_UNSEEN))
-    )
+    seen = unicodedata.normalize("NFC", text).translate(_UNSEEN)
+    return one_apostrophe(unicodedata.normalize("NFC", seen))
 
 
 def _word(fields: Json) -> StoryWord:
@@ -261,13 +254,10 @@ def _word(fields: Json) -> StoryWord:
         )
     if kind != "VERB" and gender not in ("m", "f", "n"):
         raise ValueError(f"the gender of {lemma!r} is {gender!r:.40}, not m, f or n")
-    if (
-        not isinstance(forms, dict)
-        or not forms
-        or not all(isinstance(form, str) for form in forms.values())
-    ):
+    if not isinstance(forms, dict) or not are_texts(list(forms.values())):
         raise ValueError(f"the forms of {lemma!r} are {forms!r:.60}, not a form by its name")
     plain = {name: _plain(form).strip() for name, form in forms.items()}
-    if wrong := [form for form in plain.values() if not _WORD.fullmatch(form)]:
-        raise ValueError(f"the form {wrong[0]!r:.60} of {lemma!r} is no single word")
+    for form in plain.values():
+        if not _WORD.fullmatch(form):
+            raise ValueError(f"the form {form!r:.60} of {lemma!r} is no single word")
     return StoryWord(lemma, kind, "" if kind == "VERB" else gender, plain)

@@ -7,12 +7,13 @@ Only the last word of a compound ordinal is inflected: "двадцять тре�
 U+0027.
 """
 
+from itertools import product, starmap
 from typing import Literal
 
 Gender = Literal["m", "f", "n"]
-Case = Literal["nom", "gen", "dat", "acc", "ins", "loc"]
+NumeralCase = Literal["nom", "gen", "dat", "acc", "ins", "loc"]
 GENDERS: tuple[Gender, ...] = ("m", "f", "n")
-CASES: tuple[Case, ...] = ("nom", "gen", "dat", "acc", "ins", "loc")
+CASES: tuple[NumeralCase, ...] = ("nom", "gen", "dat", "acc", "ins", "loc")
 LAST = -1
 MOST = 99
 
@@ -55,7 +56,7 @@ _LAST = "останн"
 _SOFT = (_ORDINAL_UNITS[2], _LAST)
 # By case: masculine, feminine, neuter.  The masculine accusative is that of inanimate nouns, equal
 # to the nominative.
-_HARD_ENDINGS: dict[Case, tuple[str, str, str]] = {
+_HARD_ENDINGS: dict[NumeralCase, tuple[str, str, str]] = {
     "nom": ("ий", "а", "е"),
     "gen": ("ого", "ої", "ого"),
     "dat": ("ому", "ій", "ому"),
@@ -63,7 +64,7 @@ _HARD_ENDINGS: dict[Case, tuple[str, str, str]] = {
     "ins": ("им", "ою", "им"),
     "loc": ("ому", "ій", "ому"),
 }
-_SOFT_ENDINGS: dict[Case, tuple[str, str, str]] = {
+_SOFT_ENDINGS: dict[NumeralCase, tuple[str, str, str]] = {
     "nom": ("ій", "я", "є"),
     "gen": ("ього", "ьої", "ього"),
     "dat": ("ьому", "ій", "ьому"),
@@ -79,9 +80,11 @@ def cardinal(n: int) -> str:
     return "".join(_parts(n, _CARDINALS, _TENS))
 
 
-def ordinal(n: int, gender: Gender, case: Case) -> str:
+def ordinal(n: int, gender: Gender, case: NumeralCase) -> str:
     """Ordinal of 1 to 99 or LAST.  Raises ValueError for other numbers."""
-    lead, stem = ("", _LAST) if n == LAST else _parts(n, _ORDINALS, _ORDINAL_TENS)
+    if n == LAST:
+        return _inflected(_LAST, gender, case)
+    lead, stem = _parts(n, _ORDINALS, _ORDINAL_TENS)
     return lead + _inflected(stem, gender, case)
 
 
@@ -92,20 +95,17 @@ def _parts(n: int, small: tuple[str, ...], tens: tuple[str, ...]) -> tuple[str, 
     if n <= len(small):
         return "", small[n - 1]
     ten, unit = divmod(n, 10)
-    return (f"{_TENS[ten - 2]} ", small[unit - 1]) if unit else ("", tens[ten - 2])
+    if not unit:
+        return "", tens[ten - 2]
+    return f"{_TENS[ten - 2]} ", small[unit - 1]
 
 
-def _inflected(stem: str, gender: Gender, case: Case) -> str:
+def _inflected(stem: str, gender: Gender, case: NumeralCase) -> str:
     endings = _SOFT_ENDINGS if stem in _SOFT else _HARD_ENDINGS
     return stem + endings[case][GENDERS.index(gender)]
 
 
 def simple_forms() -> frozenset[str]:
     """All words of these numerals in all their forms, without "last"."""
-    ordinals = {
-        _inflected(stem, g, c)
-        for stem in (*_ORDINALS, *_ORDINAL_TENS)
-        for g in GENDERS
-        for c in CASES
-    }
+    ordinals = starmap(_inflected, product((*_ORDINALS, *_ORDINAL_TENS), GENDERS, CASES))
     return frozenset({*_CARDINALS, *_TENS, *ordinals})

@@ -9,7 +9,7 @@ of the odd word are uniform.
 from itertools import permutations
 
 from miron_jax.files.readers import JsonObject
-from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION, Template, numbered, row
 from miron_jax.tasks.generators.eval_uation_gen.words import Category, categories
 
@@ -31,15 +31,14 @@ ALL = (
 def odd_word(split: str, count: int) -> list[JsonObject]:
     """CATS-MC; at least `count` rows, equally many of every ordered pair of categories."""
     rows: list[JsonObject] = []
+    sample = _even_in_length if split == "train" else _sample
     for number, (main, other, times) in enumerate(_pairs(split, count)):
-        draw = Draw("eval-ua-tion-gen", VERSION, "catsmc", split, number)
-        members, odd = (
-            _even_in_length(draw, main, other) if split == "train" else _sample(draw, main, other)
-        )
+        draw = Stream("eval-ua-tion-gen", VERSION, "catsmc", split, number)
+        members, odd = sample(draw, main, other)
         options = draw.shuffled([*members, odd])
         template_idx = (number + times) % len(ODD)
         question = ODD[template_idx].text.format(words=", ".join(options))
-        meta = _meta(main, members, options, other, odd) | {"label": options.index(odd)}
+        meta = _meta(main, members, options, (other.name, odd)) | {"label": options.index(odd)}
         rows.append(row(template_idx, ODD[template_idx], question, odd, meta))
     return numbered("catsmc", split, rows)
 
@@ -50,7 +49,7 @@ def all_words(split: str, count: int) -> list[JsonObject]:
     rows: list[JsonObject] = []
     used: set[frozenset[str]] = set()
     for number, (main, other, times) in enumerate(_pairs(split, count)):
-        draw = Draw("eval-ua-tion-gen", VERSION, "catsbin", split, number)
+        draw = Stream("eval-ua-tion-gen", VERSION, "catsbin", split, number)
         template_idx = (number + times) % len(ALL)
         is_whole = bool((number + times) // len(ALL) % 2)
         listed, members, odd = _list(draw, main, other, is_whole)
@@ -58,33 +57,33 @@ def all_words(split: str, count: int) -> list[JsonObject]:
             listed, members, odd = _list(draw, main, other, is_whole)
         used.add(frozenset(listed))
         question = ALL[template_idx].text.format(name=main.name, words=", ".join(listed))
-        meta = _meta(main, members, listed, *((None, None) if is_whole else (other, odd)))
+        meta = _meta(main, members, listed, (None, None) if is_whole else (other.name, odd))
         answer = is_whole == (ALL[template_idx].kind == "direct")
         rows.append(row(template_idx, ALL[template_idx], question, answer, meta))
     return numbered("catsbin", split, rows)
 
 
-def _even_in_length(draw: Draw, main: Category, other: Category) -> tuple[list[str], str]:
+def _even_in_length(draw: Stream, main: Category, other: Category) -> tuple[list[str], str]:
     """Four members and an odd word whose lengths reveal nothing: of five members, all as long as
     some word of the other category, one is replaced by a word of the other that is as long, with
     the same last letter if possible."""
-    lengths = {len(word) for word in other.words}
+    lengths = set(map(len, other.words))
     members = draw.sample([word for word in main.words if len(word) in lengths], NUM_WORDS)
     replaced = members.pop(draw.below(NUM_WORDS))
     as_long = [word for word in other.words if len(word) == len(replaced)]
     return members, draw.choice([word for word in as_long if word[-1] == replaced[-1]] or as_long)
 
 
-def _sample(draw: Draw, main: Category, other: Category) -> tuple[list[str], str]:
+def _sample(draw: Stream, main: Category, other: Category) -> tuple[list[str], str]:
     return draw.sample(main.words, NUM_WORDS - 1), draw.choice(other.words)
 
 
 def _list(
-    draw: Draw, main: Category, other: Category, is_whole: bool
+    draw: Stream, main: Category, other: Category, is_whole: bool
 ) -> tuple[list[str], list[str], str]:
     """The list, its words of the main category, and a word of the other, which is in the list
     unless the list is whole."""
-    members = draw.sample(main.words, NUM_WORDS if is_whole else NUM_WORDS - 1)
+    members = draw.sample(main.words, NUM_WORDS - (not is_whole))
     odd = draw.choice(other.words)
     return draw.shuffled(members if is_whole else [*members, odd]), members, odd
 
@@ -93,22 +92,24 @@ def _pairs(split: str, count: int) -> list[tuple[Category, Category, int]]:
     """Ordered pairs of categories in a drawn order, each with the number of times that it came
     before."""
     pairs = list(permutations(categories(split), 2))
-    rounds = -(-count // len(pairs)) if split != "fewshot" else 1
-    pairs_and_times = [
-        (main, other, times)
-        for times in range(rounds)
-        for main, other in Draw("eval-ua-tion-gen", VERSION, "pairs", split, times).shuffled(pairs)
-    ]
-    return pairs_and_times if split != "fewshot" else pairs_and_times[:count]
+    rounds = -(-count // len(pairs))
+    if split == "fewshot":
+        rounds = 1
+    pairs_and_times = []
+    for times in range(rounds):
+        draw = Stream("eval-ua-tion-gen", VERSION, "pairs", split, times)
+        pairs_and_times += [(main, other, times) for main, other in draw.shuffled(pairs)]
+    return pairs_and_times[:count] if split == "fewshot" else pairs_and_times
 
 
 def _meta(
-    main: Category, members: list[str], options: list[str], other: Category | None, odd: str | None
+    main: Category, members: list[str], options: list[str], odd: tuple[str | None, str | None]
 ) -> JsonObject:
+    """`odd`: the name of the other category and its word, if the list has one."""
     return {
         "all_options": options,
         "main_cat_words": members,
         "cat_name_main": main.name,
-        "cat_name_other": None if other is None else other.name,
-        "other_word": odd,
+        "cat_name_other": odd[0],
+        "other_word": odd[1],
     }

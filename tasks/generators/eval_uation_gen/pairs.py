@@ -8,11 +8,13 @@ longer word nor the first one is right more often.  No word of a pair is a prefi
 since their order would be debatable.
 """
 
+from collections import defaultdict
 from collections.abc import Callable
 from itertools import combinations
+from os.path import commonprefix
 
 from miron_jax.files.readers import JsonObject
-from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION, Template, numbered, row
 from miron_jax.tasks.generators.eval_uation_gen.words import ALPHABET, Word, alphabet_key, words
 
@@ -53,9 +55,7 @@ LENGTH_STRATA = ("difference_1", "difference_2", "difference_3+", "fewer_tokens"
 
 def num_shared(a: str, b: str) -> int:
     """The length of the common prefix, in letters."""
-    return next(
-        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
-    )
+    return len(commonprefix((a, b)))  # noqa: RUF071 - letter by letter is what is meant
 
 
 def alphabetical(split: str, count: int) -> list[JsonObject]:
@@ -83,15 +83,13 @@ def by_length(split: str, count: int) -> list[JsonObject]:
     tokens."""
 
     def stratum(a: Word, b: Word) -> str | None:
-        longer, shorter = (a, b) if len(a.text) > len(b.text) else (b, a)
+        shorter, longer = sorted((a, b), key=lambda word: len(word.text))
         difference = len(longer.text) - len(shorter.text)
         if not difference:
             return None
-        return (
-            LENGTH_STRATA[-1]
-            if longer.num_tokens < shorter.num_tokens
-            else LENGTH_STRATA[min(difference, 3) - 1]
-        )
+        if longer.num_tokens < shorter.num_tokens:
+            return LENGTH_STRATA[-1]
+        return LENGTH_STRATA[min(difference, 3) - 1]
 
     return _rows(
         "wordlength", split, count, LENGTH, LENGTH_STRATA, stratum, lambda word: (len(word.text),)
@@ -107,14 +105,14 @@ def _rows(
     stratum: Callable[[Word, Word], str | None],
     rank: Callable[[Word], tuple[int, ...]],
 ) -> list[JsonObject]:
-    pools: dict[str, list[tuple[Word, Word]]] = {name: [] for name in strata}
+    pools = defaultdict[str, list[tuple[Word, Word]]](list)
     for a, b in combinations(words(split), 2):
         name = stratum(a, b)
         if name is not None and not a.text.startswith(b.text) and not b.text.startswith(a.text):
             pools[name].append((a, b))
     rows: list[JsonObject] = []
     for i in range(count // 2):
-        draw = Draw("eval-ua-tion-gen", VERSION, task, split, i)
+        draw = Stream("eval-ua-tion-gen", VERSION, task, split, i)
         name = strata[i % len(strata)]
         pool = pools[name]
         a, b = pool.pop(draw.below(len(pool)))
@@ -123,9 +121,8 @@ def _rows(
             template_idx = draw.below(len(templates))
         template = templates[template_idx]
         right = (min if template.kind == "less" else max)((a, b), key=rank)
-        order = (a, b) if draw.below(2) else (b, a)
-        for is_reversed in (False, True):
-            pair = order[::-1] if is_reversed else order
+        order = draw.choice(((b, a), (a, b)))
+        for is_reversed, pair in ((False, order), (True, order[::-1])):
             meta = {
                 "option_0": pair[0].text,
                 "option_1": pair[1].text,

@@ -8,10 +8,10 @@ half the time.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 from miron_jax.files.readers import JsonObject
-from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.eval_uation_gen.numerals import LAST
 from miron_jax.tasks.generators.eval_uation_gen.rows import (
     VERSION,
@@ -61,18 +61,13 @@ _MARKS = ",.!?:;"
 def letters(split: str, count: int) -> list[JsonObject]:
     """LOW, at most PER_WORD rows a word; words of every length and part of speech evenly, rows in a
     drawn order."""
-    rows = list(
-        islice(
-            (row for i, word in enumerate(words(split)) for row in _of_word(split, i, word)), count
-        )
-    )
-    return numbered(
-        "low", split, Draw("eval-ua-tion-gen", VERSION, "low", split, "order").shuffled(rows)
-    )
+    rows = chain.from_iterable(_of_word(split, i, word) for i, word in enumerate(words(split)))
+    draw = Stream("eval-ua-tion-gen", VERSION, "low", split, "order")
+    return numbered("low", split, draw.shuffled(list(islice(rows, count))))
 
 
 def _of_word(split: str, i: int, word: Word) -> Iterator[JsonObject]:
-    draw = Draw("eval-ua-tion-gen", VERSION, "low", split, i)
+    draw = Stream("eval-ua-tion-gen", VERSION, "low", split, i)
     distinct = list(dict.fromkeys(word.text))
     for letter in draw.sample(distinct, min(PER_WORD, len(distinct))):
         position = draw.choice([i for i, other in enumerate(word.text, 1) if other == letter])
@@ -96,21 +91,18 @@ def sentence_words(split: str, count: int) -> list[JsonObject]:
     """WIS: equally many rows of every sentence, give or take one; no question twice, rows in a
     drawn order."""
     num_each, num_longer = divmod(count, len(sentences(split)))
-    rows = [
-        row
-        for i, sentence in enumerate(sentences(split))
-        for row in islice(_of_sentence(split, i, sentence), num_each + (i < num_longer))
-    ]
-    return numbered(
-        "wis", split, Draw("eval-ua-tion-gen", VERSION, "wis", split, "order").shuffled(rows)
-    )
+    rows: list[JsonObject] = []
+    for i, sentence in enumerate(sentences(split)):
+        rows += islice(_of_sentence(split, i, sentence), num_each + (i < num_longer))
+    draw = Stream("eval-ua-tion-gen", VERSION, "wis", split, "order")
+    return numbered("wis", split, draw.shuffled(rows))
 
 
 def _of_sentence(split: str, i: int, sentence: str) -> Iterator[JsonObject]:
     """One row for every word and template, in rounds over all words; no question twice."""
     tokens = [token.rstrip(_MARKS) for token in sentence.split(" ")]
     used = set[tuple[int, int]]()
-    draw = Draw("eval-ua-tion-gen", VERSION, "wis", split, i)
+    draw = Stream("eval-ua-tion-gen", VERSION, "wis", split, i)
     for _ in WORDS:
         for position in draw.shuffled(range(1, len(tokens) + 1)):
             n, template = _numeral_and_template(draw, position, len(tokens), WORDS)
@@ -133,7 +125,7 @@ def _of_sentence(split: str, i: int, sentence: str) -> Iterator[JsonObject]:
 
 
 def _numeral_and_template(
-    draw: Draw, position: int, length: int, templates: Sequence[Template]
+    draw: Stream, position: int, length: int, templates: Sequence[Template]
 ) -> tuple[int, int]:
     """The number that names a position (LAST at random for the last one), and the index of a
     template that can say it."""

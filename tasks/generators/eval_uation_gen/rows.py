@@ -11,8 +11,8 @@ from typing import NamedTuple
 from miron_jax.files.readers import Json, JsonObject
 from miron_jax.tasks.generators.eval_uation_gen.numerals import (
     LAST,
-    Case,
     Gender,
+    NumeralCase,
     cardinal,
     ordinal,
 )
@@ -25,7 +25,8 @@ class Template(NamedTuple):
     text: str
     kind: str | None = None
     type: str | None = None
-    form: tuple[Gender, Case] | None = None  # of the ordinal in it; None: a cardinal, or no numeral
+    # of the ordinal in it; None: a cardinal, or no numeral
+    form: tuple[Gender, NumeralCase] | None = None
 
 
 def numeral(template: Template, n: int) -> str | None:
@@ -51,13 +52,8 @@ def row(
 
 def numbered(task: str, split: str, rows: Iterable[JsonObject]) -> list[JsonObject]:
     """The rows with their number as id, and with a hash of it as identifier."""
-    return [
-        {
-            **fields,
-            f"{META}id": number,
-            "taskInstanceUuid": sha256(f"{VERSION}/{task}/{split}/{number}".encode()).hexdigest()[
-                :32
-            ],
-        }
-        for number, fields in enumerate(rows)
-    ]
+    numbered_rows = []
+    for number, fields in enumerate(rows):
+        uuid = sha256(f"{VERSION}/{task}/{split}/{number}".encode()).hexdigest()[:32]
+        numbered_rows.append({**fields, f"{META}id": number, "taskInstanceUuid": uuid})
+    return numbered_rows

@@ -5,6 +5,7 @@ deliberately does not know prompts.
 """
 
 from collections.abc import Callable, Mapping
+from itertools import chain
 from pathlib import Path
 
 from miron_jax.tasks.generators.eval_uation_gen import odd_words, pairs, places, stories
@@ -15,7 +16,7 @@ from miron_jax.tasks.generators.eval_uation_gen.table import (
     FROZEN,
     GENERATED,
     NAME,
-    Generated,
+    GeneratedSet,
     Rows,
     jsonl,
 )
@@ -44,7 +45,7 @@ MAKERS: Mapping[str, Callable[[str, int], Rows]] = {
 }
 
 
-def make(generated: Generated) -> Mapping[str, Rows]:
+def make(generated: GeneratedSet) -> Mapping[str, Rows]:
     """Rows by split."""
     num_rows = {"train": generated.num_rows, "fewshot": generated.num_shots}
     return {split: MAKERS[generated.name](split, num_rows[split]) for split in generated.splits}
@@ -60,12 +61,11 @@ def freeze() -> None:
 
 def export(folder: Path) -> list[Path]:
     """Writes every set as jsonl, which is what gets scored, and as parquet; returns the files."""
-    return [
-        path
-        for generated in GENERATED
-        for split, rows in make(generated).items()
-        for path in write_rows(folder / NAME / generated.name, split, rows)
-    ]
+    paths: list[Path] = []
+    for generated in GENERATED:
+        for split, rows in make(generated).items():
+            paths += write_rows(folder / NAME / generated.name, split, rows)
+    return paths
 
 
 def export_titles(folder: Path, path: Path, spelled: bool) -> list[Path]:
@@ -101,9 +101,9 @@ def write_parquet(path: Path, rows: Rows) -> None:
     import pyarrow
     from pyarrow import parquet
 
-    names = dict.fromkeys(name for row in rows for name in row)
-    columns = {name: [row.get(name) for row in rows] for name in names}
-    cited = pyarrow.table(columns).replace_schema_metadata({"source": CITATION})
+    names = dict.fromkeys(chain.from_iterable(rows))
+    table = pyarrow.Table.from_pylist([names | row for row in rows])
+    cited = table.replace_schema_metadata({"source": CITATION})
     parquet.write_table(
         cited, path, write_page_checksum=True, compression="zstd", compression_level=19
     )

@@ -13,12 +13,13 @@ the log makes exactly one of them true.  The context names all six.
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 from miron_jax.files.readers import JsonObject
-from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.eval_uation_gen.lexicon import (
     Idle,
     Noun,
@@ -69,16 +70,16 @@ _ENDS = (
     "Відтоді минуло багато років.",
 )
 _EARLY = ("грівся під ранковим сонцем", "прокинувся ще до світанку")  # not in the evening
-_HIMSELF: dict[Gender, str] = {"m": "сам", "f": "сама", "n": "саме"}
-_PRONOUN: dict[Gender, str] = {"m": "він", "f": "вона", "n": "воно"}
 _WHOM: dict[Gender, str] = {"m": "який", "f": "яку", "n": "яке"}
-_PAST = {
-    "narrated": ("розповідав", "розповідала"),
-    "stood": ("стояв", "стояла"),
-    "was_proud": ("пишався", "пишалася"),
-    "was_glad": ("радів", "раділа"),
+_OF_ACTOR: dict[str, dict[Gender, str]] = {  # words that agree with the animal
+    "himself": {"m": "сам", "f": "сама"},
+    "pronoun": {"m": "він", "f": "вона"},
+    "narrated": {"m": "розповідав", "f": "розповідала"},
+    "stood": {"m": "стояв", "f": "стояла"},
+    "was_proud": {"m": "пишався", "f": "пишалася"},
+    "was_glad": {"m": "радів", "f": "раділа"},
+    "gave": {"m": "віддав", "f": "віддала"},
 }
-_GAVE: dict[Gender, str] = {"m": "віддав", "f": "віддала", "n": "віддало"}
 
 
 class Event(NamedTuple):
@@ -102,40 +103,53 @@ class Log:
     events: tuple[Event, ...]
     gifts: tuple[Gift, ...]
 
+    @property
+    def actors(self) -> list[Noun]:
+        return [event.actor for event in self.events]
+
+    @property
+    def verbs(self) -> list[Verb]:
+        return [event.verb for event in self.events]
+
+    @property
+    def things(self) -> list[Noun]:
+        return [event.thing for event in self.events]
+
     def taker(self, thing: Noun) -> Noun | None:
         """The owner at the end; None: the story does not say."""
         return next((gift.taker for gift in self.gifts if gift.thing == thing), None)
 
 
-class Gap(NamedTuple):
+class GapSentence(NamedTuple):
     """A sentence with a gap, its options, and which of them the log makes true."""
 
     type: Literal["NAMED_ENTITY", "COMMON_NOUN", "VERB"]
     form: str  # the case of a noun, "past" of a verb
     text: str
-    options: tuple[str, ...]
-    lemmas: tuple[str, ...]
-    true: tuple[bool, ...]
+    options: list[str]
+    lemmas: list[str]
+    true: list[bool]
 
 
 class Sentence(NamedTuple):
     text: str
-    lemmas: tuple[str, ...]  # of animals, things and doings that it names
+    lemmas: Sequence[str]  # of animals, things and doings that it names
 
 
 def rows_of(split: str, count: int) -> list[JsonObject]:
     """The rows of ua_cbt: PER_STORY of each story."""
     rows: list[JsonObject] = []
     for story in range(-(-count // PER_STORY)):
-        draw = Draw("eval-ua-tion-gen", VERSION, "ua_cbt", split, story)
+        draw = Stream("eval-ua-tion-gen", VERSION, "ua_cbt", split, story)
         log = _sample_log(draw)
         gaps = _sample_gaps(draw, log)
         context = _context(draw, log)
-        rows += [_row(draw, log, context, gap, story, len(rows) + i) for i, gap in enumerate(gaps)]
+        for gap in gaps:
+            rows.append(_row(draw, log, context, gap, story, len(rows)))
     return rows[:count]
 
 
-def _sample_log(draw: Draw) -> Log:
+def _sample_log(draw: Stream) -> Log:
     cast_gender = draw.choice(("m", "f"))
     thing_gender = draw.choice(("m", "f", "n"))
     actors = draw.sample(nouns("animal", cast_gender), CAST)
@@ -145,37 +159,36 @@ def _sample_log(draw: Draw) -> Log:
         actions = draw.sample(verbs(), CAST)
     events = tuple(map(Event, actors, actions, things))
     before_gifts = draw.sample([event for event in events if event.verb.keeps], 1 + draw.below(3))
-    gifts = [
-        Gift(e.actor, e.thing, draw.choice([a for a in actors if a != e.actor]))
-        for e in before_gifts
-    ]
+    gifts = []
+    for event in before_gifts:
+        takers = [actor for actor in actors if actor != event.actor]
+        gifts.append(Gift(event.actor, event.thing, draw.choice(takers)))
     return Log(events, tuple(gifts))
 
 
-def _context(draw: Draw, log: Log) -> tuple[Sentence, ...]:
+def _context(draw: Stream, log: Log) -> tuple[Sentence, ...]:
     """The story before its question: 13 sentences."""
-    actors = [event.actor for event in log.events]
-    things = [event.thing for event in log.events]
-    opening = [_listing(draw, _INTROS, actors), _listing(draw, _THINGS, things)]
+    opening = [_listing(draw, _INTROS, log.actors), _listing(draw, _THINGS, log.things)]
     times = draw.choice(_TIMES)
     event_places = draw.sample(places(), CAST)
     shuffled = draw.shuffled(log.events)
-    events = [
-        _event(draw, event, *at) for event, *at in zip(shuffled, times, event_places, strict=True)
-    ]
-    gifts = [_gift(gift) for gift in log.gifts]
-    doings = draw.sample(idle(), 5 - len(gifts))
-    rest = [_idle(draw.choice(actors), doing) for doing in doings]
-    return (*opening, *_mixed(draw, events, rest), *gifts)
+    events = list(map(partial(_event, draw), shuffled, times, event_places))
+    doings = draw.sample(idle(), 5 - len(log.gifts))
+    rest = [_idle(draw.choice(log.actors), doing) for doing in doings]
+    return (*opening, *_mixed(draw, events, rest), *map(_gift, log.gifts))
 
 
-def _listing(draw: Draw, templates: Sequence[str], listed: Sequence[Noun]) -> Sentence:
+def _lemmas(words: Iterable[Noun | Verb]) -> list[str]:
+    return [word.lemma for word in words]
+
+
+def _listing(draw: Stream, templates: Sequence[str], listed: Sequence[Noun]) -> Sentence:
     names = [noun.form("nom") for noun in draw.shuffled(listed)]
     text = draw.choice(templates).format(names=f"{', '.join(names[:-1])} та {names[-1]}")
-    return Sentence(text, tuple(noun.lemma for noun in listed))
+    return Sentence(text, _lemmas(listed))
 
 
-def _event(draw: Draw, event: Event, time: str, place: str) -> Sentence:
+def _event(draw: Stream, event: Event, time: str, place: str) -> Sentence:
     actor = event.actor.form("nom")
     verb = event.verb.by(event.actor.gender)
     thing = event.thing.form("acc")
@@ -183,27 +196,28 @@ def _event(draw: Draw, event: Event, time: str, place: str) -> Sentence:
         ("{time} {actor} {place} {verb} {thing}.", "{time} {place} {actor} {verb} {thing}.")
     )
     text = order.format(time=time, actor=actor, verb=verb, thing=thing, place=place)
-    return Sentence(text, (event.actor.lemma, event.verb.lemma, event.thing.lemma))
+    return Sentence(text, _lemmas(event))
 
 
 def _gift(gift: Gift) -> Sentence:
     giver = gift.giver.form("nom")
     thing = gift.thing.form("acc")
     taker = gift.taker.form("dat")
-    text = f"Потім {giver} назавжди {_GAVE[gift.giver.gender]} {taker} {thing}."
-    return Sentence(text, (gift.giver.lemma, gift.thing.lemma, gift.taker.lemma))
+    text = f"Потім {giver} назавжди {_OF_ACTOR['gave'][gift.giver.gender]} {taker} {thing}."
+    return Sentence(text, _lemmas(gift))
 
 
 def _idle(actor: Noun, doing: Idle) -> Sentence:
     return Sentence(f"{_capital(actor.form('nom'))} {doing.by(actor.gender)}.", (actor.lemma,))
 
 
-def _mixed(draw: Draw, first: list[Sentence], second: list[Sentence]) -> list[Sentence]:
+def _mixed(draw: Stream, first: list[Sentence], second: list[Sentence]) -> list[Sentence]:
     """Both lists interleaved, each in its order."""
-    second_idxs = set(draw.sample(range(len(first) + len(second)), len(second)))
-    a = iter(first)
-    b = iter(second)
-    return [next(b) if i in second_idxs else next(a) for i in range(len(first) + len(second))]
+    second_idxs = draw.sample(range(len(first) + len(second)), len(second))
+    mixed = list(first)
+    for i, sentence in zip(sorted(second_idxs), second, strict=True):
+        mixed.insert(i, sentence)
+    return mixed
 
 
 # Sentences that recall an event; {words} are those of `_words`.
@@ -228,7 +242,7 @@ _VERB_TEMPLATES = (
 )
 
 
-def _sample_gaps(draw: Draw, log: Log) -> list[Gap]:
+def _sample_gaps(draw: Stream, log: Log) -> list[GapSentence]:
     """Two gaps of each type, each about another event, in a sampled template of the event."""
     gaps = []
     for gaps_of in (_animal_gaps, _thing_gaps, _verb_gaps):
@@ -237,37 +251,34 @@ def _sample_gaps(draw: Draw, log: Log) -> list[Gap]:
     return gaps
 
 
-def _animal_gaps(event: Event, log: Log) -> list[Gap]:
-    actors = [other.actor for other in log.events]
-    did = tuple(event._replace(actor=actor) in log.events for actor in actors)
-    gaps = [
-        _gap("NAMED_ENTITY", case, text, event, actors, did)
-        for case, text in _ANIMAL_TEMPLATES.items()
-    ]
-    if (taker := log.taker(event.thing)) is None:
-        return gaps
-    has = tuple(actor == taker for actor in actors)
-    return [*gaps, _gap("NAMED_ENTITY", "gen", _OWNER_TEMPLATE, event, actors, has)]
+def _animal_gaps(event: Event, log: Log) -> list[GapSentence]:
+    did = [event._replace(actor=actor) in log.events for actor in log.actors]
+    gaps = []
+    for case, text in _ANIMAL_TEMPLATES.items():
+        gaps.append(_gap("NAMED_ENTITY", case, text, event, log.actors, did))
+    taker = log.taker(event.thing)
+    if taker is not None:
+        has = [actor == taker for actor in log.actors]
+        gaps.append(_gap("NAMED_ENTITY", "gen", _OWNER_TEMPLATE, event, log.actors, has))
+    return gaps
 
 
-def _thing_gaps(event: Event, log: Log) -> list[Gap]:
-    things = [other.thing for other in log.events]
-    did = tuple(event._replace(thing=thing) in log.events for thing in things)
+def _thing_gaps(event: Event, log: Log) -> list[GapSentence]:
+    did = [event._replace(thing=thing) in log.events for thing in log.things]
     templates: list[tuple[StoryCase, str]] = [("acc", _NARRATED_TEMPLATE)]
     if event.verb.keeps and log.taker(event.thing) is None:
         templates += _KEPT_TEMPLATES.items()
-    return [_gap("COMMON_NOUN", case, text, event, things, did) for case, text in templates]
+    return [_gap("COMMON_NOUN", case, text, event, log.things, did) for case, text in templates]
 
 
-def _verb_gaps(event: Event, log: Log) -> list[Gap]:
-    verbs_done = [other.verb for other in log.events]
-    did = tuple(event._replace(verb=verb) in log.events for verb in verbs_done)
-    options = tuple(verb.by(event.actor.gender) for verb in verbs_done)
-    lemmas = tuple(verb.lemma for verb in verbs_done)
-    return [
-        Gap("VERB", "past", text.format(**_words(event)), options, lemmas, did)
-        for text in _VERB_TEMPLATES
-    ]
+def _verb_gaps(event: Event, log: Log) -> list[GapSentence]:
+    did = [event._replace(verb=verb) in log.events for verb in log.verbs]
+    options = [verb.by(event.actor.gender) for verb in log.verbs]
+    gaps = []
+    for template in _VERB_TEMPLATES:
+        text = template.format(**_words(event))
+        gaps.append(GapSentence("VERB", "past", text, options, _lemmas(log.verbs), did))
+    return gaps
 
 
 def _gap(
@@ -276,10 +287,11 @@ def _gap(
     text: str,
     event: Event,
     candidates: Sequence[Noun],
-    true: tuple[bool, ...],
-) -> Gap:
-    options, lemmas = zip(*((noun.form(case), noun.lemma) for noun in candidates), strict=True)
-    return Gap(kind, case, text.format(**_words(event)), options, lemmas, true)
+    true: list[bool],
+) -> GapSentence:
+    text = text.format(**_words(event))
+    options = [noun.form(case) for noun in candidates]
+    return GapSentence(kind, case, text, options, _lemmas(candidates), true)
 
 
 def _words(event: Event) -> dict[str, str]:
@@ -291,13 +303,8 @@ def _words(event: Event) -> dict[str, str]:
         "Actor": _capital(actor),
         "verb": event.verb.by(gender),
         "thing": event.thing.form("acc"),
-        "pronoun": _PRONOUN[gender],
-        "himself": _HIMSELF[gender],
         "whom": _WHOM[event.thing.gender],
-        **{
-            name: masculine if gender == "m" else feminine
-            for name, (masculine, feminine) in _PAST.items()
-        },
+        **{name: forms[gender] for name, forms in _OF_ACTOR.items()},
     }
 
 
@@ -306,29 +313,32 @@ def _capital(text: str) -> str:
 
 
 def _row(
-    draw: Draw, log: Log, context: tuple[Sentence, ...], gap: Gap, story: int, number: int
+    draw: Stream,
+    log: Log,
+    context: tuple[Sentence, ...],
+    gap: GapSentence,
+    story: int,
+    number: int,
 ) -> JsonObject:
     num_question = round(QUESTION_SHARE * len(context) / (1 - QUESTION_SHARE))
-    actors = [event.actor for event in log.events]
-    calm = [
-        Sentence(_CALM[i], ()) for i in sorted(draw.sample(range(len(_CALM)), num_question - 4))
-    ]
+    calm_idxs = draw.sample(range(len(_CALM)), num_question - 4)
+    calm = [Sentence(_CALM[i], ()) for i in sorted(calm_idxs)]
     late = [doing for doing in idle() if doing.masculine not in _EARLY]
-    evening = _mixed(
-        draw, calm, [_idle(draw.choice(actors), doing) for doing in draw.sample(late, 2)]
-    )
+    doings = [_idle(draw.choice(log.actors), doing) for doing in draw.sample(late, 2)]
+    evening = _mixed(draw, calm, doings)
     question = [sentence.text for sentence in evening]
     question.insert(draw.below(len(evening) + 1), gap.text)
     question.append(draw.choice(_ENDS))
-    mentions = Counter(lemma for sentence in (*context, *evening) for lemma in sentence.lemmas)
-    mentions.update(_in_gap_sentence(gap, log))
+    mentions = Counter(_in_gap_sentence(gap, log))
+    for sentence in (*context, *evening):
+        mentions.update(sentence.lemmas)
     order = draw.shuffled(range(len(gap.options)))
-    # of equally frequent ones the first option
-    most_frequent = max(order, key=lambda i: mentions[gap.lemmas[i]])
+    options = [gap.options[i] for i in order]
+    counts = [mentions[gap.lemmas[i]] for i in order]
     return {
         "context": " ".join(sentence.text for sentence in context),
         "question": " ".join(question),
-        "options": [gap.options[i] for i in order],
+        "options": options,
         "answer": gap.options[gap.true.index(True)],
         "storyId": story,
         "taskType": gap.type,
@@ -339,23 +349,17 @@ def _row(
         "md_global_number": number,
         "md_form": gap.form,
         "md_gap_sentence": gap.text,
-        "md_opts_baseline_most_frequent": [gap.options[most_frequent]],
-        "md_mentions": [mentions[gap.lemmas[i]] for i in order],
-        "md_events": [
-            [event.actor.lemma, event.verb.lemma, event.thing.lemma] for event in log.events
-        ],
-        "md_gifts": [[gift.giver.lemma, gift.thing.lemma, gift.taker.lemma] for gift in log.gifts],
+        # of equally frequent ones the first option
+        "md_opts_baseline_most_frequent": [options[counts.index(max(counts))]],
+        "md_mentions": counts,
+        "md_events": list(map(_lemmas, log.events)),
+        "md_gifts": list(map(_lemmas, log.gifts)),
     }
 
 
-def _in_gap_sentence(gap: Gap, log: Log) -> list[str]:
+def _in_gap_sentence(gap: GapSentence, log: Log) -> list[str]:
     """Lemmas that the sentence with the gap names."""
     words = set(re.findall(r"\w+", gap.text.lower()))
-    nouns_named = [
-        noun
-        for event in log.events
-        for noun in (event.actor, event.thing)
-        if words & set(noun.forms)
-    ]
-    verbs_named = [event.verb for event in log.events if words & set(event.verb.past)]
-    return [word.lemma for word in (*nouns_named, *verbs_named)]
+    nouns_named = [noun for noun in (*log.actors, *log.things) if words & set(noun.forms)]
+    verbs_named = [verb for verb in log.verbs if words & set(verb.past)]
+    return _lemmas((*nouns_named, *verbs_named))

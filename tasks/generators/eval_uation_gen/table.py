@@ -19,7 +19,7 @@ from miron_jax.definitions.records import DataFile
 from miron_jax.errors import InputError
 from miron_jax.files.places import data_cache
 from miron_jax.files.readers import JsonObject
-from miron_jax.tasks.eval_uation.table import DataSet, Shape
+from miron_jax.tasks.eval_uation.table import QuestionShape, UationSet
 
 NAME = "eval-ua-tion-gen"
 VERSION = "2"  # another version, other rows
@@ -31,11 +31,11 @@ FROZEN = Path(__file__).parent / "frozen"
 Rows = list[JsonObject]
 
 
-class Generated(NamedTuple):
+class GeneratedSet(NamedTuple):
     """One set: its shape, the number of its rows and the hashes of its files."""
 
     name: str
-    shape: Shape
+    shape: QuestionShape
     clusters: str
     num_rows: int
     blob: str  # git blob of train.jsonl
@@ -44,10 +44,10 @@ class Generated(NamedTuple):
     masked: bool = False
 
     @property
-    def data_set(self) -> DataSet:
+    def data_set(self) -> UationSet:
         """The set as the loaders of the published sets take it."""
         shots = "fewshot.jsonl" if self.num_shots else None
-        return DataSet(
+        return UationSet(
             self.name, f"{NAME}/{self.name}", self.shape, "train.jsonl", shots, self.num_rows, None,
             self.clusters,
             masked=self.masked, shots_blob=self.shots_blob,
@@ -60,36 +60,39 @@ class Generated(NamedTuple):
     @property
     def splits(self) -> Mapping[str, str]:
         """Git blob of the file of each split."""
-        return {"train": self.blob, **({"fewshot": self.shots_blob} if self.shots_blob else {})}
+        splits = {"train": self.blob}
+        if self.shots_blob:
+            splits["fewshot"] = self.shots_blob
+        return splits
 
 
 # fmt: off
-GENERATED: tuple[Generated, ...] = (
-    Generated("ua_cbt", "story", "story", 1020,
+GENERATED: tuple[GeneratedSet, ...] = (
+    GeneratedSet("ua_cbt", "story", "story", 1020,
               "83903cf6b9241acba9e417c1c5c3755c50e67652", 30,
               "73363db530ba9b24ce9fdeed205acefdd0c0e273"),
-    Generated("lmes_low", "letters", "word", 2000,
+    GeneratedSet("lmes_low", "letters", "word", 2000,
               "72697614d897652cbfbab2fa341bc3492cabaeb0", 100,
               "a6239a34e0514e9ce5fe5b8c502d1b5780e87355"),
-    Generated("lmes_wis", "words", "sentence", 2000,
+    GeneratedSet("lmes_wis", "words", "sentence", 2000,
               "bdf1fb00e9270eb3fe1259e4ac6cbdf24f228cb3", 100,
               "3e2e9a92f217aecbb00c3a0855cd5428756c363b"),
-    Generated("lmes_catsbin", "yes_no", "categories and words", 2160,
+    GeneratedSet("lmes_catsbin", "yes_no", "categories and words", 2160,
               "60f8b4e8449775cdcdf7321a97ff216afabf6832", 100,
               "c61561bcfbe540af18c0d7fb880663163f0c35a9"),
-    Generated("lmes_catsmc", "odd_word", "categories and words", 2160,
+    GeneratedSet("lmes_catsmc", "odd_word", "categories and words", 2160,
               "3f248fd208b58a1e0a35b79b662bacea2ae21d0d", 100,
               "bc92fba7ebf3a44bbd8da3f982a57090a7b956fc"),
-    Generated("lmes_wordalpha", "two_words", "pair", 2000,
+    GeneratedSet("lmes_wordalpha", "two_words", "pair", 2000,
               "ec833a36d9fb1b89f419d541fa8d401dadf92d77", 100,
               "d6b40acb298c23c677f9ad9332748e49520a3e11"),
-    Generated("lmes_wordlength", "two_words", "pair", 2000,
+    GeneratedSet("lmes_wordlength", "two_words", "pair", 2000,
               "de66fedab44e37cd8d988123a906b4fa813dc45d", 100,
               "24c0cd04d4de7af008da57e8fd9e5eae9cc4a681"),
-    Generated("up_masked", "article", "article", 1000, "6334c953a53d67b4992ea248daf2ba4dc833e06c",
-        masked=True),
-    Generated("up_unmasked", "article", "article", 1000,
-        "b8bd159583230e2935f969d5ffe53010c2fb1c4b"),
+    GeneratedSet("up_masked", "article", "article", 1000,
+              "6334c953a53d67b4992ea248daf2ba4dc833e06c", masked=True),
+    GeneratedSet("up_unmasked", "article", "article", 1000,
+              "b8bd159583230e2935f969d5ffe53010c2fb1c4b"),
 )
 # fmt: on
 
@@ -98,16 +101,16 @@ def frozen_rows(name: str, split: str) -> Rows:
     """The rows of a split as they come with the package."""
     from pyarrow import parquet
 
-    rows = parquet.read_table(FROZEN / f"{name}_{split}.parquet").to_pylist()
-    return [{key: value for key, value in row.items() if value is not None} for row in rows]
+    rows = []
+    for fields in parquet.read_table(FROZEN / f"{name}_{split}.parquet").to_pylist():
+        rows.append({key: value for key, value in fields.items() if value is not None})
+    return rows
 
 
 def jsonl(rows: Rows) -> bytes:
     """The rows in canonical form: sorted keys, no optional spaces, UTF-8."""
-    lines = [
-        json.dumps(row, ensure_ascii=False, sort_keys=True, separators=(",", ":")) for row in rows
-    ]
-    return "".join(f"{line}\n" for line in lines).encode()
+    encoder = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return "".join(f"{encoder.encode(row)}\n" for row in rows).encode()
 
 
 def locate(data_dir: Path | None, fetch: bool = True) -> Path:
@@ -129,18 +132,17 @@ def locate(data_dir: Path | None, fetch: bool = True) -> Path:
     return folder
 
 
-def _is_current(generated: Generated, folder: Path) -> bool:
+def _is_current(generated: GeneratedSet, folder: Path) -> bool:
     """Whether the set's files are complete and of this version; rows of an earlier version and
     edited files are remade."""
-    paths = {
-        folder / generated.name / f"{split}.jsonl": blob for split, blob in generated.splits.items()
-    }
-    return all(
-        path.is_file() and git_blob_sha1(path.read_bytes()) == blob for path, blob in paths.items()
-    )
+    for split, blob in generated.splits.items():
+        path = folder / generated.name / f"{split}.jsonl"
+        if not path.is_file() or git_blob_sha1(path.read_bytes()) != blob:
+            return False
+    return True
 
 
-def _write(generated: Generated, folder: Path) -> None:
+def _write(generated: GeneratedSet, folder: Path) -> None:
     """Writes a set atomically, also where several processes write it."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".", dir=folder) as scratch:

@@ -11,6 +11,7 @@ reveals it without the article: it shares most words with the other nine.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -20,8 +21,8 @@ import numpy as np
 import scipy.sparse
 
 from miron_jax.errors import InputError
-from miron_jax.files.readers import JsonObject
-from miron_jax.tasks.draw import Draw
+from miron_jax.files.readers import JsonObject, are_texts
+from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.eval_uation.ukrainian import APOSTROPHES, comparable, one_apostrophe
 from miron_jax.tasks.generators.eval_uation_gen.numerals import simple_forms
 from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION
@@ -56,21 +57,21 @@ def mask_digits(text: str, spelled: bool = False) -> str:
 def title_rows(articles: Sequence[Article], name: str) -> list[JsonObject]:
     """A row for each article.  Raises InputError where fewer than NUM_TITLES titles differ."""
     keys = [comparable(mask_digits(article.title)) for article in articles]
-    if len(set(keys)) < NUM_TITLES:
+    num_titles = len(set(keys))
+    if num_titles < NUM_TITLES:
         raise InputError(
-            f"{name}: {len(set(keys))} titles differ once their digits are masked, expected at "
+            f"{name}: {num_titles} titles differ once their digits are masked, expected at "
             f"least {NUM_TITLES}: add articles"
         )
-    neighbours = [
-        _most_similar(i, similarity, keys) for i, similarity in enumerate(_similarities(articles))
-    ]
-    centers: list[list[int]] = [[] for _ in articles]  # of each article those whose neighbour it is
-    for center, neighbour_idxs in enumerate(neighbours):
-        for i in neighbour_idxs:
+    neighbours: list[list[int]] = []
+    centers = defaultdict[int, list[int]](list)  # of each article those whose neighbour it is
+    for center, similarity in enumerate(_similarities(articles)):
+        neighbours.append(_most_similar(center, similarity, keys))
+        for i in neighbours[center]:
             centers[i].append(center)
     rows = []
     for i in range(len(articles)):
-        draw = Draw("eval-ua-tion-gen", VERSION, "up", name, i)
+        draw = Stream("eval-ua-tion-gen", VERSION, "up", name, i)
         center = draw.choice(centers[i]) if centers[i] and draw.below(NUM_TITLES) else i
         rows.append(_row(i, articles, draw.shuffled([center, *neighbours[center]]), center))
     return rows
@@ -80,12 +81,14 @@ def _similarities(articles: Sequence[Article]) -> Iterator[np.ndarray]:
     """For each article the cosine [all articles] of its set of tags with that of every article,
     float64."""
     columns: dict[str, int] = {}
-    tag_sets = [
-        sorted({tag.strip().lower() for tag in article.tags} - {""}) for article in articles
-    ]
-    column_idxs = [columns.setdefault(tag, len(columns)) for tags in tag_sets for tag in tags]
-    starts = np.concatenate([[0], np.cumsum([len(tags) for tags in tag_sets])])
-    norms = [1 / np.sqrt(len(tags)) for tags in tag_sets for _ in tags]
+    column_idxs: list[int] = []
+    norms: list[float] = []
+    starts = [0]
+    for article in articles:
+        tags = sorted({tag.strip().lower() for tag in article.tags} - {""})
+        column_idxs += [columns.setdefault(tag, len(columns)) for tag in tags]
+        norms += [1 / np.sqrt(max(1, len(tags)))] * len(tags)
+        starts.append(len(column_idxs))
     matrix = scipy.sparse.csr_array(
         (norms, column_idxs, starts), shape=(len(articles), max(1, len(columns)))
     )
@@ -147,16 +150,12 @@ def read_articles(path: Path) -> list[Article]:
 
 def _article(fields: JsonObject, row: int) -> Article:
     tags = fields.get("tags")
-    tags = tags.split(",") if isinstance(tags, str) else tags
-    title = fields.get("title", fields.get("ukr_title"))
-    text = fields.get("text", fields.get("ukr_text"))
-    if (
-        not isinstance(title, str)
-        or not isinstance(text, str)
-        or not title.strip()
-        or not text.strip()
-    ):
+    if isinstance(tags, str):
+        tags = tags.split(",")
+    texts = [fields.get(name, fields.get(f"ukr_{name}")) for name in ("title", "text")]
+    if not are_texts(texts) or not all(map(str.strip, texts)):
         raise ValueError("expected the texts title and text")
-    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+    if not isinstance(tags, list) or (tags and not are_texts(tags)):
         raise ValueError(f"tags is {tags!r:.40}, expected a list of texts, or one text with commas")
+    title, text = texts
     return Article(title, text, tuple(tags))

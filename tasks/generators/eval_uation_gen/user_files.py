@@ -12,12 +12,12 @@ from miron_jax.definitions.data_files import located_rows, parse_each
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
 
-Record = TypeVar("Record")
+T = TypeVar("T")
 
 
 def read_records(
-    path: Path, flag: str, parse: Callable[[JsonObject, int], Record], fields: str, hint: str = ""
-) -> list[Record]:
+    path: Path, flag: str, parse: Callable[[JsonObject, int], T], fields: str, hint: str = ""
+) -> list[T]:
     """The records of a file of JSON objects with `fields`; `hint` precedes the remedy for one that
     `parse` refuses."""
     try:

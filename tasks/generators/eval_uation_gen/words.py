@@ -7,6 +7,7 @@ questions.
 
 from functools import cache
 from importlib.resources import files
+from itertools import chain
 from typing import NamedTuple
 
 ALPHABET = "абвгґдеєжзиіїйклмнопрстуфхцчшщьюя"
@@ -24,8 +25,9 @@ class Word(NamedTuple):
 
     @property
     def size(self) -> str:
-        length = len(self.text)
-        return "short" if length <= SHORT else "mid" if length <= MID else "long"
+        if len(self.text) <= SHORT:
+            return "short"
+        return "mid" if len(self.text) <= MID else "long"
 
 
 class Category(NamedTuple):
@@ -40,11 +42,8 @@ def alphabet_key(word: str) -> tuple[int, ...]:
 
 
 def lines(name: str) -> list[str]:
-    return (
-        (files("miron_jax.tasks.generators.eval_uation_gen") / name)
-        .read_text(encoding="utf-8")
-        .splitlines()
-    )
+    file = files("miron_jax.tasks.generators.eval_uation_gen") / name
+    return file.read_text(encoding="utf-8").splitlines()
 
 
 def table(name: str) -> list[list[str]]:
@@ -58,15 +57,21 @@ def words(split: str) -> tuple[Word, ...]:
     for text, pos, tokens in table("words_uk.txt"):
         word = Word(text, pos, int(tokens))
         cells.setdefault((pos, word.size), []).append(word)
-    in_turn = [word for row in zip(*cells.values(), strict=True) for word in row]
-    return tuple(in_turn[:NUM_SHOTS_WORDS] if split == "fewshot" else in_turn[NUM_SHOTS_WORDS:])
+    in_turn = tuple(chain.from_iterable(zip(*cells.values(), strict=True)))
+    return in_turn[:NUM_SHOTS_WORDS] if split == "fewshot" else in_turn[NUM_SHOTS_WORDS:]
 
 
 @cache
 def sentences(split: str) -> tuple[str, ...]:
     by_length = lines("sentences_uk.txt")
     shots = by_length[:: len(by_length) // NUM_SHOTS_SENTENCES]  # of every length
-    return tuple(shots) if split == "fewshot" else tuple(s for s in by_length if s not in shots)
+    return _of_split(split, by_length, shots)
+
+
+def _of_split(split: str, every: list[str], shots: list[str]) -> tuple[str, ...]:
+    if split == "fewshot":
+        return tuple(shots)
+    return tuple(text for text in every if text not in shots)
 
 
 @cache
@@ -77,8 +82,5 @@ def categories(split: str) -> tuple[Category, ...]:
         name, _, members = line.partition(": ")
         by_length = sorted(members.split(", "), key=lambda word: (len(word), alphabet_key(word)))
         shots = by_length[1::SHOTS_MEMBERS]
-        split_words = (
-            shots if split == "fewshot" else [word for word in by_length if word not in shots]
-        )
-        split_categories.append(Category(name, tuple(split_words)))
+        split_categories.append(Category(name, _of_split(split, by_length, shots)))
     return tuple(split_categories)

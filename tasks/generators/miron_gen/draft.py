@@ -5,6 +5,7 @@ know the generators.
 """
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,15 +18,11 @@ class Draft(NamedTuple):
     meta: tuple[tuple[str, str], ...]  # its ingredients, such as stem and form
 
 
-Frames = dict[str, tuple[str, ...]]  # form -> wordings
+Frames = Mapping[str, Sequence[str]]  # form -> wordings
 
 
 def frames_of(lang: str) -> tuple[Frames, Frames]:
     """Morphology's wordings of "en" or "ru": of the benchmark, and of the demo model's training
     text."""
     frames = json.loads(Path(__file__).with_name(f"frames_{lang}.json").read_text(encoding="utf-8"))
-    benchmark, training = (
-        {form: tuple(wordings) for form, wordings in frames[side].items()}
-        for side in ("benchmark", "training")
-    )
-    return benchmark, training
+    return frames["benchmark"], frames["training"]

@@ -5,7 +5,7 @@ Arrives: nothing.  Leaves: `WORDS`.  It deliberately does not know how a series 
 Any two nouns or names differ by at least two letters, so that a misspelt one is still recognisable.
 """
 
-from miron_jax.tasks.generators.miron_gen.logic import Family, LogicWords, Person, Scale
+from miron_jax.tasks.generators.miron_gen.logic import LogicWords, Person, PuzzleFamily, Scale
 
 _NUMBER_FRAMES = (
     "{terms},",
@@ -24,10 +24,10 @@ _NUMBER_TRAINING = (
 
 _FAMILIES = (
     *(
-        Family(name, _NUMBER_FRAMES, _NUMBER_TRAINING)
+        PuzzleFamily(name, _NUMBER_FRAMES, _NUMBER_TRAINING)
         for name in ("arithmetic", "doubling", "squares")
     ),
-    Family(
+    PuzzleFamily(
         "letters",
         (
             "{terms},",
@@ -39,7 +39,7 @@ _FAMILIES = (
         ),
         ("Letters at equal distances: {terms},", "The labels on the drawers are {terms} and then"),
     ),
-    Family(
+    PuzzleFamily(
         "weekdays",
         (
             "{terms},",
@@ -56,7 +56,7 @@ _FAMILIES = (
             "Shop open on these days: {terms},",
         ),
     ),
-    Family(
+    PuzzleFamily(
         "months",
         (
             "{terms},",
@@ -72,7 +72,7 @@ _FAMILIES = (
             "Tests in these months: {terms},",
         ),
     ),
-    Family(
+    PuzzleFamily(
         "repetition",
         (
             "{terms},",
@@ -84,7 +84,7 @@ _FAMILIES = (
         ),
         ("Round and round it goes: {terms},", "The cards are laid out {terms} and then"),
     ),
-    Family(
+    PuzzleFamily(
         "ordinals",
         (
             "{terms},",
@@ -96,7 +96,7 @@ _FAMILIES = (
         ),
         ("Positions picked by one rule: {terms},", "The list says {terms} and then"),
     ),
-    Family(
+    PuzzleFamily(
         "number_words",
         (
             "{terms},",
@@ -108,7 +108,7 @@ _FAMILIES = (
         ),
         ("Spelt out one by one: {terms},", "The clerk reads {terms} and then"),
     ),
-    Family(
+    PuzzleFamily(
         "roman",
         (
             "{terms},",
@@ -120,7 +120,7 @@ _FAMILIES = (
         ),
         ("Numerals on old clocks: {terms},", "The Roman series runs {terms} and then"),
     ),
-    Family(
+    PuzzleFamily(
         "copy",
         (
             "{terms}. Once more: {shown},",
@@ -135,7 +135,7 @@ _FAMILIES = (
             "Left page: {terms}. Right page, the same: {shown},",
         ),
     ),
-    Family(
+    PuzzleFamily(
         "reverse",
         (
             "Forwards: {terms}. Backwards: {shown},",
@@ -150,7 +150,7 @@ _FAMILIES = (
             "From top to bottom: {terms}. Bottom to top: {shown},",
         ),
     ),
-    Family(
+    PuzzleFamily(
         "comparison",
         (
             "{facts} The {most} of them all is",
@@ -208,7 +208,7 @@ WORDS = LogicWords(
         "island", "jacket", "ladder",
         "mirror", "pencil", "rabbit", "window", "violin", "basket", "dragon", "cactus",
     ),
-    people=tuple(Person(name, name) for name in _NAMES),
+    people=tuple(map(Person, _NAMES, _NAMES)),
     scales=(
         Scale("taller", "shorter", "tallest", "shortest"),
         Scale("older", "younger", "oldest", "youngest"),

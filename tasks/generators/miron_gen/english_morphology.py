@@ -12,7 +12,7 @@ which would double in some forms (quizzes) and not in others.
 from pathlib import Path
 from typing import NamedTuple
 
-from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.miron_gen.draft import Draft, Frames, frames_of
 
 FORMS = (
@@ -55,7 +55,7 @@ _SUFFIX = {
 _VOWELS = "aeiou"
 
 
-class Material(NamedTuple):
+class EnglishMaterial(NamedTuple):
     """Stems and wordings of one side, benchmark or training."""
 
     stems: tuple[str, ...]
@@ -88,7 +88,9 @@ def inflect(stem: str, form: str) -> str:
         return stem + "ly"
     if kind == "silent_e":
         return stem[:-1] + suffix
-    return stem + (stem[-1] if kind == "doubling" else "") + suffix
+    if kind == "doubling":
+        return stem + stem[-1] + suffix
+    return stem + suffix
 
 
 def misspell(stem: str, form: str) -> str:
@@ -113,7 +115,9 @@ def misspell(stem: str, form: str) -> str:
         return wrong.get(kind, stem + "ily")
     if kind in ("consonant_y", "silent_e", "doubling"):
         return stem + suffix
-    return (stem[:-1] if stem[-1] == stem[-2] else stem + stem[-1]) + suffix
+    if stem[-1] == stem[-2]:
+        return stem[:-1] + suffix
+    return stem + stem[-1] + suffix
 
 
 def fits(stem: str, form: str) -> bool:
@@ -133,18 +137,13 @@ SLOTS = {
 FRAMES, TRAINING_FRAMES = frames_of("en")
 
 
-def _stem_lists() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    text = Path(__file__).with_name("stems_en.txt").read_text(encoding="utf-8")
-    benchmark, training = (tuple(part.split()) for part in text.split("\n\n"))
-    return benchmark, training
+_STEMS = Path(__file__).with_name("stems_en.txt").read_text(encoding="utf-8")
+BENCHMARK_STEMS, TRAINING_STEMS = map(str.split, _STEMS.split("\n\n"))
+BENCHMARK = EnglishMaterial(tuple(BENCHMARK_STEMS), FRAMES)
+TRAINING = EnglishMaterial(tuple(TRAINING_STEMS), TRAINING_FRAMES)
 
 
-BENCHMARK_STEMS, TRAINING_STEMS = _stem_lists()
-BENCHMARK = Material(BENCHMARK_STEMS, FRAMES)
-TRAINING = Material(TRAINING_STEMS, TRAINING_FRAMES)
-
-
-def draft(draw: Draw, material: Material = BENCHMARK) -> Draft:
+def draft(draw: Stream, material: EnglishMaterial = BENCHMARK) -> Draft:
     """One candidate: the form is drawn first and uniformly, then a wording, then a stem that has
     the form."""
     form = draw.choice(FORMS)

@@ -20,30 +20,29 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.miron_gen.draft import Draft
 
 NUM_DISTRACTORS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One fact."""
-
+class Fact:
     forms: tuple[str, ...]  # the entity, one form for each of the table's form names
     answer: str  # in the form that fits every template of the table
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class FactTable:
     """Facts of one sort with their wordings."""
 
     name: str
     form_names: tuple[str, ...]  # {gen} in a template is the form "gen", {Gen} the same capitalized
-    rows: tuple[Row, ...]
+    rows: tuple[Fact, ...]
     templates: tuple[str, ...]  # of the benchmark: with one form; the answer follows
     # whole sentences with an {answer}, none of them a benchmark wording
     training_templates: tuple[str, ...]
@@ -53,53 +52,49 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class FactTables:
     """All tables of one language."""
 
     lang: str
-    tables: tuple[Table, ...]
+    tables: tuple[FactTable, ...]
 
 
-class Cloze(NamedTuple):
-    """A template filled with one row."""
-
+class FilledTemplate(NamedTuple):
     prefix: str
     entity: str  # in the form that the prefix has
     answer: str
     template: str  # table and index among its templates: "capital/2"
 
 
-def rows(*lines: Sequence[str]) -> tuple[Row, ...]:
+def rows(*lines: Sequence[str]) -> tuple[Fact, ...]:
     """Rows from lines of forms and the answer."""
-    return tuple(Row(tuple(line[:-1]), line[-1]) for line in lines)
+    return tuple(Fact(tuple(line[:-1]), line[-1]) for line in lines)
 
 
 @cache
-def tables_of(lang: str) -> Facts:
+def tables_of(lang: str) -> FactTables:
     """The tables of "en" or "ru"."""
-    tables = json.loads(Path(__file__).with_name(f"facts_{lang}.json").read_text(encoding="utf-8"))
-    return Facts(
-        lang,
-        tuple(
-            Table(
-                name=name,
-                form_names=tuple(table["forms"]),
-                rows=rows(*table["rows"]),
-                templates=tuple(table["templates"]),
-                training_templates=tuple(table["training_templates"]),
-                more_answers=tuple(table.get("more_answers", ())),
-                arguable=tuple((entity, answer) for entity, answer in table.get("arguable", ())),
-            )
-            for name, table in tables.items()
-        ),
-    )
+    text = Path(__file__).with_name(f"facts_{lang}.json").read_text(encoding="utf-8")
+    tables = []
+    for name, fields in json.loads(text).items():
+        table = FactTable(
+            name=name,
+            form_names=tuple(fields["forms"]),
+            rows=rows(*fields["rows"]),
+            templates=tuple(fields["templates"]),
+            training_templates=tuple(fields["training_templates"]),
+            more_answers=tuple(fields.get("more_answers", ())),
+            arguable=tuple(map(tuple, fields.get("arguable", ()))),
+        )
+        tables.append(table)
+    return FactTables(lang, tuple(tables))
 
 
-def draft(draw: Draw, facts: Facts) -> Draft | None:
+def draft(draw: Stream, facts: FactTables) -> Draft | None:
     """One candidate; None if its prefix contains the answer."""
     # uniform over all tables, so 500 items cover small ones too
     table, row = draw.choice(_rows_of(facts))
-    cloze = _cloze(table, row, draw.below(len(table.templates)))
+    cloze = _filled(table, row, draw.below(len(table.templates)))
     if gives_away(cloze.prefix, cloze.answer):
         return None
     wrong = draw.sample(_wrong_answers(table, row), NUM_DISTRACTORS)
@@ -112,52 +107,51 @@ def draft(draw: Draw, facts: Facts) -> Draft | None:
     )
 
 
-def training_sentence(draw: Draw, facts: Facts) -> str:
+def training_sentence(draw: Stream, facts: FactTables) -> str:
     table, row = draw.choice(_rows_of(facts))
     return _sentence(table, row, draw.choice(table.training_templates))
 
 
-def clozes(facts: Facts) -> Iterator[Cloze]:
+def clozes(facts: FactTables) -> Iterator[FilledTemplate]:
     """Every row in every benchmark wording: all possible items."""
-    return (
-        _cloze(table, row, i) for table, row in _rows_of(facts) for i in range(len(table.templates))
-    )
+    for table, row in _rows_of(facts):
+        for i in range(len(table.templates)):
+            yield _filled(table, row, i)
 
 
-def training_sentences(facts: Facts) -> Iterator[str]:
-    return (
-        _sentence(table, row, text)
-        for table, row in _rows_of(facts)
-        for text in table.training_templates
-    )
+def training_sentences(facts: FactTables) -> Iterator[str]:
+    for table, row in _rows_of(facts):
+        for text in table.training_templates:
+            yield _sentence(table, row, text)
 
 
-def entity_pool(facts: Facts) -> tuple[str, ...]:
+def entity_pool(facts: FactTables) -> tuple[str, ...]:
     """All forms of entities that prefixes show, without repetition, in table order."""
-    return tuple(dict.fromkeys(cloze.entity for cloze in clozes(facts)))
+    return tuple(dict.fromkeys(map(attrgetter("entity"), clozes(facts))))
 
 
 def gives_away(prefix: str, answer: str) -> bool:
     """Whether the prefix contains the answer: one of 1 or 2 letters as a word ("no" is part of
     many), others anywhere."""
     pattern = re.escape(answer.casefold())
-    return (
-        re.search(pattern if len(answer) > 2 else rf"\b{pattern}\b", prefix.casefold()) is not None
-    )
+    if len(answer) <= 2:
+        pattern = rf"\b{pattern}\b"
+    return re.search(pattern, prefix.casefold()) is not None
 
 
-def _rows_of(facts: Facts) -> list[tuple[Table, Row]]:
+def _rows_of(facts: FactTables) -> list[tuple[FactTable, Fact]]:
     return [(table, row) for table in facts.tables for row in table.rows]
 
 
-def _cloze(table: Table, row: Row, template_idx: int) -> Cloze:
+def _filled(table: FactTable, row: Fact, template_idx: int) -> FilledTemplate:
     template = table.templates[template_idx]
     forms = _by_name(table.form_names, row.forms)
     (entity,) = (form for name, form in forms.items() if f"{{{name}}}" in template)
-    return Cloze(template.format_map(forms), entity, row.answer, f"{table.name}/{template_idx}")
+    prefix = template.format_map(forms)
+    return FilledTemplate(prefix, entity, row.answer, f"{table.name}/{template_idx}")
 
 
-def _sentence(table: Table, row: Row, template: str) -> str:
+def _sentence(table: FactTable, row: Fact, template: str) -> str:
     return template.format_map(_by_name((*table.form_names, "answer"), (*row.forms, row.answer)))
 
 
@@ -171,9 +165,11 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _wrong_answers(table: Table, row: Row) -> list[str]:
+def _wrong_answers(table: FactTable, row: Fact) -> list[str]:
     """The table's answers without repetition, except the right one and those arguable for this
     row."""
-    arguable = {answer for entity, answer in table.arguable if entity == row.forms[0]}
-    answers = dict.fromkeys((*(other.answer for other in table.rows), *table.more_answers))
-    return [answer for answer in answers if answer != row.answer and answer not in arguable]
+    answers = dict.fromkeys((*map(attrgetter("answer"), table.rows), *table.more_answers))
+    for entity, answer in ((row.forms[0], row.answer), *table.arguable):
+        if entity == row.forms[0]:
+            answers.pop(answer, None)
+    return list(answers)

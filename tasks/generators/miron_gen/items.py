@@ -10,12 +10,12 @@ partners from all Facts and Logic items.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 from miron_jax.definitions.records import Cloze
 from miron_jax.errors import InputError
-from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.miron_gen import (
     english_logic,
     english_morphology,
@@ -56,28 +56,32 @@ class Item:
         )  # fmt: skip
 
 
-Drafter = Callable[[Draw], Draft | None]
+Drafter = Callable[[Stream], Draft | None]
 
 
-class _Language(NamedTuple):
+class _Generators(NamedTuple):
+    """What makes the items of one language."""
+
     drafters: dict[str, Drafter]  # by category
     rules: noise.NoiseRules
     pool: tuple[str, ...]  # words that decide an answer: a reader must recover them from the noise
 
 
-def _language(morphology: Drafter, words: logic.LogicWords, rules: noise.NoiseRules) -> _Language:
+def _generators(
+    morphology: Drafter, words: logic.LogicWords, rules: noise.NoiseRules
+) -> _Generators:
     tables = facts.tables_of(words.language)
     drafters: dict[str, Drafter] = {
         "Morphology": morphology,
         "Facts": lambda draw: facts.draft(draw, tables),
         "Logic": lambda draw: logic.draft(draw, words),
     }
-    return _Language(drafters, rules, (*facts.entity_pool(tables), *logic.pool(words)))
+    return _Generators(drafters, rules, (*facts.entity_pool(tables), *logic.pool(words)))
 
 
 _LANGUAGES = {
-    "en": _language(english_morphology.draft, english_logic.WORDS, noise.ENGLISH),
-    "ru": _language(russian_morphology.draft, russian_logic.WORDS, noise.RUSSIAN),
+    "en": _generators(english_morphology.draft, english_logic.WORDS, noise.ENGLISH),
+    "ru": _generators(russian_morphology.draft, russian_logic.WORDS, noise.RUSSIAN),
 }
 
 
@@ -93,59 +97,48 @@ def items_of(language: str, per_category: int) -> tuple[Item, ...]:
     prefixes: set[str] = set()
     clean: list[Item] = []
     for category, draft in _LANGUAGES[language].drafters.items():
-        clean += _items(language, category, per_category, draft, prefixes)
-    return (*clean, *_noisy_items(language, per_category, clean[per_category:], prefixes))
+        make = partial(_clean_item, language, category, draft)
+        clean += _items(language, category, per_category, make, prefixes)
+    make = partial(_noisy_item, language, clean[per_category:])
+    return (*clean, *_items(language, "Noise", per_category, make, prefixes))
 
 
 def _items(
-    language: str, category: str, count: int, draft: Drafter, prefixes: set[str]
+    language: str, category: str, count: int, make: "Maker", prefixes: set[str]
 ) -> Iterator[Item]:
     """Items whose prefixes differ from `prefixes`, to which theirs are added."""
     for i in range(count):
-        candidates = (
-            draft(Draw(VERSION, language, category, i, attempt)) for attempt in range(TRIES)
-        )
-        clean = next(
-            (draft for draft in candidates if draft is not None and draft.prefix not in prefixes),
-            None,
-        )
-        if clean is None:
-            raise _used_up(language, category, i)
-        prefixes.add(clean.prefix)
-        yield Item(_id(language, category, i), language, category, *clean)
-
-
-def _noisy_items(
-    language: str, count: int, clean: list[Item], prefixes: set[str]
-) -> Iterator[Item]:
-    _, rules, pool = _LANGUAGES[language]
-    for i in range(count):
-        turn = noise.turn_of(i, rules)
         for attempt in range(TRIES):
-            draw = Draw(VERSION, language, "Noise", i, attempt)
-            partner = draw.choice(clean)
-            draft = Draft(
-                partner.prefix, partner.target, partner.distractors, partner.template, partner.meta
-            )
-            noisy = noise.perturb(draw, draft, rules, pool, turn)
-            if noisy is not None and noisy.prefix not in prefixes:
+            item = make(Stream(VERSION, language, category, i, attempt), i)
+            if item is not None and item.prefix not in prefixes:
                 break
         else:
-            raise _used_up(language, "Noise", i)
-        prefixes.add(noisy.prefix)
-        yield replace(
-            partner, id=_id(language, "Noise", i), category="Noise", prefix=noisy.prefix,
-            pair_id=partner.id,
-            clean_prefix=partner.prefix, operator=noisy.operator, num_edits=noisy.num_edits,
-        )  # fmt: skip
+            raise InputError(
+                f"--items_per_category: miron-gen has no more than {i} different items of "
+                f"{category} in {language!r}: ask for fewer"
+            )
+        prefixes.add(item.prefix)
+        yield replace(item, id=f"{language}-{category.lower()}-{i:04d}")
 
 
-def _id(language: str, category: str, i: int) -> str:
-    return f"{language}-{category.lower()}-{i:04d}"
+Maker = Callable[[Stream, int], Item | None]  # a candidate for the item of this number, without id
 
 
-def _used_up(language: str, category: str, count: int) -> InputError:
-    return InputError(
-        f"--items_per_category: miron-gen has no more than {count} different items of {category} "
-        f"in {language!r}: ask for fewer"
+def _clean_item(
+    language: str, category: str, draft: Drafter, draw: Stream, number: int
+) -> Item | None:
+    clean = draft(draw)
+    return clean and Item("", language, category, *clean)
+
+
+def _noisy_item(language: str, clean: list[Item], draw: Stream, number: int) -> Item | None:
+    _, rules, pool = _LANGUAGES[language]
+    partner = draw.choice(clean)
+    draft = Draft(
+        partner.prefix, partner.target, partner.distractors, partner.template, partner.meta
     )
+    noisy = noise.perturb(draw, draft, rules, pool, noise.turn_of(number, rules))
+    return noisy and replace(
+        partner, category="Noise", prefix=noisy.prefix, pair_id=partner.id,
+        clean_prefix=partner.prefix, operator=noisy.operator, num_edits=noisy.num_edits,
+    )  # fmt: skip

@@ -18,7 +18,7 @@ from hashlib import sha256
 from itertools import chain, pairwise
 from typing import NamedTuple
 
-from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.miron_gen.draft import Draft
 
 NUM_DISTRACTORS = 3
@@ -26,7 +26,7 @@ RUN_LEN = 5  # terms; the shortest series: four shown and the answer
 _TRIES = 64  # draws within one family, so that families with more rejections are not rarer
 
 
-class Family(NamedTuple):
+class PuzzleFamily(NamedTuple):
     """Wordings of one family; training shares none with the benchmark."""
 
     name: str  # of _PUZZLES
@@ -52,7 +52,7 @@ class LogicWords:
     """The word lists and wordings of one language."""
 
     language: str
-    families: tuple[Family, ...]
+    families: tuple[PuzzleFamily, ...]
     alphabets: tuple[str, ...]  # sequences of letters that everyone recites alike
     weekdays: tuple[str, ...]
     months: tuple[str, ...]
@@ -85,30 +85,36 @@ def _steps(terms: Sequence[int]) -> list[int]:
     return [after - before for before, after in pairwise(terms)]
 
 
-def _is_constant(values: Sequence[int]) -> bool:
-    return len(values) > 0 and all(value == values[0] for value in values)
+def _is_constant(values: Sequence[int | Fraction]) -> bool:
+    return len(set(values)) == 1
 
 
 def _arithmetic_next(terms: Sequence[int]) -> Fraction | None:
-    return Fraction(terms[-1] + terms[-1] - terms[-2]) if _is_constant(_steps(terms)) else None
+    if not _is_constant(_steps(terms)):
+        return None
+    return Fraction(terms[-1] + terms[-1] - terms[-2])
 
 
 def _geometric_next(terms: Sequence[int]) -> Fraction | None:
     if len(terms) < 2 or 0 in terms:
         return None
     ratios = [Fraction(after, before) for before, after in pairwise(terms)]
-    return terms[-1] * ratios[0] if all(ratio == ratios[0] for ratio in ratios) else None
+    return terms[-1] * ratios[0] if _is_constant(ratios) else None
 
 
 def _second_difference_next(terms: Sequence[int]) -> Fraction | None:
     steps = _steps(terms)
     bends = _steps(steps)
-    return Fraction(terms[-1] + steps[-1] + bends[0]) if _is_constant(bends) else None
+    if not _is_constant(bends):
+        return None
+    return Fraction(terms[-1] + steps[-1] + bends[0])
 
 
 def _fibonacci_next(terms: Sequence[int]) -> Fraction | None:
-    sums = [a + b for a, b in pairwise(terms)]
-    return Fraction(sums[-1]) if len(terms) > 2 and sums[:-1] == list(terms[2:]) else None
+    sums = list(map(sum, pairwise(terms)))
+    if len(terms) < 3 or sums[:-1] != list(terms[2:]):
+        return None
+    return Fraction(sums[-1])
 
 
 def _period_next(terms: Sequence[int], period: int) -> Fraction | None:
@@ -122,12 +128,12 @@ def _interleaved_next(
     terms: Sequence[int], rule: Callable[[Sequence[int]], Fraction | None]
 ) -> Fraction | None:
     """Two series in turn, of six terms or more: a rule fits any two terms of a series."""
-    if len(terms) < 6:
-        return None
     # six terms t0..t5: the next one, t6, belongs to t0, t2, t4
     continued = terms[len(terms) % 2 :: 2]
     other = terms[(len(terms) + 1) % 2 :: 2]
-    return rule(continued) if rule(other) is not None else None
+    if len(terms) < 6 or rule(other) is None:
+        return None
+    return rule(continued)
 
 
 RULES: dict[str, Callable[[Sequence[int]], Fraction | None]] = {
@@ -150,23 +156,22 @@ def continuations(terms: Sequence[int]) -> dict[str, Fraction]:
 def only_next(terms: Sequence[int]) -> int | None:
     """The next number if all rules that explain the terms agree; None for 1, 2, 4, which 7 and 8
     may follow."""
-    expected = list(continuations(terms).values())
-    if (
-        not expected
-        or any(value != expected[0] for value in expected)
-        or expected[0].denominator != 1
-    ):
+    expected = set(continuations(terms).values())
+    if len(expected) != 1:
         return None
-    return int(expected[0])
+    [value] = expected
+    return int(value) if value.denominator == 1 else None
 
 
 def round_next(terms: Sequence[str], cycle: Sequence[str]) -> str | None:
     """The next term if the terms go round the cycle in equal steps, else None."""
-    if any(term not in cycle for term in terms):
+    if not set(terms) <= set(cycle):
         return None
     idxs = [cycle.index(term) for term in terms]
     steps = {step % len(cycle) for step in _steps(idxs)}
-    return cycle[(idxs[-1] + steps.pop()) % len(cycle)] if len(steps) == 1 else None
+    if len(steps) != 1:
+        return None
+    return cycle[(idxs[-1] + steps.pop()) % len(cycle)]
 
 
 def is_training(run: Sequence[str]) -> bool:
@@ -183,14 +188,13 @@ def _series(series: Sequence[str], wrong: Iterable[str]) -> Puzzle:
     return Puzzle({"terms": ", ".join(series[:-1])}, series[-1], wrong, _runs(series))
 
 
-def _walk(draw: Draw, size: int, steps: Sequence[int]) -> tuple[int, ...]:
+def _walk(draw: Stream, size: int, steps: Sequence[int]) -> Sequence[int]:
     """5 to 7 indices from 0 to size - 1 in equal steps, up or down, or as many as fit."""
     step = draw.choice(steps)
     num_terms = min(RUN_LEN + draw.below(3), (size - 1) // step + 1)
     span = step * (num_terms - 1)
     start = draw.below(size - span)
-    idxs = tuple(range(start, start + span + 1, step))
-    return idxs[::-1] if draw.below(2) else idxs
+    return range(start, start + span + 1, step)[:: draw.choice((1, -1))]
 
 
 def _numbers(values: Sequence[int]) -> Puzzle | None:
@@ -198,18 +202,19 @@ def _numbers(values: Sequence[int]) -> Puzzle | None:
     if only_next(terms) != answer:
         return None
     step = answer - terms[-1]
-    near = (answer + shift for shift in (1, -1, 2, -2, 10, -10, step, -step))
-    return _series([str(value) for value in values], (str(value) for value in near if value > 0))
+    shifts = (1, -1, 2, -2, 10, -10, step, -step)
+    near = (str(answer + shift) for shift in shifts if answer + shift > 0)
+    return _series(list(map(str, values)), near)
 
 
-def _doubling(draw: Draw, words: LogicWords) -> Puzzle | None:
+def _doubling(draw: Stream, words: LogicWords) -> Puzzle | None:
     start = 1 + draw.below(40)
     num_terms = RUN_LEN + draw.below(3)
     values = [start * 2**i for i in range(num_terms) if start * 2**i < 1000]
-    return _numbers(values[::-1] if draw.below(2) else values)
+    return _numbers(values[:: draw.choice((1, -1))])
 
 
-def _named_numbers(draw: Draw, names: Sequence[str], steps: Sequence[int]) -> Puzzle | None:
+def _named_numbers(draw: Stream, names: Sequence[str], steps: Sequence[int]) -> Puzzle | None:
     """A walk along names of 1, 2, 3 ... or of 10, 20, 30 ..., which all rules treat alike."""
     walk = _walk(draw, len(names), steps)
     if only_next([1 + idx for idx in walk[:-1]]) != 1 + walk[-1]:
@@ -218,12 +223,13 @@ def _named_numbers(draw: Draw, names: Sequence[str], steps: Sequence[int]) -> Pu
 
 
 def _neighbours(names: Sequence[str], idx: int) -> Iterable[str]:
-    return (names[i] for i in range(max(idx - 3, 0), min(idx + 4, len(names))) if i != idx)
+    return (*names[max(idx - 3, 0) : idx], *names[idx + 1 : idx + 4])
 
 
-def _number_words(draw: Draw, words: LogicWords) -> Puzzle | None:
-    names, steps = (words.numbers, (1, 2, 3, 4)) if draw.below(5) else (words.tens, (1, 2))
-    return _named_numbers(draw, names, steps)
+def _number_words(draw: Stream, words: LogicWords) -> Puzzle | None:
+    if draw.below(5):
+        return _named_numbers(draw, words.numbers, (1, 2, 3, 4))
+    return _named_numbers(draw, words.tens, (1, 2))
 
 
 def roman_numeral(number: int) -> str:
@@ -236,14 +242,14 @@ _ARITHMETIC_STEPS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 15, 20, 25)
 _ROMAN = [roman_numeral(number) for number in range(1, 21)]
 
 
-def _letters(draw: Draw, words: LogicWords) -> Puzzle | None:
+def _letters(draw: Stream, words: LogicWords) -> Puzzle | None:
     # weighted by length
     alphabet = draw.choice([alphabet for alphabet in words.alphabets for _ in alphabet])
-    fitting = [step for step in (1, 2, 3, 4, 5) if step * (RUN_LEN - 1) < len(alphabet)]
-    walk = _walk(draw, len(alphabet), fitting)
-    letters = alphabet.upper() if draw.below(2) else alphabet
+    longest_step = min(5, (len(alphabet) - 1) // (RUN_LEN - 1))
+    walk = _walk(draw, len(alphabet), range(1, longest_step + 1))
+    letters = draw.choice((alphabet, alphabet.upper()))
     series = [letters[idx] for idx in walk]
-    if _has_rival([term.lower() for term in series], words.rivals):
+    if _has_rival(list(map(str.lower, series)), words.rivals):
         return None
     return _series(series, _neighbours(letters, walk[-1]))
 
@@ -253,7 +259,7 @@ def _has_rival(series: Sequence[str], rivals: Iterable[Sequence[str]]) -> bool:
     return any(round_next(terms, rival) not in (None, answer) for rival in rivals)
 
 
-def _round(draw: Draw, cycle: Sequence[str], rivals: Iterable[Sequence[str]]) -> Puzzle | None:
+def _round(draw: Stream, cycle: Sequence[str], rivals: Iterable[Sequence[str]]) -> Puzzle | None:
     step = draw.choice((1, 2, -1, -2))
     start = draw.below(len(cycle))
     series = [cycle[(start + step * i) % len(cycle)] for i in range(RUN_LEN + draw.below(2))]
@@ -262,7 +268,7 @@ def _round(draw: Draw, cycle: Sequence[str], rivals: Iterable[Sequence[str]]) ->
     return _series(series, (term for term in cycle if term != series[-1]))
 
 
-def _repetition(draw: Draw, words: LogicWords) -> Puzzle:
+def _repetition(draw: Stream, words: LogicWords) -> Puzzle:
     """Two or three nouns in turn, each at least twice; the series stops anywhere in the third
     round."""
     period = 2 + draw.below(2)
@@ -270,15 +276,14 @@ def _repetition(draw: Draw, words: LogicWords) -> Puzzle:
     cycle = nouns[:period]
     strangers = nouns[period:]
     num_shown = 2 * period + draw.below(period)
-    terms = [cycle[i % period] for i in range(num_shown)]
-    answer = cycle[num_shown % period]
+    *terms, answer = (cycle * 3)[: num_shown + 1]
     wrong = [noun for noun in cycle if noun != answer] + strangers
     return Puzzle(
         {"terms": ", ".join(terms)}, answer, wrong[:NUM_DISTRACTORS], (tuple(sorted(cycle)),)
     )
 
 
-def _copied(draw: Draw, nouns: Sequence[str], direction: int) -> Puzzle:
+def _copied(draw: Stream, nouns: Sequence[str], direction: int) -> Puzzle:
     """A list, and the beginning of its copy (direction 1) or of its reverse (-1), which the answer
     continues."""
     num_nouns = 3 + draw.below(3)
@@ -291,32 +296,30 @@ def _copied(draw: Draw, nouns: Sequence[str], direction: int) -> Puzzle:
     return Puzzle(blanks, answer, wrong, (tuple(sorted(listed)),))
 
 
-def _comparison(draw: Draw, words: LogicWords) -> Puzzle:
+def _comparison(draw: Stream, words: LogicWords) -> Puzzle:
     """Three or four ranked people, compared pair by pair in any order and direction; the answer is
     the first or the last."""
     num_people = 3 + draw.below(2)
     *ranked, stranger = draw.sample(words.people, num_people + 1)
     scale = draw.choice(words.scales)
-    facts = draw.shuffled(
-        [
-            _comparing(draw, words.statement, scale, above, below)
-            for above, below in pairwise(ranked)
-        ]
-    )
-    superlative, answer = (scale.most, ranked[0]) if draw.below(2) else (scale.least, ranked[-1])
+    statements = []
+    for above, below in pairwise(ranked):
+        statements.append(_comparing(draw, words.statement, scale, above, below))
+    facts = draw.shuffled(statements)
+    superlative, answer = draw.choice(((scale.least, ranked[-1]), (scale.most, ranked[0])))
     wrong = [person.subject for person in (*ranked, stranger) if person != answer]
     blanks = {"facts": " ".join(facts), "most": superlative, "Most": superlative.capitalize()}
     run = tuple(sorted(person.subject for person in ranked))
     return Puzzle(blanks, answer.subject, wrong[:NUM_DISTRACTORS], (run,))
 
 
-def _comparing(draw: Draw, statement: str, scale: Scale, above: Person, below: Person) -> str:
+def _comparing(draw: Stream, statement: str, scale: Scale, above: Person, below: Person) -> str:
     if draw.below(2):
         return statement.format(subject=above.subject, more=scale.more, compared=below.compared)
     return statement.format(subject=below.subject, more=scale.less, compared=above.compared)
 
 
-_PUZZLES: dict[str, Callable[[Draw, LogicWords], Puzzle | None]] = {
+_PUZZLES: dict[str, Callable[[Stream, LogicWords], Puzzle | None]] = {
     "arithmetic": lambda draw, words: _numbers(
         [idx + 1 for idx in _walk(draw, 130, _ARITHMETIC_STEPS)]
     ),
@@ -335,51 +338,38 @@ _PUZZLES: dict[str, Callable[[Draw, LogicWords], Puzzle | None]] = {
 }
 
 
-def draft(draw: Draw, words: LogicWords, training: bool = False) -> Draft | None:
+def draft(draw: Stream, words: LogicWords, training: bool = False) -> Draft | None:
     """One item of a family drawn first; None if that family gave none on the requested side."""
     family = draw.choice(words.families)
     for _ in range(_TRIES):
         puzzle = _PUZZLES[family.name](draw, words)
-        if (
-            puzzle is not None
-            and puzzle.runs
-            and all(is_training(run) == training for run in puzzle.runs)
-        ):
+        if puzzle is not None and set(map(is_training, puzzle.runs)) == {training}:
             item = _worded(draw, family, puzzle, training)
-            if len(item.distractors) == NUM_DISTRACTORS and _has_one_spelling(
-                item, words.optional_letters
-            ):
+            optional = set(item.target) & set(words.optional_letters)
+            if len(item.distractors) == NUM_DISTRACTORS and optional <= set(item.prefix):
                 return item
     return None
 
 
-def _has_one_spelling(item: Draft, optional_letters: str) -> bool:
-    return all(letter not in item.target or letter in item.prefix for letter in optional_letters)
-
-
-def _distractors(draw: Draw, puzzle: Puzzle) -> tuple[str, ...]:
+def _distractors(draw: Stream, puzzle: Puzzle) -> tuple[str, ...]:
     """Wrong answers of which none is a prefix of the right one or the reverse: any model finds " 1"
     as likely as " 14"."""
-    answer = puzzle.answer
-    wrong = [
-        w
-        for w in dict.fromkeys(puzzle.wrong)
-        if not w.startswith(answer) and not answer.startswith(w)
-    ]
-    return tuple(f" {w}" for w in draw.sample(wrong, min(NUM_DISTRACTORS, len(wrong))))
+    wrong = []
+    for text in dict.fromkeys(puzzle.wrong):
+        if not text.startswith(puzzle.answer) and not puzzle.answer.startswith(text):
+            wrong.append(f" {text}")
+    return tuple(draw.sample(wrong, min(NUM_DISTRACTORS, len(wrong))))
 
 
-def _worded(draw: Draw, family: Family, puzzle: Puzzle, training: bool) -> Draft:
+def _worded(draw: Stream, family: PuzzleFamily, puzzle: Puzzle, training: bool) -> Draft:
     frames, mark = (family.training, "training-") if training else (family.frames, "")
     frame_idx = draw.below(len(frames))
-    prefix = frames[frame_idx].format(**puzzle.blanks)
-    meta = (("family", family.name),)
     return Draft(
-        prefix,
-        f" {puzzle.answer}",
-        _distractors(draw, puzzle),
-        f"{family.name}/{mark}{frame_idx}",
-        meta,
+        prefix=frames[frame_idx].format(**puzzle.blanks),
+        target=f" {puzzle.answer}",
+        distractors=_distractors(draw, puzzle),
+        template=f"{family.name}/{mark}{frame_idx}",
+        meta=(("family", family.name),),
     )
 
 

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, get_args
 
 from rapidfuzz.distance import OSA
 
-from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.miron_gen.draft import Draft
 
 # "yo": ё written as е; "tsya": -тся for -ться and the other way round
@@ -68,13 +68,13 @@ class Edit(NamedTuple):
     text: str
 
 
-class _Word(NamedTuple):
+class _WordPlace(NamedTuple):
     start: int
     end: int
     is_frozen: bool
 
 
-class _Key(NamedTuple):
+class _PoolWord(NamedTuple):
     """An occurrence of a pool word in the clean prefix."""
 
     start: int
@@ -86,22 +86,20 @@ def turn_of(index: int, rules: NoiseRules) -> Turn:
     """The operator and number of edits of item `index`: operators take turns, then numbers of
     edits, both evenly."""
     operator = rules.operators[index % len(rules.operators)]
-    num_edits = 1 + index // len(rules.operators) % MAX_EDITS
-    return Turn(operator, 1 if operator in _RARE else num_edits)
+    if operator in _RARE:
+        return Turn(operator, 1)
+    return Turn(operator, 1 + index // len(rules.operators) % MAX_EDITS)
 
 
 def perturb(
-    draw: Draw, clean: Draft, rules: NoiseRules, pool: Sequence[str], turn: Turn | None = None
+    draw: Stream, clean: Draft, rules: NoiseRules, pool: Sequence[str], turn: Turn | None = None
 ) -> Noisy | None:
     """The clean item with the turn's typos; None draws a turn.  Returns None if they would change
     what the item means."""
     turn = turn or turn_of(draw.below(MAX_EDITS * len(rules.operators)), rules)
-    entities = [surface for name, surface in clean.meta if name == "entity"]
-    assert all(surface in clean.prefix for surface in entities), (
-        clean,
-        "an entity is named as the prefix has it",
-    )
-    forms = tuple(dict.fromkeys([*entities, *pool]))
+    entity = dict(clean.meta).get("entity", "")
+    assert entity in clean.prefix, (clean, "an entity is named as the prefix has it")
+    forms = tuple(filter(None, dict.fromkeys((entity, *pool))))
     keys = _keys(clean.prefix, forms)
     locked = _locked(clean.prefix, rules, keys if turn.num_edits > 1 else ())
     possible = [
@@ -118,28 +116,29 @@ def perturb(
     return Noisy(noisy, turn.operator, turn.num_edits, clean)
 
 
-def _words(text: str, rules: NoiseRules) -> list[_Word]:
-    return [_Word(*match.span(), _is_frozen(match[0], rules)) for match in _WORD.finditer(text)]
+def _words(text: str, rules: NoiseRules) -> Iterator[_WordPlace]:
+    for match in _WORD.finditer(text):
+        yield _WordPlace(*match.span(), _is_frozen(match[0], rules))
 
 
 def _is_frozen(word: str, rules: NoiseRules) -> bool:
-    has_digit = any(character.isdigit() for character in word)
+    has_digit = any(map(str.isdigit, word))
     return has_digit or len(word) == 1 or word.isupper() or word.casefold() in rules.frozen
 
 
-def _keys(text: str, forms: Iterable[str]) -> tuple[_Key, ...]:
-    patterns = (rf"(?<!\w){re.escape(form)}(?!\w)" for form in forms if form in text)
-    return tuple(
-        _Key(*match.span(), match[0])
-        for pattern in patterns
-        for match in re.finditer(pattern, text)
-    )
+def _keys(text: str, forms: Iterable[str]) -> list[_PoolWord]:
+    keys = []
+    for form in forms:
+        if form in text:  # most are not, and a search is slow
+            for match in re.finditer(rf"(?<!\w){re.escape(form)}(?!\w)", text):
+                keys.append(_PoolWord(*match.span(), form))
+    return keys
 
 
-def _locked(text: str, rules: NoiseRules, keys: Iterable[_Key]) -> frozenset[int]:
+def _locked(text: str, rules: NoiseRules, keys: Iterable[_PoolWord]) -> frozenset[int]:
     """Indices of characters that stay: frozen and short words, text between frozen ones, the last
     word, ends of keys."""
-    words = _words(text, rules)
+    words = list(_words(text, rules))
     locked = set(range(text.rfind(" ") + 1, len(text)))
     for word in words:
         if word.is_frozen or word.end - word.start < _MIN_LETTERS:
@@ -158,11 +157,11 @@ def _locked(text: str, rules: NoiseRules, keys: Iterable[_Key]) -> frozenset[int
 def _touches(edit: Edit, locked: frozenset[int]) -> bool:
     """Whether an edit changes a locked character; an insertion touches the characters on both
     sides."""
-    around = range(edit.start, edit.end) if edit.start < edit.end else (edit.start - 1, edit.start)
-    return any(i in locked for i in around)
+    changed = range(edit.start, edit.end) or (edit.start - 1, edit.start)
+    return not locked.isdisjoint(changed)
 
 
-def _sample_apart(draw: Draw, possible: list[Edit], num_edits: int) -> list[Edit]:
+def _sample_apart(draw: Stream, possible: list[Edit], num_edits: int) -> list[Edit]:
     """Edits with at least one unchanged character between any two; fewer than `num_edits` if there
     is no room."""
     chosen: list[Edit] = []
@@ -173,9 +172,10 @@ def _sample_apart(draw: Draw, possible: list[Edit], num_edits: int) -> list[Edit
     return sorted(chosen)
 
 
-def _applied(text: str, edits: Sequence[Edit]) -> str:
+def _applied(text: str, edits: Sequence[Edit], start: int = 0) -> str:
+    """The edited text; `start`: the index of its first character, as the edits count."""
     for edit in reversed(edits):
-        text = text[: edit.start] + edit.text + text[edit.end :]
+        text = text[: edit.start - start] + edit.text + text[edit.end - start :]
     return text
 
 
@@ -184,16 +184,16 @@ def _changes_meaning(clean: Draft, noisy: str, rules: NoiseRules, forms: Sequenc
     another."""
     if _changes_answer(clean, noisy):
         return True
-    before, after = (
-        Counter(match[0] for match in _WORD.finditer(text)) for text in (clean.prefix, noisy)
-    )
+    before = Counter(_WORD.findall(clean.prefix))
+    after = Counter(_WORD.findall(noisy))
     if any(after[form] > before[form] for form in forms):
         return True
-    frozen_before, frozen_after = (
-        sorted(word.casefold() for word in words.elements() if _is_frozen(word, rules))
-        for words in (before, after)
-    )
-    return frozen_before != frozen_after or not unicodedata.is_normalized("NFC", noisy)
+    same_frozen = _frozen_words(clean.prefix, rules) == _frozen_words(noisy, rules)
+    return not same_frozen or not unicodedata.is_normalized("NFC", noisy)
+
+
+def _frozen_words(text: str, rules: NoiseRules) -> list[str]:
+    return sorted(word.casefold() for word in _WORD.findall(text) if _is_frozen(word, rules))
 
 
 def _changes_answer(clean: Draft, noisy: str) -> bool:
@@ -209,20 +209,18 @@ def _changes_answer(clean: Draft, noisy: str) -> bool:
     return "ё" in answer and noisy.count("ё") < clean.prefix.count("ё")
 
 
-def _is_recovered(key: _Key, edits: Sequence[Edit], forms: Sequence[str]) -> bool:
+def _is_recovered(key: _PoolWord, edits: Sequence[Edit], forms: Sequence[str]) -> bool:
     """Whether the clean form is the only nearest of all forms to its edited text, by OSA
     distance."""
     inner = [edit for edit in edits if key.start <= edit.start and edit.end <= key.end]
     if not inner:
         return True
-    shifted = [Edit(edit.start - key.start, edit.end - key.start, edit.text) for edit in inner]
-    noisy = _applied(key.form, shifted)
+    noisy = _applied(key.form, inner, key.start)
     distance = OSA.distance(noisy, key.form)
-    return all(
-        OSA.distance(noisy, form, score_cutoff=distance) > distance
-        for form in forms
-        if form != key.form
+    as_near = (
+        form for form in forms if OSA.distance(noisy, form, score_cutoff=distance) <= distance
     )
+    return set(as_near) == {key.form}
 
 
 def _swaps(text: str, rules: NoiseRules) -> Iterator[Edit]:
@@ -233,32 +231,24 @@ def _swaps(text: str, rules: NoiseRules) -> Iterator[Edit]:
 
 def neighbours(letter: str, keyboard: Sequence[str]) -> list[str]:
     """The keys around a letter, in its case: s has w and e above, a and d beside, z and x below."""
-    for r, row in enumerate(keyboard):
-        c = row.find(letter.lower())
-        if c >= 0:
-            around = (
-                (r - 1, c),
-                (r - 1, c + 1),
-                (r, c - 1),
-                (r, c + 1),
-                (r + 1, c - 1),
-                (r + 1, c),
-            )
-            keys = [
-                keyboard[y][x]
-                for y, x in around
-                if 0 <= y < len(keyboard) and 0 <= x < len(keyboard[y])
-            ]
-            return [key.upper() if letter.isupper() else key for key in keys]
+    rows = ("", *keyboard, "")
+    for above, row, below in zip(rows, rows[1:], rows[2:], strict=False):
+        i = row.find(letter.lower())
+        if i >= 0:
+            left = max(i - 1, 0)
+            keys = above[i : i + 2] + row[left:i] + row[i + 1 : i + 2] + below[left : i + 1]
+            return list(keys.upper() if letter.isupper() else keys)
     return []
 
 
 def _extra_spaces(text: str, rules: NoiseRules) -> Iterator[Edit]:
     """A doubled space, or a space inside a word of four letters or more, at least two letters from
     its ends."""
-    yield from (Edit(i, i + 1, "  ") for i, character in enumerate(text) if character == " ")
+    for match in re.finditer(" ", text):
+        yield Edit(*match.span(), "  ")
     for word in _words(text, rules):
-        yield from (Edit(i, i, " ") for i in range(word.start + 2, word.end - 1))
+        for i in range(word.start + 2, word.end - 1):
+            yield Edit(i, i, " ")
 
 
 def _tsya(text: str, rules: NoiseRules) -> Iterator[Edit]:
@@ -267,15 +257,16 @@ def _tsya(text: str, rules: NoiseRules) -> Iterator[Edit]:
 
 
 # Operators that replace single characters: (character, rules) -> each text that may replace it.
+# A list times False is empty.
 _REPLACEMENTS: dict[Operator, Callable[[str, NoiseRules], Iterable[str]]] = {
-    "drop": lambda c, rules: [""] if c.isalpha() else [],
-    "double": lambda c, rules: [c + c.lower()] if c.isalpha() else [],
-    "keyboard": lambda c, rules: neighbours(c, rules.keyboard) if c.isalpha() else [],
-    "homoglyph": lambda c, rules: [rules.homoglyphs[c]] if c in rules.homoglyphs else [],
-    "case": lambda c, rules: [c.swapcase()] if c.isalpha() else [],
-    "missing_space": lambda c, rules: [""] if c == " " else [],
-    "punctuation": lambda c, rules: [""] if c in ".,:;!?" else [],
-    "yo": lambda c, rules: {"ё": ["е"], "Ё": ["Е"]}.get(c, []),
+    "drop": lambda c, rules: [""] * c.isalpha(),
+    "double": lambda c, rules: [c + c.lower()] * c.isalpha(),
+    "keyboard": lambda c, rules: neighbours(c, rules.keyboard),
+    "homoglyph": lambda c, rules: rules.homoglyphs.get(c, ()),
+    "case": lambda c, rules: [c.swapcase()] * c.isalpha(),
+    "missing_space": lambda c, rules: [""] * (c == " "),
+    "punctuation": lambda c, rules: [""] * (c in ".,:;!?"),
+    "yo": lambda c, rules: {"ё": "е", "Ё": "Е"}.get(c, ()),
 }
 _EDITS: dict[Operator, Callable[[str, NoiseRules], Iterator[Edit]]] = {
     "swap": _swaps,

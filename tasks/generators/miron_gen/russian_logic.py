@@ -7,7 +7,7 @@ genitive.  Alphabets stop before ё, й, ъ, ы and ь, which not everyone count
 numerals, as they are Latin letters.
 """
 
-from miron_jax.tasks.generators.miron_gen.logic import Family, LogicWords, Person, Scale
+from miron_jax.tasks.generators.miron_gen.logic import LogicWords, Person, PuzzleFamily, Scale
 
 _NUMBER_FRAMES = (
     "{terms},",
@@ -26,10 +26,10 @@ _NUMBER_TRAINING = (
 
 _FAMILIES = (
     *(
-        Family(name, _NUMBER_FRAMES, _NUMBER_TRAINING)
+        PuzzleFamily(name, _NUMBER_FRAMES, _NUMBER_TRAINING)
         for name in ("arithmetic", "doubling", "squares")
     ),
-    Family(
+    PuzzleFamily(
         "letters",
         (
             "{terms},",
@@ -41,7 +41,7 @@ _FAMILIES = (
         ),
         ("Буквы на равном расстоянии: {terms},", "На ящиках стоят буквы {terms}, а потом"),
     ),
-    Family(
+    PuzzleFamily(
         "weekdays",
         (
             "{terms},",
@@ -58,7 +58,7 @@ _FAMILIES = (
             "Дни работы: {terms},",
         ),
     ),
-    Family(
+    PuzzleFamily(
         "months",
         (
             "{terms},",
@@ -75,7 +75,7 @@ _FAMILIES = (
             "Отчёты за месяцы: {terms},",
         ),
     ),
-    Family(
+    PuzzleFamily(
         "repetition",
         (
             "{terms},",
@@ -87,7 +87,7 @@ _FAMILIES = (
         ),
         ("Всё идёт по кругу: {terms},", "Карточки разложены так: {terms}, а потом"),
     ),
-    Family(
+    PuzzleFamily(
         "ordinals",
         (
             "{terms},",
@@ -99,7 +99,7 @@ _FAMILIES = (
         ),
         ("Номера выбраны по одному правилу: {terms},", "В списке стоят {terms}, а потом"),
     ),
-    Family(
+    PuzzleFamily(
         "number_words",
         (
             "{terms},",
@@ -111,7 +111,7 @@ _FAMILIES = (
         ),
         ("Числа записаны буквами: {terms},", "Кассир читает {terms}, а потом"),
     ),
-    Family(
+    PuzzleFamily(
         "copy",
         (
             "{terms}. Ещё раз: {shown},",
@@ -126,7 +126,7 @@ _FAMILIES = (
             "Левая страница: {terms}. Правая такая же: {shown},",
         ),
     ),
-    Family(
+    PuzzleFamily(
         "reverse",
         (
             "Вперёд: {terms}. Назад: {shown},",
@@ -141,7 +141,7 @@ _FAMILIES = (
             "Сверху вниз: {terms}. Снизу вверх: {shown},",
         ),
     ),
-    Family(
+    PuzzleFamily(
         "comparison",
         (
             "{facts} {Most} всех",

@@ -10,26 +10,27 @@ The tables are right for that list only: no lemma has a soft or hushing end or a
 looks like a surname. The accusative of masculine nouns, which depends on animacy, never occurs.
 """
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.miron_gen.draft import Draft, Frames, frames_of
 
 
-class Form(NamedTuple):
-    """Endings after the root; `attach` spells "ы" and "и"."""
+class Endings(NamedTuple):
+    """What follows the root; `attach` spells "ы" and "и"."""
 
     right: str
     # the lemma's, then endings of other forms or declensions, or of no Russian word
     wrong: tuple[str, str, str]
 
 
-class Material(NamedTuple):
+class RussianMaterial(NamedTuple):
     """Lemmas and wordings of one side, benchmark or training."""
 
-    stems: Mapping[str, tuple[str, ...]]  # family -> lemmas
+    stems: Mapping[str, Sequence[str]]  # family -> lemmas
     frames: Frames  # form -> wordings; a slot is "lemma" or a key of SLOTS
 
 
@@ -38,52 +39,52 @@ _LEMMA_ENDING = {"verb": "ать", "adjective": "ый", "feminine": "а", "mascu
 # No wrong ending may be a second right answer.  Excluded: -у for a masculine genitive or
 # prepositional (чаю, в саду), -а for its nominative plural (дома), the same case in the other
 # number, and -у for -аю (ору, жду).
-_ENDINGS: dict[str, dict[str, Form]] = {
+_ENDINGS: dict[str, dict[str, Endings]] = {
     "masculine": {
-        "genitive": Form("а", ("", "ы", "ом")),
-        "dative": Form("у", ("", "е", "ом")),
-        "instrumental": Form("ом", ("", "ой", "а")),
-        "prepositional": Form("е", ("", "ой", "ом")),
-        "plural_nominative": Form("ы", ("", "и", "ов")),
-        "plural_genitive": Form("ов", ("", "ей", "ам")),
-        "plural_dative": Form("ам", ("", "ом", "ов")),
-        "plural_instrumental": Form("ами", ("", "ой", "ах")),
-        "plural_prepositional": Form("ах", ("", "ов", "ами")),
+        "genitive": Endings("а", ("", "ы", "ом")),
+        "dative": Endings("у", ("", "е", "ом")),
+        "instrumental": Endings("ом", ("", "ой", "а")),
+        "prepositional": Endings("е", ("", "ой", "ом")),
+        "plural_nominative": Endings("ы", ("", "и", "ов")),
+        "plural_genitive": Endings("ов", ("", "ей", "ам")),
+        "plural_dative": Endings("ам", ("", "ом", "ов")),
+        "plural_instrumental": Endings("ами", ("", "ой", "ах")),
+        "plural_prepositional": Endings("ах", ("", "ов", "ами")),
     },
     "feminine": {
-        "genitive": Form("ы", ("а", "и", "ой")),
-        "dative": Form("е", ("а", "у", "ой")),
-        "accusative": Form("у", ("а", "ом", "ой")),
-        "instrumental": Form("ой", ("а", "ом", "у")),
-        "prepositional": Form("е", ("а", "ом", "ой")),
-        "plural_nominative": Form("ы", ("а", "и", "ам")),
-        "plural_genitive": Form("", ("а", "ов", "ам")),
-        "plural_dative": Form("ам", ("а", "ом", "ах")),
-        "plural_instrumental": Form("ами", ("а", "ом", "ах")),
-        "plural_prepositional": Form("ах", ("а", "ов", "ами")),
+        "genitive": Endings("ы", ("а", "и", "ой")),
+        "dative": Endings("е", ("а", "у", "ой")),
+        "accusative": Endings("у", ("а", "ом", "ой")),
+        "instrumental": Endings("ой", ("а", "ом", "у")),
+        "prepositional": Endings("е", ("а", "ом", "ой")),
+        "plural_nominative": Endings("ы", ("а", "и", "ам")),
+        "plural_genitive": Endings("", ("а", "ов", "ам")),
+        "plural_dative": Endings("ам", ("а", "ом", "ах")),
+        "plural_instrumental": Endings("ами", ("а", "ом", "ах")),
+        "plural_prepositional": Endings("ах", ("а", "ов", "ами")),
     },
     "adjective": {
-        "masculine_genitive": Form("ого", ("ый", "его", "ым")),
-        "masculine_dative": Form("ому", ("ый", "ему", "ого")),
-        "masculine_instrumental": Form("ым", ("ый", "им", "ого")),
-        "masculine_prepositional": Form("ом", ("ый", "ем", "ому")),
-        "feminine_nominative": Form("ая", ("ый", "яя", "ую")),
-        "feminine_oblique": Form("ой", ("ый", "ей", "ую")),
-        "feminine_accusative": Form("ую", ("ый", "юю", "ой")),
-        "neuter_nominative": Form("ое", ("ый", "ая", "ого")),
-        "plural_nominative": Form("ые", ("ый", "ие", "ых")),
-        "plural_genitive": Form("ых", ("ый", "их", "ыми")),
-        "plural_dative": Form("ым", ("ый", "им", "ых")),
-        "plural_instrumental": Form("ыми", ("ый", "ими", "ых")),
+        "masculine_genitive": Endings("ого", ("ый", "его", "ым")),
+        "masculine_dative": Endings("ому", ("ый", "ему", "ого")),
+        "masculine_instrumental": Endings("ым", ("ый", "им", "ого")),
+        "masculine_prepositional": Endings("ом", ("ый", "ем", "ому")),
+        "feminine_nominative": Endings("ая", ("ый", "яя", "ую")),
+        "feminine_oblique": Endings("ой", ("ый", "ей", "ую")),
+        "feminine_accusative": Endings("ую", ("ый", "юю", "ой")),
+        "neuter_nominative": Endings("ое", ("ый", "ая", "ого")),
+        "plural_nominative": Endings("ые", ("ый", "ие", "ых")),
+        "plural_genitive": Endings("ых", ("ый", "их", "ыми")),
+        "plural_dative": Endings("ым", ("ый", "им", "ых")),
+        "plural_instrumental": Endings("ыми", ("ый", "ими", "ых")),
     },
     "verb": {
-        "first_singular": Form("аю", ("ать", "ую", "ает")),
-        "third_singular": Form("ает", ("ать", "ует", "аю")),
-        "third_plural": Form("ают", ("ать", "уют", "ает")),
-        "past_masculine": Form("ал", ("ать", "ил", "ала")),
-        "past_feminine": Form("ала", ("ать", "ила", "ал")),
-        "past_neuter": Form("ало", ("ать", "ило", "ала")),
-        "past_plural": Form("али", ("ать", "или", "ало")),
+        "first_singular": Endings("аю", ("ать", "ую", "ает")),
+        "third_singular": Endings("ает", ("ать", "ует", "аю")),
+        "third_plural": Endings("ают", ("ать", "уют", "ает")),
+        "past_masculine": Endings("ал", ("ать", "ил", "ала")),
+        "past_feminine": Endings("ала", ("ать", "ила", "ал")),
+        "past_neuter": Endings("ало", ("ать", "ило", "ала")),
+        "past_plural": Endings("али", ("ать", "или", "ало")),
     },
 }
 
@@ -102,21 +103,22 @@ def root(lemma: str) -> str:
 def attach(root: str, ending: str) -> str:
     """Root and ending: "ы" is spelt и after г к х; the wrong ending "и" becomes whichever of both
     is a misspelling."""
-    velar = root[-1] in "гкх"
-    return root + {"ы": "и" if velar else "ы", "и": "ы" if velar else "и"}.get(ending, ending)
+    if root[-1] in "гкх":
+        ending = {"ы": "и", "и": "ы"}.get(ending, ending)
+    return root + ending
 
 
 def inflect(lemma: str, form: str) -> str:
-    kind = family(lemma)
-    return attach(root(lemma), _ENDINGS[kind][form.removeprefix(f"{kind}_")].right)
+    return attach(root(lemma), _endings(lemma, form).right)
 
 
 def misinflect(lemma: str, form: str) -> tuple[str, ...]:
+    return tuple(attach(root(lemma), ending) for ending in _endings(lemma, form).wrong)
+
+
+def _endings(lemma: str, form: str) -> Endings:
     kind = family(lemma)
-    return tuple(
-        attach(root(lemma), ending)
-        for ending in _ENDINGS[kind][form.removeprefix(f"{kind}_")].wrong
-    )
+    return _ENDINGS[kind][form.removeprefix(f"{kind}_")]
 
 
 SLOTS = {
@@ -143,24 +145,20 @@ SLOTS = {
 FRAMES, TRAINING_FRAMES = frames_of("ru")
 
 
-def _by_family(lemmas: str) -> dict[str, tuple[str, ...]]:
-    return {
-        name: tuple(lemma for lemma in lemmas.split() if family(lemma) == name) for name in _ENDINGS
-    }
+def _by_family(lemmas: str) -> Mapping[str, Sequence[str]]:
+    by_family = defaultdict(list)
+    for lemma in lemmas.split():
+        by_family[family(lemma)].append(lemma)
+    return by_family
 
 
-def _stem_lists() -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
-    text = Path(__file__).with_name("stems_ru.txt").read_text(encoding="utf-8")
-    benchmark, training = (_by_family(part) for part in text.split("\n\n"))
-    return benchmark, training
+_STEMS = Path(__file__).with_name("stems_ru.txt").read_text(encoding="utf-8")
+BENCHMARK_STEMS, TRAINING_STEMS = map(_by_family, _STEMS.split("\n\n"))
+BENCHMARK = RussianMaterial(BENCHMARK_STEMS, FRAMES)
+TRAINING = RussianMaterial(TRAINING_STEMS, TRAINING_FRAMES)
 
 
-BENCHMARK_STEMS, TRAINING_STEMS = _stem_lists()
-BENCHMARK = Material(BENCHMARK_STEMS, FRAMES)
-TRAINING = Material(TRAINING_STEMS, TRAINING_FRAMES)
-
-
-def draft(draw: Draw, material: Material = BENCHMARK) -> Draft:
+def draft(draw: Stream, material: RussianMaterial = BENCHMARK) -> Draft:
     """One candidate: the form is drawn first and uniformly, then a wording, then a lemma of the
     form's family."""
     form = draw.choice(FORMS)

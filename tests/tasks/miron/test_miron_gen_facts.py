@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.miron_gen.draft import Draft
 from miron_jax.tasks.generators.miron_gen.facts import (
     NUM_DISTRACTORS,
-    Facts,
-    Table,
+    FactTable,
+    FactTables,
     clozes,
     draft,
     entity_pool,
@@ -23,13 +23,13 @@ from miron_jax.tasks.generators.miron_gen.facts import (
 LANGUAGES = [pytest.param(tables_of(lang), id=lang) for lang in ("en", "ru")]
 
 
-def _drafts(facts: Facts, num_drafts: int) -> list[Draft]:
-    drafts = (draft(Draw("test", facts.lang, i), facts) for i in range(num_drafts))
+def _drafts(facts: FactTables, num_drafts: int) -> list[Draft]:
+    drafts = (draft(Stream("test", facts.lang, i), facts) for i in range(num_drafts))
     return [item for item in drafts if item is not None]
 
 
 @pytest.mark.parametrize("facts", LANGUAGES)
-def test_no_prefix_holds_its_answer_and_no_training_text_holds_a_prefix(facts: Facts) -> None:
+def test_no_prefix_holds_its_answer_and_no_training_text_holds_a_prefix(facts: FactTables) -> None:
     every, pool, training = list(clozes(facts)), entity_pool(facts), "\n".join(training_sentences(facts)).casefold()
     for cloze in every:
         assert not gives_away(cloze.prefix, cloze.answer), cloze
@@ -50,7 +50,7 @@ def test_long_answers_are_found_inside_words_and_short_ones_on_their_own() -> No
 
 
 @pytest.mark.parametrize("facts", LANGUAGES)
-def test_tables_agree_with_themselves(facts: Facts) -> None:
+def test_tables_agree_with_themselves(facts: FactTables) -> None:
     for table in facts.tables:
         for form_idx in range(len(table.form_names)):  # no form belongs to two entities
             assert len({row.forms[form_idx].casefold() for row in table.rows}) == len(table.rows), table.name
@@ -62,7 +62,7 @@ def test_tables_agree_with_themselves(facts: Facts) -> None:
 
 
 @pytest.mark.parametrize("facts", LANGUAGES)
-def test_drafts_are_sound(facts: Facts) -> None:
+def test_drafts_are_sound(facts: FactTables) -> None:
     tables = {table.name: table for table in facts.tables}
     known = {(cloze.prefix, cloze.answer): cloze for cloze in clozes(facts)}
     for item in _drafts(facts, 600):
@@ -81,7 +81,7 @@ def test_drafts_are_sound(facts: Facts) -> None:
 def test_a_toy_table_by_hand() -> None:
     """Of red, blue, blue, pink, green and gray, three are distractors of a rose: not red, not pink, one blue."""
     colors = rows(("rose", "red"), ("sky", "blue"), ("sea", "blue"), ("pig", "pink"), ("pea", "green"))
-    table = Table(
+    table = FactTable(
         "color",
         ("thing",),
         colors,
@@ -90,17 +90,19 @@ def test_a_toy_table_by_hand() -> None:
         more_answers=("gray",),
         arguable=(("rose", "pink"),),
     )
-    toy = Facts("en", (table,))
+    toy = FactTables("en", (table,))
     drafts = {item.prefix: item for item in _drafts(toy, 50)}
     assert drafts["Rose:"][:2] == ("Rose:", " red")
     assert {*drafts["Rose:"].distractors} == {" blue", " green", " gray"}
     assert drafts["Rose:"][3:] == ("color/0", (("entity", "Rose"), ("table", "color")))
-    assert {training_sentence(Draw("toy", i), toy) for i in range(50)} == {
+    assert {training_sentence(Stream("toy", i), toy) for i in range(50)} == {
         "Red rose.", "Blue sky.", "Blue sea.", "Pink pig.", "Green pea."
     }  # fmt: skip
     # A prefix that holds its answer is no draft.
     cities = rows(("Panama", "Panama"), ("Peru", "Lima"), ("Cuba", "Havana"), ("Mali", "Bamako"), ("Iraq", "Baghdad"))
-    toy = Facts("en", (Table("capital", ("country",), cities, ("The capital of {country} is",), ("{answer}",)),))
-    candidates = [draft(Draw("toy", i), toy) for i in range(60)]
+    toy = FactTables(
+        "en", (FactTable("capital", ("country",), cities, ("The capital of {country} is",), ("{answer}",)),)
+    )
+    candidates = [draft(Stream("toy", i), toy) for i in range(60)]
     assert None in candidates
     assert {item.target for item in candidates if item} == {" Lima", " Havana", " Bamako", " Baghdad"}

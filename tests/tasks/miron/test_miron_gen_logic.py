@@ -9,7 +9,7 @@ from itertools import permutations
 
 import pytest
 
-from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.miron_gen import english_logic, logic, russian_logic
 from miron_jax.tasks.generators.miron_gen.draft import Draft
 
@@ -22,7 +22,7 @@ WORDS = {"en": english_logic.WORDS, "ru": russian_logic.WORDS}
 
 @cache
 def candidate(language: str, i: int, training: bool) -> Draft | None:
-    return logic.draft(Draw("logic tests", language, i), WORDS[language], training)
+    return logic.draft(Stream("logic tests", language, i), WORDS[language], training)
 
 
 @cache

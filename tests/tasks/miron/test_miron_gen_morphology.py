@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.miron_gen import english_morphology as english
 from miron_jax.tasks.generators.miron_gen import russian_morphology as russian
 
@@ -92,7 +92,7 @@ def test_russian_forms_by_hand() -> None:
 def test_drafts_show_the_stem_and_never_the_answer_and_training_shares_no_stem(module: ModuleType) -> None:
     stems, forms, frames = [], [], []
     for material in (module.BENCHMARK, module.TRAINING):
-        drafts = [module.draft(Draw("test", i), material) for i in range(300)]
+        drafts = [module.draft(Stream("test", i), material) for i in range(300)]
         for draft in drafts:
             prefix_words = re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)*", draft.prefix)
             assert dict(draft.meta)["stem"] in prefix_words

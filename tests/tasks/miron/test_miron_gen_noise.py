@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rapidfuzz.distance import OSA
 
-from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.miron_gen import english_logic, logic, noise, russian_logic
 from miron_jax.tasks.generators.miron_gen.draft import Draft
 from miron_jax.tasks.generators.miron_gen.noise import MAX_EDITS, NoiseRules, Noisy, Operator, Turn, perturb
@@ -28,7 +28,7 @@ def reached(
 ) -> set[str]:
     """The prefixes of 400 draws, which are all possible ones for these short texts."""
     turn = Turn(operator, num_edits)
-    drawn = (perturb(Draw("reached", i), clean, rules, pool, turn) for i in range(400))
+    drawn = (perturb(Stream("reached", i), clean, rules, pool, turn) for i in range(400))
     return {noisy.prefix for noisy in drawn if noisy is not None}
 
 
@@ -122,7 +122,7 @@ def test_what_an_exact_copy_would_repeat_stays():
 
 
 def drawn(language: str, key: int) -> Noisy:
-    draws = (Draw("noise tests", language, key, attempt) for attempt in range(300))
+    draws = (Stream("noise tests", language, key, attempt) for attempt in range(300))
     cleans = ((draw, logic.draft(draw, WORDS[language])) for draw in draws)
     noisy = (perturb(draw, clean, RULES[language], POOLS[language], None) for draw, clean in cleans if clean)
     return next(item for item in noisy if item)
