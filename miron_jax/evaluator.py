@@ -18,7 +18,7 @@ from miron_jax.errors import InputError
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import Evaluation
 from miron_jax.evaluation.run_result import run_result
-from miron_jax.evaluation.session import Session, architecture_with, files_of, state_of
+from miron_jax.evaluation.session import Session, architecture_with, cast_to_run, files_of, state_of
 from miron_jax.model.checkpoints.checkpoints import (
     Architecture,
     architecture_of,
@@ -114,9 +114,12 @@ class Evaluator:
         """
         check_backend_flags()
         start = time.perf_counter()
-        state = state_of(self._files, self.evaluation.architecture, self.config, params)
+        evaluation = self.evaluation
+        state = state_of(self._files, evaluation.architecture, self.config, params)
+        if self._first is None and params is not None:
+            evaluation.architecture = cast_to_run(evaluation.architecture, state, self.config)
         self._check_like_first(state)
-        outcome = self.evaluation.score(
+        outcome = evaluation.score(
             state, time.perf_counter() - start, checkpoint=Checkpoint(step, None)
         )
         assert outcome is not None, "an Evaluator is not shared between hosts"

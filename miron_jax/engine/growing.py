@@ -26,7 +26,6 @@ from miron_jax.engine.plain import score_plainly
 from miron_jax.engine.records import Score
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.cache import Cache
-from miron_jax.model.decoder.decoder import matrix_dtype
 from miron_jax.model.visibility import Continuation
 from miron_jax.runtime.devices import Placement, Tree
 from miron_jax.runtime.progress import SILENT, Progress
@@ -72,7 +71,7 @@ class GrowingText:
         """An empty cache, or its shapes on devices that only compile, and the program that reads
         tokens into it."""
         model = self.model
-        dtype = matrix_dtype(self.model.state)
+        dtype = self.model.matrix_dtype
         assert isinstance(model.config, ModelConfig)
         placement = model.placement or Placement.of(model.state)
         block = CPU_BLOCK if placement.device.platform == "cpu" else ACCELERATOR_BLOCK

@@ -22,10 +22,10 @@ from miron_jax.model.checkpoints.hf_reader import load_hf
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.decoder import Decoder, abstract
 from miron_jax.model.decoder.sharding import heads_axis
-from miron_jax.model.network import Network, heads_of
+from miron_jax.model.network import CastNetwork, Network, heads_of
 from miron_jax.runtime.devices import MODEL, ONE_COPY, Placement, Tree
 
-Graph = nnx.GraphDef[Decoder] | Network  # what a program is compiled for
+Graph = nnx.GraphDef[Decoder] | Network | CastNetwork  # what a program is compiled for
 
 
 class Model(NamedTuple):
@@ -36,6 +36,18 @@ class Model(NamedTuple):
     state: Tree  # weights on the devices
     placement: Placement | None = None  # None: follows from the sharding of the weights
     attention: str | None = None  # implementation of attention by name; None: the device's default
+
+    @property
+    def matrix_dtype(self) -> np.dtype:
+        """Of the matrices in the programs; a decoder's norm weights and biases are float32."""
+        return max(jax.tree.leaves(self.weight_shapes), key=lambda leaf: leaf.size).dtype
+
+    @property
+    def weight_shapes(self) -> Tree:
+        """The weights as the programs compute with them, as arrays or shapes."""
+        if isinstance(self.graphdef, CastNetwork):
+            return jax.eval_shape(self.graphdef.cast, self.state)
+        return self.state
 
     @property
     def on_one_device(self) -> "Model":
@@ -79,14 +91,18 @@ def _heads(model: Model, placement: Placement) -> list[Heads]:
     """The kinds of heads that one device computes."""
     config = model.config
     if isinstance(config, Network):
-        return heads_of(config, model.state)
-    dtype = max(jax.tree.leaves(model.state), key=lambda leaf: leaf.size).dtype
+        return heads_of(config, model.weight_shapes)
     local = placement.size(MODEL) if heads_axis(config, placement) else 1
     heads = config.num_heads // local
     kv_heads = config.num_kv_heads // local
     return [
         Heads(
-            heads, kv_heads, config.attended_dim, config.attn_softcap, str(dtype), config.attn_sinks
+            heads,
+            kv_heads,
+            config.attended_dim,
+            config.attn_softcap,
+            str(model.matrix_dtype),
+            config.attn_sinks,
         )
     ]
 

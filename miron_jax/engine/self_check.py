@@ -70,7 +70,7 @@ class SelfCheck:
         """The check of a model's scores.  A user's own weights may be bfloat16 or float16 whatever
         --dtype says."""
         rounded = any(leaf.dtype in (jnp.bfloat16, jnp.float16) for leaf in jax.tree.leaves(state))
-        tolerance = TOLERANCE["bfloat16" if isinstance(model, Network) and rounded else dtype]
+        tolerance = TOLERANCE["bfloat16" if isinstance(model, OwnModel) and rounded else dtype]
         has_experts = isinstance(model, ModelConfig) and model.experts is not None
         return cls(tolerance, by_median=has_experts and dtype == "bfloat16", progress=progress)
 

@@ -38,7 +38,7 @@ from miron_jax.engine.text_requests import GenerationSpeed, Sampling, TextReques
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import cost_model
 from miron_jax.model.decoder.cache import Cache
-from miron_jax.model.decoder.decoder import KeyValues, matrix_dtype
+from miron_jax.model.decoder.decoder import KeyValues
 from miron_jax.model.decoder.sharding import heads_axis
 from miron_jax.model.network import Network
 from miron_jax.model.stateful.walk import (
@@ -257,7 +257,7 @@ class SlotPrograms:
             config.num_kv_heads,
             config.attended_dim,
         )
-        empty = self.placement.zeros(shape, matrix_dtype(self.model.state), self._by_heads(3))
+        empty = self.placement.zeros(shape, self.model.matrix_dtype, self._by_heads(3))
         return KeyValues(empty, empty)
 
     def _by_heads(self, axis: int) -> Any:
@@ -287,7 +287,7 @@ class SlotPrograms:
             heads = (
                 2 * self._config.num_layers * self._config.num_kv_heads * self._config.attended_dim
             )
-            return heads * matrix_dtype(self.model.state).itemsize * size
+            return heads * self.model.matrix_dtype.itemsize * size
         if not self.keeps:
             return 8 * self._network.vocab_size * size
         program = partial(empty_states, self.model.graphdef, count=1, size=self._room(size))
@@ -312,7 +312,7 @@ class SlotPrograms:
         block = CPU_BLOCK if self.on_cpu else size
         shapes = jax.eval_shape(
             lambda: Cache.zeros(
-                self._config, num_slots, size // block, block, matrix_dtype(self.model.state)
+                self._config, num_slots, size // block, block, self.model.matrix_dtype
             )
         )
         shards = self.placement.shards

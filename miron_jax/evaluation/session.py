@@ -27,7 +27,7 @@ from miron_jax.engine.records import Score
 from miron_jax.engine.scores import score_planned
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.engine.text_requests import Generated, Sampling, TextRequest
-from miron_jax.errors import InputError
+from miron_jax.errors import InputError, some_of
 from miron_jax.evaluation.journal_key import agreed_key, key_with_answers
 from miron_jax.evaluation.texts import generated
 from miron_jax.files.store import Store, wait_for
@@ -42,8 +42,10 @@ from miron_jax.model.checkpoints.checkpoints import (
     say_tokenizer,
 )
 from miron_jax.model.checkpoints.fingerprint import weights_fingerprint
+from miron_jax.model.checkpoints.hf_reader import shapes_of
 from miron_jax.model.costs import cost_model
-from miron_jax.model.network import Network
+from miron_jax.model.decoder.decoder import leaf_name
+from miron_jax.model.network import CastNetwork, Network
 from miron_jax.model.own import OwnModel
 from miron_jax.model.own_probe import check_own_model
 from miron_jax.planning.request_batches import (
@@ -88,6 +90,8 @@ class Session:
         self.architecture = architecture_with(model, files, tokenizer, config)
         placement = Placement.choose(config.sharding, config.mesh) if params is None else None
         state = state_of(files, self.architecture, config, params, placement)
+        if params is not None:
+            self.architecture = cast_to_run(self.architecture, state, config)
         config_of_model = self.architecture.config
         placement = Placement.of_loaded(
             state, placement, is_own=isinstance(config_of_model, Network)
@@ -267,6 +271,32 @@ def state_of(
         checkpoint = checkpoints_of(config, files)[-1]
         params = load(architecture, config, checkpoint, placement or Placement.default())
     return with_auto_axes(jax.tree.map(jnp.asarray, params))
+
+
+def cast_to_run(architecture: Architecture, state: Any, config: RunConfig) -> Architecture:
+    """The architecture whose programs cast these weights to `config.dtype` where they differ.
+    Weights of a user's own model stay in their dtypes.  Raises InputError for another tree."""
+    model = architecture.config
+    if isinstance(model, OwnModel):
+        return architecture
+    expected = _by_name(shapes_of(model, jnp.dtype(config.dtype)))
+    given = _by_name(state)
+    if list(given) != list(expected):
+        others = sorted(given.keys() - expected.keys())
+        lacking = sorted(expected.keys() - given.keys())
+        raise InputError(
+            f"the params are no weights of {config.model}: they have {some_of(others, 3)} and lack "
+            f"{some_of(lacking, 3)}, expected the tree that miron_jax.load_params gives"
+        )
+    if all(given[name].dtype == leaf.dtype for name, leaf in expected.items()):
+        return architecture
+    dtypes = tuple(str(leaf.dtype) for leaf in expected.values())
+    return architecture._replace(network=CastNetwork(architecture.network, dtypes))
+
+
+def _by_name(state: Any) -> dict[str, Any]:
+    """Leaves by their names, in the order of the tree."""
+    return {leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
 
 
 def architecture_with(

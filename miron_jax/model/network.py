@@ -19,6 +19,7 @@ from.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import compress
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,7 @@ from flax import nnx
 
 from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention.choose import Heads
-from miron_jax.model.decoder.decoder import Decoder, Head
+from miron_jax.model.decoder.decoder import Decoder, Head, leaf_name
 from miron_jax.model.visibility import Visibility
 from miron_jax.runtime.devices import Tree
 
@@ -202,9 +203,41 @@ def _kinds_of(states: Tree) -> dict[str, str]:
     }
 
 
-def bind(network: nnx.GraphDef | Network, params: Tree) -> Decoder | BoundNetwork:
-    """A network (nnx.GraphDef of a Decoder, or a Network) with its weights; for use in a traced
-    function."""
+@dataclass(frozen=True)
+class CastNetwork:
+    """A network that is given weights of other dtypes than the run's, such as a trainer's.  Each
+    program casts them, a decoder's layers one at a time, so no second copy is held."""
+
+    network: nnx.GraphDef | Network
+    dtypes: tuple[str, ...]  # of each leaf of the weights, as the programs compute with it
+
+    def cast(self, params: Tree) -> Tree:
+        leaves, tree = jax.tree.flatten(params)
+        return tree.unflatten(map(_as_dtype, leaves, self.dtypes))
+
+    def bind(self, params: Tree) -> Decoder | BoundNetwork:
+        if isinstance(self.network, Network):
+            return bind(self.network, self.cast(params))
+        leaves, tree = jax.tree_util.tree_flatten_with_path(params)
+        is_late = [leaf_name(path).startswith("layers/") for path, _ in leaves]
+        early = [
+            leaf if late else _as_dtype(leaf, dtype)
+            for (_, leaf), late, dtype in zip(leaves, is_late, self.dtypes, strict=True)
+        ]
+        decoder = nnx.merge(self.network, tree.unflatten(early))
+        decoder.layer_dtypes = tuple(compress(self.dtypes, is_late))
+        return decoder
+
+
+def _as_dtype(leaf: jax.Array, dtype: str) -> jax.Array:
+    return leaf.astype(dtype)
+
+
+def bind(network: nnx.GraphDef | Network | CastNetwork, params: Tree) -> Decoder | BoundNetwork:
+    """A network (nnx.GraphDef of a Decoder, a Network or a CastNetwork) with its weights; for use
+    in a traced function."""
+    if isinstance(network, CastNetwork):
+        return network.bind(params)
     if isinstance(network, Network):
         return BoundNetwork(network, params)
     return nnx.merge(network, params)

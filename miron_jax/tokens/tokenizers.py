@@ -15,8 +15,12 @@ chooses the class, and then the file is loaded as it is, with
 - `add_bos_token` and `add_eos_token` of tokenizer_config.json where transformers' class follows
   them, and else the special tokens that the file puts around a text.
 
-Folders without a tokenizer.json (vocab.json and merges.txt, tokenizer.model, tekken.json) and
-tokenizers written in Python are transformers' own.
+The same holds for a SentencePiece model alone (tokenizer.model): transformers' general class reads
+its own normalizer and `add_dummy_prefix`, LlamaTokenizer and others write theirs.  Such a file says
+nothing of special tokens around a text, so these are the class's.
+
+Other folders (vocab.json and merges.txt, tekken.json) and tokenizers written in Python are
+transformers' own.
 """
 
 import copy
@@ -25,6 +29,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -39,6 +44,7 @@ Tokenizer = Any
 
 
 FILE = "tokenizer.json"
+SENTENCEPIECE = "tokenizer.model"
 SPECIAL_NAMES = (
     "bos_token",
     "eos_token",
@@ -100,23 +106,25 @@ def load_tokenizer(folder_or_id: str) -> Tokenizer:
         # A damaged file ends in whatever error its first use leads to; tokenizers' own panics are
         # no Exception.
         reason = " ".join(str(error).split()) or type(error).__name__
+        if find_spec("sentencepiece") is None and (Path(folder_or_id) / SENTENCEPIECE).is_file():
+            remedy = f"pip install sentencepiece, which reads {SENTENCEPIECE}"
         raise InputError(
             f"--tokenizer={folder_or_id}: no tokenizer could be read ({reason:.200}): {remedy}"
         ) from error
 
 
 def _from_file(built: Tokenizer, folder_or_id: str) -> Tokenizer:
-    """The tokenizer of tokenizer.json; `built`, which transformers made of it, if there is no such
-    file."""
+    """The tokenizer of tokenizer.json or tokenizer.model; `built`, which transformers made of it,
+    if there is no such file."""
     import transformers
     from transformers.models.auto.tokenization_auto import get_tokenizer_config
-    from transformers.utils.hub import cached_file
 
-    has_file = (
-        cached_file(folder_or_id, FILE, _raise_exceptions_for_missing_entries=False) is not None
-    )
+    processor = None
+    file = FILE if _path_of(FILE, folder_or_id) else None
+    if file is None and (processor := _sentencepiece(folder_or_id)) is not None:
+        file = SENTENCEPIECE
     theirs = f"{type(built).__name__} of transformers {transformers.__version__}"
-    if not has_file or not getattr(built, "is_fast", False):
+    if file is None or not getattr(built, "is_fast", False):
         built.taken_from = theirs
         return built
     tokenizer = built
@@ -133,20 +141,58 @@ def _from_file(built: Tokenizer, folder_or_id: str) -> Tokenizer:
         ]
         if missing:
             tokenizer.add_special_tokens({key: names[key] for key in missing})
-        _follow_stated_ends(tokenizer, built, get_tokenizer_config(folder_or_id))
-    tokenizer.unlike_transformers = _difference(tokenizer, built)
-    tokenizer.taken_from = f"{FILE}, unlike {theirs}" if tokenizer.unlike_transformers else FILE
+        ends = _ends(built)
+        if file == FILE:
+            config = get_tokenizer_config(folder_or_id)
+            ends = {name: added for name, added in ends.items() if config.get(name) is added}
+        _put_ends(tokenizer, ends)
+    differences = _difference(tokenizer, built, file)
+    if processor is not None:
+        differences += _unlike(processor, tokenizer)
+    tokenizer.unlike_transformers = "; ".join(differences)
+    tokenizer.taken_from = f"{file}, unlike {theirs}" if tokenizer.unlike_transformers else file
     return tokenizer
 
 
-def _follow_stated_ends(tokenizer: Tokenizer, built: Tokenizer, config: Mapping[str, Any]) -> None:
-    """Put BOS and EOS around texts as tokenizer_config.json states it, where `built` follows
-    that."""
+def _path_of(name: str, folder_or_id: str) -> str | None:
+    """Where the folder, or the cache of the hub, has the file."""
+    from transformers.utils.hub import cached_file
+
+    return cached_file(folder_or_id, name, _raise_exceptions_for_missing_entries=False)
+
+
+def _sentencepiece(folder_or_id: str) -> Any | None:
+    """The processor of the folder's SentencePiece model; None: there is none, or its file is of
+    another kind."""
+    path = _path_of(SENTENCEPIECE, folder_or_id)
+    if path is None or find_spec("sentencepiece") is None:
+        return None
+    from sentencepiece import SentencePieceProcessor
+
+    try:
+        return SentencePieceProcessor(model_file=path)
+    except RuntimeError:
+        return None
+
+
+def _unlike(processor: Any, tokenizer: Tokenizer) -> list[str]:
+    """A sentence if sentencepiece itself gives other tokens."""
+    encoded = encoder(tokenizer)(list(PROBES))
+    differing = [
+        text for text, ids in zip(PROBES, encoded, strict=True) if ids != processor.encode(text)
+    ]
+    if not differing:
+        return []
+    return [
+        f"sentencepiece itself gives other tokens than transformers' reading of {SENTENCEPIECE} "
+        f"for {len(differing)} of {len(PROBES)} texts, the first {differing[0]!r}"
+    ]
+
+
+def _put_ends(tokenizer: Tokenizer, ends: Mapping[str, bool]) -> None:
+    """Put BOS and EOS around texts, or leave them out."""
     has = _ends(tokenizer)
-    built_has = _ends(built)
-    wanted = has | {
-        name: is_added for name, is_added in built_has.items() if config.get(name) is is_added
-    }
+    wanted = has | dict(ends)
     if wanted != has:
         for name, is_added in wanted.items():
             setattr(tokenizer, name, is_added)
@@ -160,11 +206,10 @@ def _ends(tokenizer: Tokenizer) -> dict[str, bool]:
     }
 
 
-def _difference(tokenizer: Tokenizer, built: Tokenizer) -> str:
-    """On which texts the class that transformers built gives other ids, in a sentence; "": on
-    none."""
+def _difference(tokenizer: Tokenizer, built: Tokenizer, file: str) -> list[str]:
+    """A sentence if the class that transformers built gives other ids."""
     if tokenizer is built:
-        return ""
+        return []
     added = [str(token) for token in tokenizer.added_tokens_decoder.values()][:PROBED_TOKENS]
     texts = [*PROBES, *(f"x {token} y" for token in added)]
     pairs = list(
@@ -172,13 +217,13 @@ def _difference(tokenizer: Tokenizer, built: Tokenizer) -> str:
     )
     differing = [(text, len(ids), len(other)) for text, ids, other in pairs if ids != other]
     if not differing:
-        return ""
+        return []
     text, num_ids, num_other = differing[0]
-    return (
-        f"{FILE} is taken as it is: {type(built).__name__}, which transformers makes of it, gives "
+    return [
+        f"{file} is taken as it is: {type(built).__name__}, which transformers makes of it, gives "
         f"other tokens for {len(differing)} of {len(texts)} texts, the first {text!r} ({num_other} "
         f"tokens, {num_ids} by the file)"
-    )
+    ]
 
 
 def taken_from(tokenizer: Tokenizer) -> str:

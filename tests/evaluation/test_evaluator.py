@@ -14,7 +14,7 @@ from flax import nnx
 
 import miron_jax
 from miron_jax.config import RunConfig
-from miron_jax.engine.self_check import SelfCheck, SelfCheckFailed
+from miron_jax.engine.self_check import TOLERANCE, SelfCheck, SelfCheckFailed
 from miron_jax.errors import InputError
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate
@@ -121,6 +121,34 @@ def test_it_gives_the_commands_numbers(tmp_path: Path) -> None:
     for results in (*written, evaluator.run(miron_jax.load_params(folder))):
         assert without_times(results) == without_times(expected)
     assert (tmp_path / "out/results.json").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("stated", "given"), [("bfloat16", "float32"), ("float32", "bfloat16")])
+def test_weights_run_in_the_stated_dtype(tmp_path: Path, stated: str, given: str) -> None:
+    folder = make_model(tmp_path / "model")
+    params = miron_jax.load_params(folder, given)
+    cast = jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), params, miron_jax.load_params(folder, stated))
+
+    def results_of(params: Any, dtype: str) -> dict[str, Any]:
+        evaluator = miron_jax.Evaluator(folder, tasks=["miron-gen/en"], dtype=dtype, **OPTIONS)
+        return evaluator.run(params)
+
+    results = results_of(params, stated)
+    assert without_times(results) == without_times(results_of(cast, stated))
+    assert without_times(results) != without_times(results_of(params, given))
+    assert (results["config"]["dtype"], results["self_check"]["tolerance"]) == (stated, TOLERANCE[stated])
+    texts = [("the sun is", " hot"), ("the sun is", " cold and small")]
+    scores = [miron_jax.score(folder, None, texts, each, dtype=stated) for each in (params, cast)]
+    assert scores[0] == scores[1]
+
+
+def test_params_of_another_model_are_named(tmp_path: Path) -> None:
+    folder = make_model(tmp_path / "model")
+    params = nnx.to_pure_dict(miron_jax.load_params(folder))
+    params["layers"]["mixer"] = params["layers"].pop("mlp")
+    with pytest.raises(InputError, match=r"they have layers/mixer/.* and lack layers/mlp/.*load_params gives"):
+        miron_jax.Evaluator(folder, tasks=["miron-gen/en"], **OPTIONS).run(params)
 
 
 @pytest.mark.slow

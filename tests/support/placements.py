@@ -15,7 +15,7 @@ from miron_jax.engine.scores import score_request_batches
 from miron_jax.engine.self_check import TOLERANCE, SelfCheck
 from miron_jax.engine.text_requests import Sampling, TextRequest
 from miron_jax.model.costs import cost_model
-from miron_jax.model.decoder.decoder import abstract, leaf_name, matrix_dtype
+from miron_jax.model.decoder.decoder import abstract, leaf_name
 from miron_jax.model.decoder.sharding import put_weight
 from miron_jax.planning.request_batches import Totals
 from miron_jax.runtime.devices import DATA, Placement
@@ -58,7 +58,7 @@ def placed(config: Any, state: Any, placement: Placement) -> Model:
 
 
 def logprobs(model: Model, budget: int = 256) -> tuple[np.ndarray, np.ndarray]:
-    requests, check = some_requests(), SelfCheck(TOLERANCE[str(matrix_dtype(model.state))])
+    requests, check = some_requests(), SelfCheck(TOLERANCE[str(model.matrix_dtype)])
     forward = Forward(model, token_budget=budget)
     cost = cost_model(model.config, max_lengths=1)  # one program, as each placement compiles its own
     [scores] = score_request_batches([requests], forward, cost, Totals(), check)

@@ -1,7 +1,10 @@
 """Which tokenizer a folder has: the ids of its tokenizer.json, whatever class its other files declare."""
 
+import itertools
 import json
 import re
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,11 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Backend
 from transformers import AutoTokenizer
 
+from miron_jax.errors import InputError
 from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint
 from miron_jax.tokens.tokenizers import (
     PROBES,
+    _ends,
     _finder,
     encoder,
     load_tokenizer,
@@ -108,6 +113,69 @@ def test_the_line_names_the_class_and_a_text(tmp_path: Path) -> None:
         "tokenizer.json is taken as it is: GPT2Tokenizer, which transformers makes of it, gives other"
     )
     assert "'In 1987 there were 12345 birds' (" in line
+
+
+CLASSES = ("LlamaTokenizer", "LlamaTokenizerFast", "GemmaTokenizer", None)
+
+
+@pytest.fixture(scope="module")
+def sentencepieces(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[bool, str], Path]:
+    """(add_dummy_prefix, normalization) -> a SentencePiece model's file."""
+    import sentencepiece
+
+    folder = tmp_path_factory.mktemp("sentencepiece")
+    files: dict[tuple[bool, str], Path] = {}
+    for key in itertools.product((True, False), ("identity", "nmt_nfkc")):
+        prefix = folder / f"{key[0]}-{key[1]}"
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(CORPUS * 8), model_prefix=str(prefix), vocab_size=320, model_type="bpe",
+            add_dummy_prefix=key[0], normalization_rule_name=key[1], remove_extra_whitespaces=False, byte_fallback=True,
+            split_digits=True, minloglevel=2, hard_vocab_limit=False,
+        )  # fmt: skip
+        files[key] = prefix.with_suffix(".model")
+    return files
+
+
+def sentencepiece_folder(folder: Path, file: Path, name: str | None) -> Path:
+    folder.mkdir()
+    shutil.copy(file, folder / "tokenizer.model")
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    if name is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
+    return folder
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_ids_of_tokenizer_model_are_sentencepieces(
+    tmp_path: Path, sentencepieces: dict[tuple[bool, str], Path], name: str | None
+) -> None:
+    from sentencepiece import SentencePieceProcessor
+
+    for (prefix, rules), file in sentencepieces.items():
+        case = f"{name}, add_dummy_prefix {prefix}, {rules}"
+        tokenizer = load_tokenizer(str(sentencepiece_folder(tmp_path / case, file, name)))
+        processor = SentencePieceProcessor(model_file=str(file))
+        texts = [*PROBES, *CORPUS]
+        pairs = zip(texts, encoder(tokenizer)(texts), strict=True)
+        differing = [text for text, ids in pairs if ids != processor.encode(text)]
+        # tokenizers takes "\r\n" for one character, and says so
+        carriages = [text for text in texts if "\r\n" in text and rules == "nmt_nfkc"]
+        assert differing == carriages, case
+        assert ("sentencepiece itself gives other" in unlike_transformers(tokenizer)) == bool(carriages), case
+        assert taken_from(tokenizer).startswith("tokenizer.model"), case
+        built = AutoTokenizer.from_pretrained(str(tmp_path / case))
+        assert _ends(tokenizer) == _ends(built), case
+
+
+def test_without_sentencepiece_it_is_the_remedy(
+    tmp_path: Path, sentencepieces: dict[tuple[bool, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sentencepiece_folder(tmp_path / "a", sentencepieces[True, "identity"], "LlamaTokenizer")
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    monkeypatch.setattr("miron_jax.tokens.tokenizers.find_spec", lambda name: None)
+    monkeypatch.setattr("transformers.utils.import_utils.is_sentencepiece_available", lambda: False)
+    with pytest.raises(InputError, match="pip install sentencepiece"):
+        load_tokenizer(str(folder))
 
 
 def test_what_stays_of_transformers(tmp_path: Path) -> None:

@@ -265,6 +265,9 @@ class Layer(nnx.Module):
 
 
 class Decoder(nnx.Module):
+    # of each leaf of a layer, to which it is cast; (): as they are
+    layer_dtypes: tuple[str, ...] = ()
+
     def __init__(self, config: ModelConfig, *, dtype: DTypeLike, rngs: nnx.Rngs):
         self.config = config
 
@@ -334,6 +337,10 @@ class Decoder(nnx.Module):
                 visibility,
                 None if past is None else (past, index),
             )
+            if self.layer_dtypes:
+                leaves, tree = jax.tree.flatten(weights)
+                pairs = zip(leaves, self.layer_dtypes, strict=True)
+                weights = tree.unflatten([leaf.astype(dtype) for leaf, dtype in pairs])
             x_BTD, key_values = nnx.merge(graphdef, weights)(x_BTD, context)
             return x_BTD, key_values if keep else None
 
@@ -392,12 +399,6 @@ class Decoder(nnx.Module):
 def abstract(config: ModelConfig, dtype: DTypeLike) -> tuple[nnx.GraphDef, Tree]:
     """(graphdef, state of ShapeDtypeStructs) of a Decoder; nothing is allocated."""
     return nnx.split(nnx.eval_shape(lambda: Decoder(config, dtype=dtype, rngs=nnx.Rngs(0))))
-
-
-def matrix_dtype(state: Tree) -> np.dtype:
-    """The dtype of the matrices of a state of arrays or shapes; norm weights and biases are always
-    float32."""
-    return jax.tree.leaves(state["embedding_VD"])[0].dtype
 
 
 def leaf_name(path: KeyPath) -> str:
