@@ -16,16 +16,9 @@ from miron_jax.runtime.backend import set_backend_flags
 
 __version__ = "0.2.0"
 __all__ = [
-    "Evaluator",
-    "Head",
-    "InputError",
-    "OwnModel",
-    "SelfCheckFailed",
-    "TextScore",
-    "Visibility",
-    "load_params",
-    "score",
-]
+    "Evaluator", "Head", "InputError", "OwnModel", "SelfCheckFailed", "TextScore", "Visibility",
+    "load_params", "score",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from miron_jax.engine.self_check import SelfCheckFailed
@@ -36,16 +29,11 @@ if TYPE_CHECKING:
     from miron_jax.model.visibility import Visibility
 
 _HOMES = {
-    "Evaluator": "evaluator",
-    "TextScore": "evaluator",
-    "load_params": "evaluator",
-    "score": "evaluator",
-    "InputError": "errors",
-    "Head": "model.decoder.decoder",
-    "OwnModel": "model.own",
-    "SelfCheckFailed": "engine.self_check",
+    "Evaluator": "evaluator", "TextScore": "evaluator", "load_params": "evaluator",
+    "score": "evaluator", "InputError": "errors", "Head": "model.decoder.decoder",
+    "OwnModel": "model.own", "SelfCheckFailed": "engine.self_check",
     "Visibility": "model.visibility",
-}
+}  # fmt: skip
 
 set_backend_flags()
 

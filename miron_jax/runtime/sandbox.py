@@ -48,26 +48,12 @@ _ISOLATION = (
     f"--hostname box --uid {NOBODY} --gid {NOBODY}"
 ).split()
 _DEVICES = (
-    "--proc",
-    "/proc",
-    "--dev",
+    "--proc", "/proc", "--dev", "/dev", "--dev-bind", "/dev/null", "/dev/zero", "--remount-ro",
     "/dev",
-    "--dev-bind",
-    "/dev/null",
-    "/dev/zero",
-    "--remount-ro",
-    "/dev",
-)
+)  # fmt: skip
 _SYSTEM = (
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/etc/alternatives",
-    "/etc/ld.so.cache",
-)
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

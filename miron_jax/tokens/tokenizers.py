@@ -56,21 +56,11 @@ SPECIAL_NAMES = (
 )
 PROBED_TOKENS = 50  # added tokens that the two tokenizers are compared on
 PROBES = (
-    "In 1987 there were 12345 birds",
-    "caf\u00e9 and na\u00efve",
-    "cafe\u0301",
-    "a  b   c",
-    " a",
-    "a ",
-    "a\n\n\nb\n",
-    "\tx[0] += 3.14;\r\n    return",
-    "I'm sure WE'LL",
-    "\U0001f600 \u2014 \u2026",
-    "\u041f\u0440\u0438\u0432\u0435\u0442, \u043c\u0438\u0440",
-    "\u4f60\u597d\uff0c\u4e16\u754c",
-    "\ufb01 \uff21 \u00bd",
-    "",
-)
+    "In 1987 there were 12345 birds", "caf\u00e9 and na\u00efve", "cafe\u0301", "a  b   c", " a",
+    "a ", "a\n\n\nb\n", "\tx[0] += 3.14;\r\n    return", "I'm sure WE'LL",
+    "\U0001f600 \u2014 \u2026", "\u041f\u0440\u0438\u0432\u0435\u0442, \u043c\u0438\u0440",
+    "\u4f60\u597d\uff0c\u4e16\u754c", "\ufb01 \uff21 \u00bd", "",
+)  # fmt: skip
 
 # of definitions.records.Wording
 BosRule = Literal["always", "as_tokenizer", "as_tokenizer_or_prefix", "never"]

@@ -68,12 +68,10 @@ _CHOICE: dict[str, dict[str, Any]] = {
     "lm_eval": {
         "continuation_space": "as_written",
         "normalizer": SUM,
-        "empty_span": "error",
-        "boundary": "context_kept",
-        "bos": "as_tokenizer_or_prefix",
+        "empty_span": "error", "boundary": "context_kept", "bos": "as_tokenizer_or_prefix",
         "truncation": "keep_last_inputs",
     },
-}
+}  # fmt: skip
 _SPANS = {
     "core": {"choice": AFTER_COMMON_PREFIX, "continuation": AFTER_STRIPPED_CONTEXT},
     "gauntlet": {"choice": CONTINUATION, "continuation": CONTINUATION},

@@ -49,11 +49,9 @@ _TAKES = {  # kind -> what it takes from each record, and what that must be
 }  # fmt: skip
 _MAY_TAKE = {"program": ("language", "name")}  # of the others: category
 _KIND = {
-    "choice": "multiple_choice",
-    "continuation": "language_modeling",
-    "generation": "generation",
+    "choice": "multiple_choice", "continuation": "language_modeling", "generation": "generation",
     "program": "code",
-}
+}  # fmt: skip
 # as results name it -> as YAML does: both are taken
 _NAMED = {kind: name for name, kind in _KIND.items()}
 _PARSE: dict[str, Callable[..., AnyExample]] = {

@@ -33,13 +33,9 @@ from miron_jax.tokens.records import Requests
 from miron_jax.tokens.tokenizers import special_tokens
 
 BY_TARGET_TOKENS = (
-    "lev_score",
-    "target_confidence",
-    "bits_per_char",
-    "bits_per_byte",
-    "greedy_exact",
+    "lev_score", "target_confidence", "bits_per_char", "bits_per_byte", "greedy_exact",
     "contrast_accuracy",
-)
+)  # fmt: skip
 
 
 @dataclass(slots=True)

@@ -251,17 +251,10 @@ class TaskKind(ABC, Generic[AnyRow]):
 
 _TEXT_FIELDS = frozenset(
     {
-        "contexts",
-        "continuations",
-        "shots",
-        "neutral",
-        "prompt",
-        "text",
-        "prefix",
-        "target",
+        "contexts", "continuations", "shots", "neutral", "prompt", "text", "prefix", "target",
         "distractors",
     }
-)
+)  # fmt: skip
 
 
 def _texts_of(example: AnyExample) -> Iterator[str]:

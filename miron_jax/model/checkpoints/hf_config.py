@@ -110,15 +110,9 @@ def _check_sizes(path: Path, config: ModelConfig) -> None:
     """Raises InputError for a size below 1, or for heads that do not divide among key/value
     heads."""
     sizes = (
-        "vocab_size",
-        "d_model",
-        "num_layers",
-        "num_heads",
-        "num_kv_heads",
-        "head_dim",
-        "d_ff",
+        "vocab_size", "d_model", "num_layers", "num_heads", "num_kv_heads", "head_dim", "d_ff",
         "trained_length",
-    )
+    )  # fmt: skip
     for name in sizes:
         if getattr(config, name) < 1:
             raise InputError(

@@ -22,24 +22,15 @@ MOST_HEAD_SIZE = 1 << 14
 _COUNTS: Mapping[str, int] = {
     **dict.fromkeys(
         (
-            "num_hidden_layers",
-            "n_layer",
-            "n_layers",
-            "max_window_layers",
-            "sliding_window_pattern",
-            "no_rope_layer_interval",
+            "num_hidden_layers", "n_layer", "n_layers", "max_window_layers",
+            "sliding_window_pattern", "no_rope_layer_interval",
         ),
         10_000,
     ),
     **dict.fromkeys(
         (
-            "num_attention_heads",
-            "num_key_value_heads",
-            "num_kv_heads",
-            "n_head",
-            "n_heads",
-            "num_heads",
-            "n_groups",
+            "num_attention_heads", "num_key_value_heads", "num_kv_heads", "n_head", "n_heads",
+            "num_heads", "n_groups",
         ),
         1 << 14,
     ),
@@ -50,12 +41,8 @@ _COUNTS: Mapping[str, int] = {
     ),
     **dict.fromkeys(
         (
-            "intermediate_size",
-            "n_inner",
-            "moe_intermediate_size",
-            "shared_expert_intermediate_size",
-            "ffn_dim",
-            "ffn_hidden_size",
+            "intermediate_size", "n_inner", "moe_intermediate_size",
+            "shared_expert_intermediate_size", "ffn_dim", "ffn_hidden_size",
         ),
         1 << 24,
     ),
@@ -70,17 +57,13 @@ _COUNTS: Mapping[str, int] = {
     "num_labels": 1 << 16,  # transformers creates a name for each
     **dict.fromkeys(
         (
-            "max_position_embeddings",
-            "n_positions",
-            "sliding_window",
-            "original_max_position_embeddings",
-            "max_seq_len",
-            "seq_length",
+            "max_position_embeddings", "n_positions", "sliding_window",
+            "original_max_position_embeddings", "max_seq_len", "seq_length",
             "attention_window_size",
         ),
         1 << 31,
     ),
-}
+}  # fmt: skip
 _MAY_BE_ZERO = {"max_window_layers", "sliding_window", "num_labels"}  # 0: no window
 _POSITIVE_NUMBERS = (
     "rope_theta", "rotary_emb_base", "rope_local_base_freq", "query_pre_attn_scalar",

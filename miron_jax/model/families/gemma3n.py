@@ -166,14 +166,9 @@ def _shapes(fields: Fields, sizes: _Gemma3nSizes, d_ff: int) -> dict[str, tuple[
     wide = sizes.heads * sizes.head_dim
     narrow = sizes.kv_heads * sizes.head_dim
     norms = (
-        "attn_norm",
-        "attn_post_norm",
-        "mlp_norm",
-        "mlp_post_norm",
-        "laurel/norm",
-        "altup/norm",
+        "attn_norm", "attn_post_norm", "mlp_norm", "mlp_post_norm", "laurel/norm", "altup/norm",
         "per_layer/norm",
-    )
+    )  # fmt: skip
     layer = {
         **{f"{name}/weight": (layers, width) for name in norms},
         "q_norm/weight": (layers, sizes.head_dim),

@@ -53,14 +53,9 @@ def of_layers(table: Table, layers: Iterable[int]) -> Table:
 HEADS = ("lm_head", "embed_out", "language_model.lm_head")
 # Prefixes of all other tensors; a bare model has none.
 PREFIXES = (
-    "model.",
-    "transformer.",
-    "gpt_neox.",
-    "backbone.",
-    "model.language_model.",
-    "language_model.model.",
-    "",
-)
+    "model.", "transformer.", "gpt_neox.", "backbone.", "model.language_model.",
+    "language_model.model.", "",
+)  # fmt: skip
 
 
 def linear(

@@ -15,15 +15,9 @@ from miron_jax.model.decoder import rope
 from miron_jax.model.families.fields import MOST_HEAD_SIZE, Fields
 
 _ACTIVATIONS: Mapping[str, Activation] = {
-    "silu": "silu",
-    "swish": "silu",
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-    "relu2": "relu2",
-}
+    "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "relu2": "relu2",
+}  # fmt: skip
 # Fields that every family built on `llama_like` uses, in transformers' current spelling and its
 # older ones
 _SIZES = (

@@ -258,17 +258,9 @@ def _task_difference(
     first_mean, second_mean = means
     is_main = metric == results[0].main_metric
     return TaskDifference(
-        name,
-        metric,
-        first_mean,
-        second_mean,
-        paired,
-        math.nan,
-        only_first,
-        only_second,
-        is_main,
+        name, metric, first_mean, second_mean, paired, math.nan, only_first, only_second, is_main,
         pairs.num_alone,
-    )
+    )  # fmt: skip
 
 
 def decided_after(comparison: Comparison, task: str, seed: int) -> tuple[int, int, int]:

@@ -30,13 +30,9 @@ def numbers_of(run: Run) -> Iterator[tuple[str, str, list[float | None]]]:
         for category, group in task.groups.items():
             for metric, estimate in group.metrics.items():
                 numbers = [
-                    estimate.value,
-                    estimate.stderr,
-                    *estimate.ci95,
-                    estimate.num_examples,
+                    estimate.value, estimate.stderr, *estimate.ci95, estimate.num_examples, None,
                     None,
-                    None,
-                ]
+                ]  # fmt: skip
                 yield f"{name}: {category}", metric, numbers
 
 

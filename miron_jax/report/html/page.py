@@ -28,14 +28,9 @@ from miron_jax.results.run_folder import Run
 
 _SETTINGS = ("model", "dtype", "limit", "max_length", "seed")
 _SPEED = (
-    "requests",
-    "unique_tokens",
-    "plain_tokens",
-    "wall_seconds",
-    "device_seconds",
-    "compile_seconds",
-    "tokens_per_second",
-)
+    "requests", "unique_tokens", "plain_tokens", "wall_seconds", "device_seconds",
+    "compile_seconds", "tokens_per_second",
+)  # fmt: skip
 
 
 class Cell(NamedTuple):

@@ -59,14 +59,9 @@ def print_bench(bench: Bench) -> None:
     """Prints the engine by row length, then compares every layout with it."""
     out = console()
     numbers = (
-        "row length",
-        "rows",
-        "rows a batch",
-        "batches (timed)",
-        "unique tokens",
-        "padding",
+        "row length", "rows", "rows a batch", "batches (timed)", "unique tokens", "padding",
         "tokens/s",
-    )
+    )  # fmt: skip
     buckets = table_of((), numbers, gives_way=("rows a batch", "batches (timed)", "rows"))
     for bucket in bench.engine.buckets:
         slots = bucket.batches * bucket.rows_a_batch * bucket.length

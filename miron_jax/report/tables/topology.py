@@ -76,25 +76,13 @@ def print_topology_plan(plan: TopologyPlan) -> None:
     table = table_of(
         ("program", "attention"),
         (
-            "calls",
-            "arguments",
-            "temporaries",
-            "outputs",
-            "cycles",
-            "ms a call",
-            "of peak",
+            "calls", "arguments", "temporaries", "outputs", "cycles", "ms a call", "of peak",
             "seconds",
         ),
         gives_way=(
-            "outputs",
-            "cycles",
-            "ms a call",
-            "arguments",
-            "attention",
-            "of peak",
-            "temporaries",
+            "outputs", "cycles", "ms a call", "arguments", "attention", "of peak", "temporaries",
         ),
-    )
+    )  # fmt: skip
     for program in plan.programs:
         table.add_row(
             program.name,
