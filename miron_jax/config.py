@@ -21,18 +21,9 @@ Dtype = Literal["float32", "bfloat16"]
 HumanBaseline = Literal["A", "B"]
 Kind = Literal["string", "integer", "float", "bool", "enum", "list", "optional"]
 Topic = Literal[
-    "model",
-    "tasks",
-    "output",
-    "screen",
-    "devices",
-    "hosts",
-    "export",
-    "annotations",
-    "submission",
-    "comparison",
-    "sampling",
-]
+    "model", "tasks", "output", "screen", "devices", "hosts", "export", "annotations", "submission",
+    "comparison", "sampling",
+]  # fmt: skip
 AXES = ("data", "fsdp", "expert", "model")
 LARGEST = 2**63 - 1  # whole number of a flag
 _STEPS = re.compile(r"latest|\d+(,\d+)*|\d*:\d*(:[1-9]\d*)?", re.ASCII)
@@ -136,6 +127,14 @@ class RunConfig:
         "Only the first n examples of each task, after the suite's own shuffle.",
         low=1,
         everyday=True,
+    )
+    num_fewshot: int | None = setting(
+        None,
+        "tasks",
+        "Few-shot examples before each question, in place of the task's own number, of your own "
+        "tasks and the Gauntlet's; a task that states another number is then named TASK/N-shot, "
+        "and no composite takes it.",
+        low=0,
     )
     until: str | None = setting(
         None,
@@ -365,6 +364,11 @@ class RunConfig:
             raise InputError(
                 "--tasks is empty: give suites, tasks or globs, such as --tasks=core or core/arc_*"
             )
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether --until or --budget chooses the examples that run."""
+        return self.until is not None or self.budget is not None
 
 
 _KINDS: dict[Any, Kind] = {bool: "bool", int: "integer", float: "float", tuple[str, ...]: "list"}

@@ -15,9 +15,11 @@ import numpy as np
 
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
+from miron_jax.evaluation.earlier import with_earlier
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import Evaluation
 from miron_jax.evaluation.run_result import run_result
+from miron_jax.evaluation.sampling import check_sampling
 from miron_jax.evaluation.session import Session, architecture_with, cast_to_run, files_of, state_of
 from miron_jax.model.checkpoints.checkpoints import (
     Architecture,
@@ -31,6 +33,7 @@ from miron_jax.report.exports.loggers import logged_numbers, open_loggers
 from miron_jax.report.exports.written import write_outcome, write_top
 from miron_jax.results.document import run_json
 from miron_jax.results.output import check_output, steps_there
+from miron_jax.results.run_folder import Run, read_runs
 from miron_jax.runtime.backend import check_backend_flags
 from miron_jax.runtime.progress import SILENT, Lines
 from miron_jax.tokens.ragged import end_to_end
@@ -49,8 +52,8 @@ class Evaluator:
     scored.  `tokenizer`: a transformers one, a folder or a hub id; None: the model's own.
     `row_axes`: axes of the weights' mesh that rows are split over, such as ("data",); weights stay
     where they are.  `output`: a folder that gets one step_N per step, as the command writes it.
-    Other keywords are RunConfig's fields (limit, dtype, max_length, tensorboard, wandb, seed, ...),
-    named as the flags.  Raises InputError.
+    Other keywords are RunConfig's fields (limit, until, budget, dtype, max_length, tensorboard,
+    wandb, seed, ...), named as the flags.  Raises InputError.
     """
 
     def __init__(
@@ -81,11 +84,7 @@ class Evaluator:
             self.config = RunConfig(model=name, tasks=tuple(tasks), **options)
         except TypeError as error:
             raise InputError(f"Evaluator: {error}; expected fields of RunConfig") from None
-        for flag in ("until", "budget", "against"):
-            if getattr(self.config, flag) is not None:
-                raise InputError(
-                    f"Evaluator: it scores every example: leave out {flag}, which is of the command"
-                )
+        against = self._against()
         self._writes = output is not None and jax.process_index() == 0
         if self._writes:
             check_output(self.config)
@@ -95,6 +94,7 @@ class Evaluator:
         self._loggers = open_loggers(self.config)
         self._files = files_of(model, self.config)
         inputs = find_inputs(self.config)
+        inputs = inputs if against is None else with_earlier(inputs, against)
         architecture = architecture_with(model, self._files, tokenizer, self.config)
         self.evaluation = Evaluation(
             self.config,
@@ -134,6 +134,19 @@ class Evaluator:
         for logger in self._loggers:
             logger.log(step or 0, logged_numbers(result))
         return run_json(result)
+
+    def _against(self) -> Run | None:
+        """The run that `until` and `budget` compare with.  Raises InputError."""
+        config = self.config
+        if config.against is not None and not config.is_sampled:
+            raise InputError(
+                "Evaluator: against is a run that until and budget compare with: give one of them "
+                "too, or leave it out"
+            )
+        against = read_runs([config.against])[0] if config.against else None
+        if config.is_sampled:
+            check_sampling(config, has_earlier=against is not None)
+        return against
 
     def _check_like_first(self, state: Any) -> None:
         """Raises InputError for weights that the compiled programs do not take."""

@@ -6,7 +6,6 @@ byte for byte the files of llm-foundry's local_data.  It deliberately does not k
 """
 
 import os
-import tempfile
 import urllib.request
 import zipfile
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from typing import IO
 from miron_jax.definitions.data_files import git_blob_sha1
 from miron_jax.errors import InputError
 from miron_jax.files.places import data_cache
+from miron_jax.files.temporary import remove_abandoned, temporary_folder
 
 BUNDLE_URL = "https://karpathy-public.s3.us-west-2.amazonaws.com/eval_bundle.zip"
 # The published archive has 25 MB and unpacks to 160 MB: the limits allow larger ones, but protect
@@ -85,19 +85,19 @@ def _changed(bundle: Path, files: Mapping[str, str | None]) -> str | None:
 def _fetch(bundle: Path, files: Mapping[str, str | None]) -> None:
     """Downloads and unpacks the bundle in a temporary folder, and renames it once its files are the
     published ones."""
-    bundle.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".eval_bundle-", dir=bundle.parent) as scratch:
-        archive = Path(scratch) / "eval_bundle.zip"
+    remove_abandoned(bundle.parent)
+    with temporary_folder(bundle.parent) as scratch:
+        archive = scratch / "eval_bundle.zip"
         with urllib.request.urlopen(BUNDLE_URL, timeout=60) as response, archive.open("wb") as file:
             _copy(response, file, MOST_ARCHIVE_BYTES, "the download")
-        unpacked = Path(scratch) / "unpacked"
+        unpacked = scratch / "unpacked"
         _unpack(archive, unpacked)
         new = _inner(unpacked, "eval_bundle")
         if (changed := _changed(new, files)) is not None:
             raise zipfile.BadZipFile(f"its {changed} is not the published file")
         try:
             if bundle.is_dir():
-                os.rename(bundle, Path(scratch) / "old")
+                os.rename(bundle, scratch / "old")
             os.rename(new, bundle)
         except OSError:
             if not bundle.is_dir():  # else another process was faster; its files are the same

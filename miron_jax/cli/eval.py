@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -48,9 +49,10 @@ def command() -> None:
     start_jax()
     hosts = join_others()  # before the import of transformers, which reads HF_HUB_OFFLINE
     _check_same_flags(config, hosts)
+    from miron_jax.evaluation.inputs import why_not_grown
     from miron_jax.results.output import check_output
 
-    store = check_output(config)
+    store = check_output(config, partial(why_not_grown, config))
     if not hosts.is_first:
         _score_along(config, store, hosts)
         hosts.end()
@@ -83,7 +85,8 @@ def _score_along(config: RunConfig, store: Store, hosts: "Hosts") -> None:
 
     hosts.check_shared(store)
     files = hosts.first_then_others("model", lambda: find_model(config))
-    inputs = hosts.first_then_others("data", lambda: find_inputs(config, fetch=False))
+    # a host whose caches are its own looks there, and fetches what is not on the hub
+    inputs = hosts.first_then_others("data", lambda: find_inputs(config))
     for _ in evaluate_checkpoints(config, inputs, store=store, hosts=hosts, files=files):
         raise AssertionError("only the first process has results")
 
@@ -93,7 +96,7 @@ def _eval_into(
 ) -> None:
     """Score every checkpoint, write the results and print them.  Exits with FAILED if a score could
     not be computed."""
-    from miron_jax.evaluation.earlier import check_same_tasks, earlier_of
+    from miron_jax.evaluation.earlier import with_earlier
     from miron_jax.evaluation.inputs import find_inputs, select_tasks
     from miron_jax.evaluation.sampling import check_sampling
     from miron_jax.model.checkpoints.checkpoints import find_model
@@ -107,6 +110,7 @@ def _eval_into(
     from miron_jax.report.tables.progress import Screen
     from miron_jax.report.tables.results import print_results, speed_line
     from miron_jax.results.document import run_json
+    from miron_jax.results.output import leave_smaller_run
     from miron_jax.results.run_folder import read_runs
 
     out = console()
@@ -119,20 +123,17 @@ def _eval_into(
         )
     )
     check_layout(config.results_format, [suite.name for suite in selected.suites])
-    samples = config.until is not None or config.budget is not None
-    if samples:
-        check_sampling(config, hosts.count, has_earlier=against is not None)
+    if config.is_sampled:
+        check_sampling(config, has_earlier=against is not None)
     files = hosts.first_then_others("model", lambda: find_model(config))
     inputs = hosts.first_then_others("data", lambda: find_inputs(config, selected=selected))
-    if samples:
-        if against is not None:
-            check_same_tasks(against, inputs.sources)
-        names = {source.task.name for source in inputs.sources}
-        inputs = inputs._replace(earlier=None if against is None else earlier_of(against, names))
+    if config.is_sampled and against is not None:
+        inputs = with_earlier(inputs, against)
     with screen:
         if inputs.missing:
             first = next(iter(inputs.missing.values()))
             screen.warn(f"left out, as data are missing ({first} ..): {', '.join(inputs.missing)}")
+        leave_smaller_run(config, store)
         scored = _score_checkpoints(config, inputs, files, store, hosts, screen, start)
     result = scored.last
     if scored.by_step:

@@ -226,42 +226,19 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
     "bench": _RUN,
     "completion": (),
     "tasks": (
-        "data_dir",
-        "icl_tasks",
-        "eval_gauntlet",
-        "task_path",
-        "requests",
-        "items_per_category",
-        "model",
-        "tokenizer",
-        "max_length",
-        *_TASKS,
-        *_EXPORT,
-        *_JSON,
+        "data_dir", "icl_tasks", "eval_gauntlet", "task_path", "requests", "num_fewshot",
+        "items_per_category", "model", "tokenizer", "max_length", *_TASKS, *_EXPORT, *_JSON,
     ),
     "humans": (*_HUMANS, "detox_scorer", "output"),
     "compare": (*_COMPARE, "until", "seed", *_JSON),
     "report": (*_REPORT, "output"),
     "verify": (
-        "model",
-        "tokenizer",
-        "checkpoint",
-        "param_map",
-        "params_key",
-        "steps",
-        "dtype",
-        "sharding",
-        "mesh",
-        "attention",
-        "token_budget",
-        "compilation_cache",
-        "against",
-        *_SCREEN,
-        *_JSON,
+        "model", "tokenizer", "checkpoint", "param_map", "params_key", "steps", "dtype", "sharding",
+        "mesh", "attention", "token_budget", "compilation_cache", "against", *_SCREEN, *_JSON,
         *_VERIFY,
     ),
     "mera": (*_MERA, "output", "data_dir"),
-}
+}  # fmt: skip
 
 
 _ALL_DEVICES = (
@@ -272,10 +249,6 @@ _ALL_DEVICES = (
 FROM_OTHERS: dict[str, str] = {
     "batch_size": "a batch is sized from the device, and --token_budget=SLOTS sets its size",
     "max_batch_size": "a batch is sized from the device, and --token_budget=SLOTS sets its size",
-    "num_fewshot": (
-        "the number of shots is a rule of each task: num_fewshot in the YAML of --task_path sets "
-        "it for your own"
-    ),
     "device": _ALL_DEVICES,
     "devices": _ALL_DEVICES,
     "model_args": "--model=FOLDER names the model, with --tokenizer and --dtype",

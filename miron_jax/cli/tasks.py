@@ -122,6 +122,7 @@ def _describe(names: str) -> None:
         eval_gauntlet=local(FLAGS.eval_gauntlet),
         task_path=task_path(),
         requests=local(FLAGS.requests),
+        num_fewshot=FLAGS.num_fewshot,
         items_per_category=FLAGS.items_per_category,
         max_length=FLAGS.max_length,
         allow_changed_data=True,

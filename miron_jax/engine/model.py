@@ -144,13 +144,13 @@ class Speed:
         """What the first host adds up over hosts: computed tokens, batch tokens, device seconds."""
         return self.computed_tokens, self.batch_tokens, self.device_seconds
 
-    def add(self, others: Iterable[tuple[int, int, float]]) -> None:
-        """Add the counts of other hosts, which work side by side: tokens of all, seconds of the
-        slowest."""
+    def add(self, others: Iterable[tuple[int, int, float]], before: float = 0.0) -> None:
+        """Add what other hosts have counted meanwhile, side by side: tokens of all, seconds of the
+        slowest.  `before`: this host's device seconds until then."""
         for computed, batches, seconds in others:
             self.computed_tokens += computed
             self.remote_tokens += batches
-            self.device_seconds = max(self.device_seconds, seconds)
+            self.device_seconds = max(self.device_seconds, before + seconds)
 
 
 def load_model(folder: Path, dtype: str) -> Model:

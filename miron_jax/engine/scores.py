@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import blake2b
+from operator import sub
 
 import numpy as np
 
@@ -55,7 +56,7 @@ def score_planned(
     works on this one.
 
     A row whose requests are all in the journal is not computed; the scores of other rows are added
-    to the journal.
+    to the journal.  One process plans requests that share rows with known ones anew, without those.
 
     Several `hosts` that each have all weights share the rows of every batch and meet in the
     journal; only the first one yields scores, after all batches.  On a mesh that spans hosts all of
@@ -67,6 +68,7 @@ def score_planned(
     batches: list[RequestBatch] = []  # which the first host scores once all hosts have met
     num_batches = 0
     load = np.zeros(hosts.count)
+    before = forward.speed.counts
     each_its_share = hosts.count > 1 and not forward.placement.is_global
     host = ThreadPoolExecutor(1)
     try:
@@ -81,7 +83,10 @@ def score_planned(
                 batches.append(batch)
                 _score_share(batch, forward, progress, journal, hosts, batch_name, load)
                 continue
-            scores = _score(batch, forward, progress, journal, hosts, batch_name)
+            tell = progress
+            if journal is not None and hosts.count == 1:
+                tell = _score_missing(batch, forward, progress, journal)
+            scores = _score(batch, forward, tell, journal, hosts, batch_name)
             scores = _alone_where_nan(scores, batch, forward, hosts, batch_name)
             check.compare(forward.model, batch, scores, hosts.is_first, forward.id_sets)
             distinct.append(scores)
@@ -90,9 +95,9 @@ def score_planned(
         if each_its_share:
             assert journal is not None
             meet(journal, hosts, f"{name}/scored")
-            hosts.arrive(f"{name}/speed", forward.speed.counts)
+            hosts.arrive(f"{name}/speed", list(map(sub, forward.speed.counts, before)))
             if hosts.is_first:
-                forward.speed.add(hosts.gather(f"{name}/speed")[1:])
+                forward.speed.add(hosts.gather(f"{name}/speed")[1:], before[-1])
             for batch in batches if hosts.is_first else ():
                 # the journal lacks only those with NaN
                 scores = _score(batch, forward, lambda tokens: None, journal)
@@ -177,14 +182,8 @@ def _alone_where_nan(
     chosen = np.asarray(hosts.agree(f"{name}/nan", np.flatnonzero(is_nan).tolist()), np.int64)
     if not len(chosen):
         return scores
-    one_per_row = replace(
-        cost_model(forward.model.config, max_lengths=len(forward.lengths)), sharing="none"
-    )
-    requests = select(batch.fresh, chosen)
-    plan = make_plan(requests, one_per_row, forward.lengths)
-    alone = RequestBatch(
-        chosen, requests, [batch.digests[r] for r in chosen.tolist()], plan, more=True
-    )
+    one_per_row = replace(cost_model(forward.model.config), sharing="none")
+    alone = _part_of(batch, chosen, one_per_row, forward.lengths)._replace(more=True)
     logprob = scores.logprob.copy()
     rank = scores.rank.copy()
     set_logprob = scores.set_logprob.copy()
@@ -194,6 +193,36 @@ def _alone_where_nan(
         span = slice(scores.offsets[r], scores.offsets[r + 1])
         logprob[span], rank[span], set_logprob[r] = score
     return Scores(scores.offsets, logprob, rank, set_logprob)
+
+
+def _score_missing(
+    batch: RequestBatch, forward: Forward, progress: Callable[[int], None], journal: Journal
+) -> Callable[[int], None]:
+    """Score the requests that the journal lacks by a plan of their own, where rows of the batch's
+    plan hold others too, as of a run whose --limit has grown.
+
+    Returns `progress` for what is left.
+    """
+    known = journal.known(batch.digests)
+    row = batch.plan.request_row
+    if not np.intersect1d(row[known & (row >= 0)], row[~known]).size:
+        return progress
+    lengths = tuple(np.unique(batch.plan.row_length).tolist())
+    missing = _part_of(batch, np.flatnonzero(~known), cost_model(forward.model.config), lengths)
+    _score(missing, forward, progress, journal)
+    journal.flush()
+    journal.read()
+    return lambda tokens: progress(max(0, tokens - missing.plan.unique_tokens))
+
+
+def _part_of(
+    batch: RequestBatch, chosen: np.ndarray, cost: CostModel, lengths: tuple[int, ...]
+) -> RequestBatch:
+    """These requests of a batch, planned anew in rows of these lengths."""
+    requests = select(batch.fresh, chosen)
+    plan = make_plan(requests, replace(cost, max_lengths=len(lengths)), lengths)
+    digests = [batch.digests[r] for r in chosen.tolist()]
+    return RequestBatch(chosen, requests, digests, plan, batch.more)
 
 
 def _score(

@@ -1,6 +1,6 @@
 """An earlier run, which another one is compared with while it runs.
 
-Arrives: a `Run`, the tasks of the run to come.  Leaves: `Earlier`, or why the two cannot be
+Arrives: a `Run`, the tasks of the run to come.  Leaves: their `Earlier`, or why the two cannot be
 compared.  It deliberately does not know flags.
 """
 
@@ -10,9 +10,17 @@ from collections.abc import Collection, Sequence
 
 from miron_jax.definitions.rules import printed
 from miron_jax.errors import InputError
-from miron_jax.evaluation.records import Earlier
+from miron_jax.evaluation.records import Earlier, Inputs
 from miron_jax.evaluation.task_kinds.interface import Source
 from miron_jax.results.run_folder import Run
+
+
+def with_earlier(inputs: Inputs, run: Run) -> Inputs:
+    """The same tasks with what the earlier run found for them.  Raises InputError if it scored one
+    otherwise."""
+    check_same_tasks(run, inputs.sources)
+    names = {source.task.name for source in inputs.sources}
+    return inputs._replace(earlier=earlier_of(run, names))
 
 
 def earlier_of(run: Run, tasks: Collection[str]) -> dict[str, Earlier]:

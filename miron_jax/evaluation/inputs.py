@@ -4,10 +4,12 @@ Arrives: a validated RunConfig.  Leaves: `Inputs`, checked before any weight is 
 deliberately does not know models.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import data_state
+from miron_jax.definitions.records import Task
 from miron_jax.errors import InputError
 from miron_jax.evaluation.records import Inputs, Selected
 from miron_jax.evaluation.task_kinds.interface import Source
@@ -15,7 +17,9 @@ from miron_jax.evaluation.task_kinds.kinds import kind_of
 from miron_jax.files.places import public
 from miron_jax.model import demo
 from miron_jax.model.checkpoints.training_run import Checkpoint
+from miron_jax.prompting.prompts import check_shots, draws_by_limit
 from miron_jax.tasks import registry, text
+from miron_jax.tasks.shots import with_num_fewshot
 
 
 def select_tasks(config: RunConfig) -> Selected:
@@ -34,7 +38,29 @@ def select_tasks(config: RunConfig) -> Selected:
     suites = [
         suite for suite in all_suites.values() if any(task.name in names for task in suite.tasks)
     ]
-    return Selected(suites, names, set(selection.by_name))
+    if config.num_fewshot is None:
+        return Selected(suites, names, set(selection.by_name))
+    changed = {task.name: with_num_fewshot(task, config.num_fewshot) for task in selection.tasks}
+    names = {task.name for task in changed.values()}
+    if len(names) < len(changed):
+        raise InputError(
+            f"--num_fewshot={config.num_fewshot} makes one task of several: name one of "
+            f"{', '.join(changed)} in --tasks"
+        )
+    for i, suite in enumerate(suites):
+        tasks = {task.name: task for task in suite.tasks if task.name not in names - changed.keys()}
+        suites[i] = replace(suite, tasks=tuple((tasks | changed)[name] for name in tasks))
+    return Selected(suites, names, {changed[name].name for name in selection.by_name})
+
+
+def why_not_grown(config: RunConfig, before: int) -> str | None:
+    """Why a run cannot go on from one whose --limit was smaller, `before`; None: it can."""
+    if config.is_sampled:
+        return "--until and --budget choose examples in an order that --limit changes"
+    for task in select_tasks(config).tasks:
+        if draws_by_limit(task, before, config.limit):
+            return f"{task.name} draws its shots from what --limit leaves, so all prompts change"
+    return None
 
 
 def find_inputs(
@@ -58,6 +84,8 @@ def find_inputs(
                 missing[task.name] = str(task.file.below(folder))
             else:
                 examples = kind_of(task).load(task, folder, config, runs)
+                if config.num_fewshot is not None and isinstance(task, Task):
+                    check_shots(task, examples, config.limit, all_of_them=True)
                 sources.append(Source(task, examples, data))
     if not sources:
         raise InputError(

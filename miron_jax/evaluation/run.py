@@ -243,8 +243,7 @@ class Evaluation:
         self._leave_out_what_has_no_room()
         adds_bos = any(source.task.profile.bos == "always" for source in self.inputs.sources)
         self._bos = resolve_bos(architecture.tokenizer) if adds_bos else None
-        self._samples = config.until is not None or config.budget is not None
-        if self._samples:
+        if config.is_sampled:
             self._sampling()  # raises before weights are loaded
         if config.save_requests and store is not None and hosts.is_first:
             save_requests(self._tasks.kinds, store, progress)
@@ -394,14 +393,14 @@ class Evaluation:
         def advance(tokens: int) -> None:
             nonlocal done
             done += tokens
-            total = 0.0 if self._samples else totals.unique_tokens / totals.share / sharing
+            total = 0.0 if self.config.is_sampled else totals.unique_tokens / totals.share / sharing
             self.progress.advance("scoring", done, total, "tokens")
 
-        sampling = self._sampling() if self._samples else None
-        rounds = iter([None]) if sampling is None else sampling.rounds(tasks)
+        sampling = self._sampling() if self.config.is_sampled else None
+        rounds = iter([None]) if sampling is None else sampling.rounds(tasks, self.hosts, name)
         for i, _ in enumerate(rounds):
             batches = self._request_batches(totals)
-            of_round = f"{name}/round/{i}" if self._samples else name
+            of_round = f"{name}/round/{i}" if self.config.is_sampled else name
             scored = score_planned(
                 batches, engine.forward, check, advance, journal, self.hosts, of_round
             )
@@ -412,7 +411,7 @@ class Evaluation:
                         tasks[piece.task], piece, list(islice(unread, len(piece.requests)))
                     )
         self.progress.end("scoring")
-        if self.keep and not self._samples:
+        if self.keep and not self.config.is_sampled:
             self._totals = totals
         generate_texts(tasks, engine.generator, journal, self.hosts, name, self.progress)
         model = engine.forward.model
@@ -451,13 +450,13 @@ class Evaluation:
             return
         self._planned = []
         self.progress.advance("planning")
-        for i, batch in enumerate(self._tasks.request_batches(totals, self._samples)):
-            if not i and not self._samples:
+        for i, batch in enumerate(self._tasks.request_batches(totals, self.config.is_sampled)):
+            if not i and not self.config.is_sampled:
                 self.progress.say(
                     f"{'for each checkpoint: ' if self.keep else ''}{cost_of(totals)}"
                 )
             self.progress.advance("planning", totals.plain_tokens, totals.expected, "tokens")
-            if self.keep and not self._samples:
+            if self.keep and not self.config.is_sampled:
                 self._planned.append(batch)
             yield batch
         self.progress.end("planning")

@@ -2,7 +2,7 @@
 
 Arrives: `--until` or `--budget`, the run's `TaskKind`s, an earlier run's values.  Leaves: rounds of
 chosen examples; `Sampled` for each task, on its scores.  It deliberately does not know devices or
-files.
+files.  Of several processes the first one decides, which alone has the scores.
 
 Every task's examples run in a random order of their own, by the seed and the task's name, so that a
 run that asks for more contains one that asks for less.  A task whose number is no mean of
@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import NamedTuple
 from zlib import crc32
 
@@ -25,6 +26,7 @@ from miron_jax.evaluation.records import Earlier
 from miron_jax.evaluation.task_kinds.interface import TaskKind, TaskScores
 from miron_jax.planning.records import CostModel
 from miron_jax.results.records import Decided, Sampled
+from miron_jax.runtime.hosts import Hosts
 from miron_jax.statistics.sequential import (
     Interval,
     Stratum,
@@ -63,13 +65,8 @@ def parse_until(text: str) -> Until:
     return Until((match["name"] or "").strip(), width, text)
 
 
-def check_sampling(config: RunConfig, num_hosts: int, has_earlier: bool) -> None:
+def check_sampling(config: RunConfig, has_earlier: bool) -> None:
     """Raises InputError for flags that do not go together."""
-    if num_hosts > 1:
-        raise InputError(
-            "--until and --budget choose examples on one host: leave out --distributed and "
-            "--coordinator"
-        )
     if config.until is not None:
         until = parse_until(config.until)
         if config.budget is not None:
@@ -144,26 +141,33 @@ class Sampling:
                 f"{', '.join((*[pool.name for pool in self.pools], *self._composite_names()))}"
             )
 
-    def rounds(self, scores: Sequence[TaskScores]) -> Iterator[None]:
-        """Before each round the kinds are told which examples are due.  Raises InputError."""
+    def rounds(
+        self,
+        scores: Sequence[TaskScores],
+        hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
+        name: str = "",
+    ) -> Iterator[None]:
+        """Before each round the kinds are told which examples are due.  `name`: of these weights,
+        unique within the process group.  Raises InputError."""
         numbers = {id(pool): min(FIRST, pool.size) for pool in self.pools}
         by_kind = {id(task.kind): task for task in scores}
         if self.until is None:
             numbers = self._of_budget()
-        is_first = True
-        while is_first or any(numbers[id(pool)] > pool.num_due for pool in self.pools):
+        for i in count():
+            due = hosts.agree(f"{name}/due/{i}", [numbers[id(pool)] for pool in self.pools])
+            if i and due == [pool.num_due for pool in self.pools]:
+                break
             for kind in self.kinds:
-                kind.due = None if is_first and not kind.may_be_sampled else frozenset()
-            for pool in self.pools:
-                pool.kind.due = frozenset(pool.order[pool.num_due : numbers[id(pool)]].tolist())
-                pool.num_due = max(pool.num_due, numbers[id(pool)])
+                kind.due = None if not i and not kind.may_be_sampled else frozenset()
+            for pool, number in zip(self.pools, due, strict=True):
+                pool.kind.due = frozenset(pool.order[pool.num_due : number].tolist())
+                pool.num_due = number
             yield
-            is_first = False
-            if self.until is not None:
+            if self.until is not None and hosts.is_first:
                 numbers = self._next(
                     {id(pool): self._values(pool, by_kind[id(pool.kind)]) for pool in self.pools}
                 )
-        for pool in self.pools:
+        for pool in self.pools if hosts.is_first else ():
             task = by_kind[id(pool.kind)]
             task.sampled = self._sampled(pool, self._values(pool, task))
             task.rows.sort(key=lambda row: row.id)

@@ -87,6 +87,16 @@ class Store:
         with contextlib.suppress(FileNotFoundError):
             (self.root / name).unlink()
 
+    def remove_below(self, name: str) -> None:
+        """Remove an object, or all that are below a folder; one that is absent is none."""
+        for inner in self.names(name):
+            self.remove_below(f"{name}/{inner}")
+        if (self.root / name).is_dir():
+            with contextlib.suppress(OSError):  # object stores have no empty folders
+                (self.root / name).rmdir()
+        else:
+            self.remove(name)
+
 
 def wait_for(store: Store, name: str) -> bytes:
     """An object that another host has just put there.  Raises InputError if it is not seen for

@@ -4,6 +4,7 @@ Arrives: a task, and its examples or questions.  Leaves: one `Prompt` per exampl
 own order.  It deliberately does not know tokens.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import accumulate, islice
 
-from miron_jax.definitions.records import Example, Task, Wording
+from miron_jax.definitions.records import AnyTask, Example, Task, Wording
 from miron_jax.errors import InputError
 from miron_jax.prompting.draws import Distinct
 from miron_jax.prompting.repeats import asks_the_same, most_repeats
@@ -48,8 +49,14 @@ class Prompt:
         return preambles + sum(map(len, self.contexts)) + sum(map(len, self.continuations))
 
 
-def check_shots(task: Task[Wording], examples: Sequence[Example], limit: int | None) -> None:
-    """Raises InputError if there are too few examples to sample every prompt's shots from."""
+def check_shots(
+    task: Task[Wording],
+    examples: Sequence[Example],
+    limit: int | None,
+    all_of_them: bool = False,
+) -> None:
+    """Raises InputError if there are too few examples to sample every prompt's shots from.
+    `all_of_them`: also where the suite's draw would be content with fewer shots."""
     if task.arrange is not None:
         return
     if task.shots_from is not None:
@@ -59,7 +66,7 @@ def check_shots(task: Task[Wording], examples: Sequence[Example], limit: int | N
     else:
         sizes = [len(examples)]
     for size in sizes:
-        _check_sizes(task, min(size, pool_size(task.profile, limit) or size), limit)
+        _check_sizes(task, min(size, pool_size(task.profile, limit) or size), limit, all_of_them)
 
 
 def render(
@@ -158,6 +165,18 @@ def pool_size(profile: Wording, limit: int | None) -> int | None:
     return max(limit, profile.num_fewshot + 1)
 
 
+def draws_by_limit(task: AnyTask, before: int, limit: int | None) -> bool:
+    """Whether a task has other shots with this limit than with a smaller one, `before`."""
+    profile = task.profile
+    if not (isinstance(profile, Wording) and isinstance(task, Task) and profile.num_fewshot):
+        return False
+    if task.arrange is not None or task.shots_from is not None:
+        return False
+    all_rows = task.file.rows or math.inf
+    sizes = {min(pool_size(profile, each) or math.inf, all_rows) for each in (before, limit)}
+    return len(sizes) > 1
+
+
 def _pools(task: Task[Wording], examples: Sequence[Example]) -> list[list[Example]]:
     """The examples in the suite's own order: all, or those of each category where categories count
     separately."""
@@ -220,7 +239,9 @@ def _render_pool(
     ]
 
 
-def _check_sizes(task: Task[Wording], num_pool: int, limit: int | None) -> None:
+def _check_sizes(
+    task: Task[Wording], num_pool: int, limit: int | None, wants_all: bool = False
+) -> None:
     if limit is not None and limit < 1:
         raise InputError(
             f"--limit={limit}: expected at least 1 example a task; leave the flag out to score all "
@@ -228,7 +249,8 @@ def _check_sizes(task: Task[Wording], num_pool: int, limit: int | None) -> None:
         )
     profile = task.profile
     others = task.shots_from is None
-    wants_all = not others or profile.fewshot_draw.name.startswith(("per_item", "stream_lm_eval"))
+    draw = profile.fewshot_draw.name
+    wants_all = wants_all or not others or draw.startswith(("per_item", "stream_lm_eval"))
     if wants_all and num_pool < profile.num_fewshot + others:
         before = "others before each question" if others else "before each question"
         raise InputError(

@@ -40,13 +40,21 @@ REQUESTS = "requests"
 BYTE_LOSSES = "byte_losses"
 LM_EVAL = "lm_eval"
 NANOCHAT = "nanochat.csv"
+_ASKED_FOR = (REQUESTS, BYTE_LOSSES, LM_EVAL, NANOCHAT)
 PLAN = "plan.json"  # of plan --topology
 # by a run cut short
-_LEFT_BEHIND = {PARTIAL, SAMPLES, CURVES, JOURNAL, PLAN, REQUESTS, BYTE_LOSSES, LM_EVAL, NANOCHAT}
+_LEFT_BEHIND = {PARTIAL, SAMPLES, CURVES, JOURNAL, PLAN, *_ASKED_FOR}
 
 
-def check_output(config: RunConfig) -> Store:
-    """The output folder.  Raises InputError if it holds another run or cannot be written to."""
+WhyNot = Callable[[int], str | None]
+
+
+def check_output(config: RunConfig, why_not_grown: WhyNot = lambda limit: "") -> Store:
+    """The output folder.  Raises InputError if it holds another run or cannot be written to.
+
+    `why_not_grown`: takes the smaller --limit of an earlier run, and says in some words, or none,
+    why this run cannot go on from it; None: it can.
+    """
     store = Store(config.output)
     try:
         _check_writable(store)
@@ -72,9 +80,9 @@ def check_output(config: RunConfig) -> Store:
         )
     for step in sorted(entry for entry in entries if entry.startswith(STEP)):
         if store.has(f"{step}/{RESULTS}"):
-            _check_same_run(config, store, step)
+            _check_same_run(config, store, why_not_grown, step)
     if RESULTS in entries:
-        _check_same_run(config, store)
+        _check_same_run(config, store, why_not_grown)
     elif {entry for entry in entries if not entry.startswith(STEP)} - _LEFT_BEHIND:
         raise InputError(
             f"--output={store.name} is not empty and holds no {RESULTS}: name another folder"
@@ -98,7 +106,7 @@ def _check_writable(store: Store) -> None:
         pass
 
 
-def _check_same_run(config: RunConfig, store: Store, below: str = "") -> None:
+def _check_same_run(config: RunConfig, store: Store, why_not: WhyNot, below: str = "") -> None:
     folder = "/".join(part for part in (store.name, below) if part)
     try:
         earlier = _result_in(store, below).config
@@ -108,11 +116,31 @@ def _check_same_run(config: RunConfig, store: Store, below: str = "") -> None:
         ) from None
     for key, now in _identity(config).items():
         before = earlier.get(key)
-        if _resolved(before) != _resolved(now):
+        if _resolved(before) == _resolved(now):
+            continue
+        why: str | None = ""
+        if key == "limit" and before is not None and (now is None or before < now):
+            why = why_not(before)
+        if why is not None:
             raise InputError(
-                f"--output={folder} holds another run: its {key} is {before!r}, now it is {now!r}: "
-                "name another folder"
+                f"--output={folder} holds another run: its {key} is {before!r}, now it is {now!r}"
+                f"{f', and {why}' if why else ''}: name another folder"
             )
+
+
+def leave_smaller_run(config: RunConfig, store: Store) -> None:
+    """Remove what a run of a smaller --limit was asked for beside its results, and its results of
+    steps: they would stand beside those of this run.  Its journal stays."""
+    steps = [f"{name}/" for name in store.names() if name.startswith(STEP)]
+    for below in (*steps, ""):
+        if not store.has(f"{below}{RESULTS}"):
+            continue
+        if _result_in(store, below.rstrip("/")).config.get("limit") == config.limit:
+            continue
+        for name in _ASKED_FOR:
+            store.remove_below(f"{below}{name}")
+        if steps:
+            store.remove(f"{below}{RESULTS}")
 
 
 def _result_in(store: Store, below: str) -> RunResult:
@@ -122,13 +150,12 @@ def _result_in(store: Store, below: str) -> RunResult:
 
 def _identity(config: RunConfig) -> JsonObject:
     """The settings that identify a run; its output folder and batch sizes do not."""
-    # An earlier run's numbers decide which examples run.
-    chooses = config.until is not None or config.budget is not None
     entry = config_json(config)
     return {
         key: value
         for key, value in entry.items()
-        if SETTINGS[key].identity or (chooses and key == "against")
+        # an earlier run's numbers decide which examples run
+        if SETTINGS[key].identity or (config.is_sampled and key == "against")
     }
 
 
@@ -226,6 +253,7 @@ def stored_result(
         weights.fingerprint == fingerprint
         and of_data == {name: tuple(state) for name, state in data.items()}
         and not result.unanswered  # such a run has failed
+        and result.config.get("limit") == config.limit  # else it may have been grown
         and result.environment.packages.get("miron-jax") == __version__
     )
     if answers is not None:

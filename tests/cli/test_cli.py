@@ -16,7 +16,9 @@ from miron_jax.report.tables.progress import Screen
 from miron_jax.tasks.about import about
 from miron_jax.tasks.mera.metrics import ETHICS
 from miron_jax.tasks.registry import SUITES
-from tests.support.command import Place, Ran, common, finite_or_null, in_process, samples
+from tests.support.command import Place, Ran, common, finite_or_null, in_process, run, samples
+from tests.support.kept_runs import same_results
+from tests.support.tolerances import CONTINUATION
 
 pytestmark = pytest.mark.newest
 
@@ -117,12 +119,46 @@ def test_the_same_run_again_and_another_one(
     assert look.startswith("look at it: miron-jax report ")
 
     for flag, sentence in (
-        ("--limit=7", "holds another run: its limit is 6, now it is 7"),
+        ("--limit=5", "holds another run: its limit is 6, now it is 5: name another folder"),
+        (
+            "--limit=12",
+            "now it is 12, and core/arc_easy draws its shots from what --limit leaves, so all prompts change:",
+        ),
+        ("--limit=7 --until=ci<=0.1", "and --until and --budget choose examples in an order that --limit changes:"),
         ("--noresume", "not empty"),
     ):
-        other = miron("eval", *common(place, tmp_path / "out", "--limit=6", flag))
+        other = miron("eval", *common(place, tmp_path / "out", "--limit=6", *flag.split()))
         assert other.status == 2
         assert sentence in other.err
+
+
+@pytest.mark.slow
+def test_a_limit_that_has_grown_goes_on(miron, place: Place, finished: Finished, tmp_path: Path) -> None:
+    """The numbers and samples of a fresh run; what the smaller run scored is not computed again."""
+    shutil.copytree(finished.output, tmp_path / "grown")
+    (tmp_path / "grown" / "requests").mkdir()
+    for name in ("requests/requests.jsonl", "nanochat.csv"):
+        (tmp_path / "grown" / name).write_text("of six examples")
+    fresh, grown = (
+        run(miron, place.model, tmp_path / name, *common(place, tmp_path / name, "--limit=9"))
+        for name in ("fresh", "grown")
+    )
+    same_results(grown, fresh)
+    assert {name: task["n"] for name, task in grown["tasks"].items()} == dict.fromkeys(fresh["tasks"], 9)
+    for task in fresh["tasks"]:
+        for sample, expected in zip(*(samples(tmp_path / name, task) for name in ("grown", "fresh")), strict=True):
+            for option, other in zip(sample.pop("options"), expected.pop("options"), strict=True):
+                assert option["logprob"] == pytest.approx(other["logprob"], abs=CONTINUATION)
+                assert (option["text"], option["num_tokens"]) == (other["text"], other["num_tokens"])
+            assert [sample[key] for key in ("id", "row", "prediction", "correct", "prompt_sha256")] == [
+                expected[key] for key in ("id", "row", "prediction", "correct", "prompt_sha256")
+            ]
+    # of the tasks' examples a third are new
+    assert 0 < grown["speed"]["computed_tokens"] < 0.5 * fresh["speed"]["computed_tokens"]
+    assert grown["speed"]["unique_tokens"] == fresh["speed"]["unique_tokens"]
+    assert {path.name for path in (tmp_path / "grown").iterdir()} == {
+        path.name for path in (tmp_path / "fresh").iterdir()
+    }
 
 
 def test_quiet_and_json(miron, place: Place, finished: Finished, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ FLAGS = """
     mask_number_words resume allow_code_execution allow_unsandboxed_code allow_changed_data compilation_cache annotations
     input_columns answer_column control_column worker_column project skills gold mera_submission check_submission robustness
     mera_version topology save_requests save_byte_losses results_format stride describe check metric last json html markdown
-    csv against until budget human mde write quiet verbose special_tokens
+    csv against until budget human mde write quiet verbose special_tokens num_fewshot
 """
 
 
@@ -141,7 +141,6 @@ def test_every_flag_is_of_a_command_and_each_command_defines_its_flags_alone() -
         ("mera --mera_submision=x", "the nearest is --mera_submission"),
         ("eval --zzz=1", "miron-jax eval: there is no flag --zzz; miron-jax eval --help"),
         ("eval --batch_size=8", "there is no flag --batch_size: a batch is sized from the device, and --token_budget="),
-        ("eval --num_fewshot 5", "there is no flag --num_fewshot: the number of shots is a rule of each task"),
         ("eval --device cuda", "there is no flag --device: all devices of this machine run, and JAX_PLATFORMS=cpu"),
         ("eval --model_args pretrained=x", "there is no flag --model_args: --model=FOLDER names the model"),
         ("eval --max-per-task=16", "there is no flag --max-per-task: --limit=N takes the first examples of each task"),

@@ -1,6 +1,7 @@
 """Runs of fewer examples: which ones, that their scores are those of a whole run, what results say, what is refused."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import miron_jax
 from miron_jax.errors import InputError
 from miron_jax.evaluation.sampling import parse_until
 from miron_jax.runtime.journal import FOLDER
 from tests.support.command import in_process, samples
+from tests.support.kept_runs import same_results
 from tests.support.tolerances import CONTINUATION
 
 pytestmark = pytest.mark.slow
@@ -54,6 +57,10 @@ class Ran:
 
     def samples(self, task: str) -> dict[int, Any]:
         return samples_in(self.output, task)
+
+
+def of_python(tasks: Path, **options: Any) -> miron_jax.Evaluator:
+    return miron_jax.Evaluator("demo", tasks=["own"], task_path=(str(tasks),), steps="latest", **options)
 
 
 def samples_in(output: Path, task: str) -> dict[int, Any]:
@@ -136,6 +143,10 @@ def test_until_a_winner_is_decided(tasks: Path, whole: Path, tmp_path: Path) -> 
         run = Ran(tasks, tmp_path / f"out_{value:g}", *flags, known=whole)
         assert run.results["tasks"]["own/large"]["n"] == 100, "the first round"
         assert f"own/large: {verdict} than {other} on this set, after 100 of its 400 examples" in run.ran.out
+    evaluator = of_python(tasks, until="own/large:decided", against=str(other))
+    results = evaluator.run(step=1)
+    same_results(results, run.results)
+    assert results["tasks"]["own/large"]["sampled"] == run.results["tasks"]["own/large"]["sampled"]
 
 
 def test_a_composite_says_who_won(tasks: Path, whole: Path, tmp_path: Path) -> None:
@@ -176,6 +187,9 @@ def test_a_budget_is_kept_and_a_larger_one_contains_it(tasks: Path, whole: Path,
         check_part_of(run, whole)
         chosen.append({task: set(run.samples(task)) for task in ("large", "small")})
         assert run.results["tasks"]["own/large"]["sampled"]["how"] == f"--budget={budget}"
+        if budget == 1000:
+            evaluator = of_python(tasks, budget=1000.0, against=str(whole))
+            same_results(evaluator.run(), run.results)
     for task in ("large", "small"):
         assert chosen[0][task] <= chosen[1][task]
     assert len(chosen[0]["large"]) < len(chosen[1]["large"])
@@ -208,5 +222,12 @@ def test_flags_that_do_not_go_together(tasks: Path, whole: Path, tmp_path: Path)
         (["--until=both:ci<=0.1", "--tasks=own/large"], "both wants tasks that are not in this run"),
     ):  # fmt: skip
         run = Ran(tasks, tmp_path / "out", *flags)
+        options = dict(flag.removeprefix("--").split("=", 1) for flag in flags if not flag.startswith("--tasks"))
+        if len(options) == len(flags):
+            budget = {"budget": float(options["budget"])} if "budget" in options else {}
+            with pytest.raises(InputError, match=re.escape(sentence)):
+                of_python(tasks, **options | budget).run()
         assert (run.ran.status, run.ran.err.splitlines()[-1].startswith("miron-jax: ")) == (2, True), run.ran.err
         assert sentence in run.ran.err, run.ran.err
+    with pytest.raises(InputError, match="against is a run that until and budget compare with"):
+        of_python(tasks, against=str(whole))

@@ -4,13 +4,18 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from miron_jax.cli.eval import _score_along
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.files.hub import Repository, commit_of, fetch_data_set, parse_name, revision_of
+from miron_jax.files.store import Store
 from miron_jax.files.temporary import temporary_folder
 from miron_jax.model.checkpoints.checkpoints import find_model
 from miron_jax.tasks import miron
@@ -156,6 +161,24 @@ def test_files_in_the_cache_of_the_hubs_client_serve_offline(tmp_path: Path, mon
             assert commit_of(folder / name) == OLD
         shutil.rmtree(tmp_path / "hub", ignore_errors=True)
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["miron"]
+
+
+def test_a_host_after_the_first_looks_in_its_own_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its data cache is empty, and the hub cannot be reached; the hub's client has the files."""
+    (tmp_path / "files").mkdir()
+    columns = {"prefix": ["a b"], "target": [" c"], "category": ["Facts"]}
+    for name in miron.FILES.values():
+        pq.write_table(pa.table(columns), tmp_path / "files" / name)
+    in_cache(tmp_path / "hub", "dataset", miron.HUB_ID, OLD, tmp_path / "files", main=OLD)
+    monkeypatch.setenv("MIRON_JAX_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    scored: list[Any] = []
+    evaluate = "miron_jax.evaluation.run.evaluate_checkpoints"
+    monkeypatch.setattr(evaluate, lambda config, inputs, **_: scored.append(inputs) or ())
+    hosts: Any = SimpleNamespace(check_shared=lambda store: None, first_then_others=lambda name, function: function())
+    _score_along(RunConfig("demo", ("miron/en",), steps="latest"), Store(str(tmp_path / "out")), hosts)
+    [inputs] = scored
+    assert [source.data.commit for source in inputs.sources] == [OLD]
 
 
 @pytest.mark.parametrize("keeps_metadata", [True, False])

@@ -3,6 +3,7 @@
 import errno
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from miron_jax.evaluation.run import evaluate_checkpoints
 from miron_jax.files.store import Store
 from miron_jax.report.exports.written import write_curves, write_outcome, write_top
 from miron_jax.results.document import run_json
-from miron_jax.results.output import check_output, stored_result
+from miron_jax.results.output import check_output, leave_smaller_run, stored_result
 from miron_jax.runtime.progress import Lines
 from tests.support.command import Place
 from tests.support.kept_runs import parts_in, same_results
@@ -78,10 +79,25 @@ def test_results_samples_and_journal_go_to_an_object_store(tmp_path: Path) -> No
     data = {source.task.name: source.data for source in inputs.sources}
     assert stored_result(config, 2, fingerprint, data, None) is not None
     assert stored_result(config, 2, "another", data, None) is None
+    both = dict(data)
     del data["core/copa"]
     assert stored_result(config, 2, fingerprint, data, None) is None
     with pytest.raises(InputError, match="holds another run: its limit is None, now it is 3"):
-        check_output(RunConfig(**{**{name: getattr(config, name) for name in config.__slots__}, "limit": 3}))
+        check_output(replace(config, limit=3))
+    for name in ("results.json", "step_2/results.json"):  # as a run of two examples leaves them
+        smaller = json.loads(store.get(name))
+        store.put(name, json.dumps({**smaller, "config": {**smaller["config"], "limit": 2}}).encode())
+    store.put("requests/x/requests.jsonl", b"of two examples")
+    with pytest.raises(InputError, match="its limit is 2, now it is None, and it draws: name another folder"):
+        check_output(config, lambda limit: "it draws")
+    check_output(config, {2: None}.__getitem__)
+    assert stored_result(config, 2, fingerprint, both, None) is None
+    leave_smaller_run(config, store)
+    assert {name: store.has(f"{name}results.json") for name in ("", "step_1/", "step_2/")} == {
+        "": False, "step_1/": True, "step_2/": False
+    }  # fmt: skip
+    assert not store.has("requests/x/requests.jsonl")
+    same_results(run()[2], first[2])
 
 
 @pytest.mark.slow

@@ -14,8 +14,9 @@ from miron_jax.definitions.records import Example, Profile, Task
 from miron_jax.definitions.rules import Rule
 from miron_jax.errors import InputError
 from miron_jax.prompting.draws import PER_ITEM_1234, STREAM_1234, STREAM_LM_EVAL, Draw
-from miron_jax.prompting.prompts import Prompt, pool_size, render
+from miron_jax.prompting.prompts import Prompt, draws_by_limit, pool_size, render
 from miron_jax.tasks import core
+from miron_jax.tasks.registry import SUITES
 
 pytestmark = pytest.mark.newest
 
@@ -119,6 +120,24 @@ def test_limit_cuts_the_pool_but_leaves_enough_for_a_draw():
         assert {text.partition("\n")[0] for text in shots} == pool - {f"q{prompt.row}"}
     assert (pool_size(task.profile, None), pool_size(task.profile, 3), pool_size(task.profile, 20)) == (None, 11, 20)
     assert len(render(task, examples, limit=1000)) == 50
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "limit", "moves"),
+    [
+        ("core/arc_easy", 11, 12, True),
+        ("core/arc_easy", 10, None, True),
+        ("core/arc_easy", 6, 11, False),  # ten shots: a pool of 11 either way
+        ("core/arc_easy", 2376, 3000, False),  # all rows
+        ("core/copa", 10, 12, False),  # no shots
+        ("gauntlet/arc_easy", 10, 12, False),  # shots from the whole file
+        ("mera-v1.2/bps", 10, 12, False),  # shots of its own
+        ("miron-gen/en", 10, 12, False),
+    ],
+)
+def test_whether_a_larger_limit_has_other_shots(name: str, before: int, limit: int | None, moves: bool):
+    [task] = [each for suite in SUITES.values() for each in suite.tasks if each.name == name]
+    assert draws_by_limit(task, before, limit) == moves
 
 
 @pytest.mark.parametrize("rule", [PER_ITEM_1234, STREAM_1234, STREAM_LM_EVAL], ids=lambda rule: rule.name)

@@ -29,7 +29,7 @@ from miron_jax.model.checkpoints.hf_reader import load_hf
 from miron_jax.runtime.hosts import deal
 from tests.support import processes
 from tests.support.kept_runs import WRITES_AT_ONCE, parts_in, same_results
-from tests.support.tiny_model import make_model, write_core_data
+from tests.support.tiny_model import WORDS, make_model, write_core_data
 
 pytestmark = pytest.mark.slow
 
@@ -229,6 +229,37 @@ def test_steps_of_an_orbax_run_are_shared(more: tuple[str, ...], alone: Alone, t
     same_results(results_of(tmp_path / "out"), alone.of("core/copa"))
     first = results_of(tmp_path / "out" / "step_1")["tasks"]["core/copa"]["metrics"]["bits_per_byte"]["value"]
     assert first != alone.results["tasks"]["core/copa"]["metrics"]["bits_per_byte"]["value"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "more"),
+    [
+        ("--until=ci<=0.07", ()),
+        pytest.param("--budget=1500", (), marks=long),
+        pytest.param("--until=ci<=0.07", ON_A_MESH, marks=long),
+    ],
+)
+def test_processes_choose_the_same_examples(flag: str, more: tuple[str, ...], alone: Alone, tmp_path: Path) -> None:
+    """The first one decides after each round; the others follow, and the numbers are those of one process."""
+    draws = np.random.default_rng(0)
+    rows = [
+        {"q": f"the {WORDS[a]} is", "c": [WORDS[b], f"{WORDS[a]} {WORDS[b]}"], "a": int(draws.integers(2))}
+        for a, b in draws.integers(0, len(WORDS), (250, 2)).tolist()
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (tmp_path / "t.yaml").write_text("task: t\ndata: t.jsonl\nquestion: q\nchoices: c\ngold: a\nnum_fewshot: 0\n")
+    flags = [*alone.flags, "--tasks=own", f"--task_path={tmp_path / 't.yaml'}", "--limit=250", flag]
+    one = ("-c", WRITES_AT_ONCE, "eval", *flags, f"--output={tmp_path / 'one'}")
+    processes.run(*one, devices=1, check=True)
+    ends = ended(start(flags, tmp_path / "out", *more))
+    assert [status for status, _ in ends] == [0, 0], ends
+    results, expected = results_of(tmp_path / "out"), results_of(tmp_path / "one")
+    same_results(results, expected)
+    task = results["tasks"]["own/t"]
+    assert task["sampled"] == expected["tasks"]["own/t"]["sampled"]
+    assert 100 < task["n"] < 250, "several rounds, and not all examples"
+    speed = results["speed"]
+    assert speed["computed_tokens"] == speed["unique_tokens"] == expected["speed"]["unique_tokens"], "each counted once"
 
 
 @pytest.mark.parametrize(

@@ -237,8 +237,20 @@ def test_bundle_is_fetched_once_and_stays_whole(
 ):
     folder = tmp_path / "cache" / "eval_bundle" / "eval_data"
     archive(source, f"{top}eval_data/{COPA}")
+    unpack, left_if_killed = eval_bundle._unpack, []
+
+    def unpacked(archive: Path, target: Path) -> None:
+        left_if_killed.extend(path.relative_to(tmp_path / "cache") for path in (tmp_path / "cache").glob("*/lock"))
+        unpack(archive, target)
+
+    monkeypatch.setattr(eval_bundle, "_unpack", unpacked)
+    (tmp_path / "cache" / ".fetch-killed").mkdir(parents=True)
+    (tmp_path / "cache" / ".fetch-killed" / "lock").touch()
     with pytest.raises(InputError, match=r"copa\.jsonl is not the published file"):
         core.locate(None)
+    [left] = left_if_killed
+    assert left.parts[0].startswith(".fetch-"), "the next fetch removes it"
+    assert left.parts[0] != ".fetch-killed"
     assert os.listdir(tmp_path / "cache") == [], "wrong bytes are not taken into the cache at all"
     publish(monkeypatch)
     assert core.locate(None) == folder
