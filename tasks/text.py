@@ -122,7 +122,7 @@ def _records(name: str, file: Path) -> Sequence[JsonObject | str]:
     plain = Path(file.name.removesuffix(".gz"))
     if plain.suffix == ".txt":
         try:
-            return [content.decode("utf-8")]
+            return [content.decode("utf-8-sig")]
         except UnicodeDecodeError as error:
             raise InputError(
                 f"{name}: {file}, byte {error.start + 1} is not UTF-8: {_REMEDY}"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Parsed = TypeVar("Parsed")
 FETCH_AGAIN = "fetch the file again"
+csv.field_size_limit(2**31 - 1)  # Python's own, 131,072 characters, is below a long document's
 FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".arrow")
 MOST_VALUES = 30_000_000  # of a .parquet or .arrow file; published benchmarks have below a million
 # records, the unit that is counted, and the number of each
@@ -223,6 +224,8 @@ def _table(content: bytes, delimiter: str) -> _Read:
             raise ValueError(
                 f"line {number} has another number of values than the {len(names)} columns"
             )
+        if delimiter == "\t" and any({"\t", "\n"} <= set(value) for value in values):
+            raise ValueError(f"line {number}: quotation marks take in tabs and further lines")
     return [dict(zip(names, each, strict=True)) for each in read.values()], "line", list(read)
 
 

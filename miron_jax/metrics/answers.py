@@ -96,6 +96,22 @@ NORMALIZED: Rule[Match] = Rule(
     lambda answer, accepted, normalize: _right(normalize(answer) in map(normalize, accepted)),
 )
 WORDS: Rule[Match] = Rule("squad", _match_words)
+
+
+def _begins_with(text: str, right: str) -> bool:
+    """Whether the text begins with `right` and no number or cased word goes on past it."""
+    last, rest = right[-1:], text[len(right) :]
+    number_goes_on = last.isdigit() and re.match(r"[.,]?\d", rest)
+    word_goes_on = last.lower() != last.upper() and rest[:1].isalpha()
+    return text.startswith(right) and not number_goes_on and not word_goes_on
+
+
+PREFIX_WORDS: Rule[Match] = Rule(
+    "prefix_words",
+    lambda answer, accepted, normalize: _right(
+        any(_begins_with(normalize(answer), normalize(right)) for right in accepted)
+    ),
+)
 # composer's InContextLearningQAAccuracy: right if the normalized answer begins with a normalized
 # accepted one.  A longer number that begins with the right one passes ("12" for "1"), a missing
 # sign passes ("5" for "-5"), and everything passes if an accepted answer normalizes to the empty

@@ -197,12 +197,13 @@ def whole_set_estimates(
     """Numbers over all examples, by `rule`: (examples, weights) -> numbers.  Standard error and
     ci95 (percentiles 2.5 and 97.5) come from BOOTSTRAP resamples of the examples with seed 0."""
     values = rule(answered, np.ones(len(answered)))
-    if not answered:
-        return {
-            name: Estimate(math.nan, math.nan, (math.nan, math.nan), 0, num_undefined)
-            for name in values
-        }
     size = len(answered)
+    if size < 2:  # resamples of one example are all equal
+        nan = math.nan
+        return {
+            name: Estimate(value if size else nan, nan, (nan, nan), size, num_undefined)
+            for name, value in values.items()
+        }
     counts = np.random.default_rng(0).multinomial(size, np.full(size, 1 / size), BOOTSTRAP)
     resampled = [rule(answered, weights.astype(np.float64)) for weights in counts]
     whole_set = {}

@@ -6,17 +6,20 @@ deliberately does not know models; a tokenizer is optional.
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import permutations
 from typing import Any
 
 from miron_jax.definitions.records import AnyExample, Example, Problem, Question, Task, Wording
+from miron_jax.metrics import answers
 from miron_jax.prompting.prompts import with_shots
 from miron_jax.prompting.repeats import asks_the_same, keys_of
 from miron_jax.tokens.tokenizers import Tokenizer, encoder
 
 _STDERRS = 2  # above chance, from where a constant answer is said to beat it
+_NUMBER = re.compile(r"[-+]?[0-9][0-9.,]*")
 _RARE = 0.01  # chance of a pattern that is not taken for chance
 
 
@@ -29,6 +32,11 @@ def findings(
     if not all(isinstance(example, Example) for example in examples):
         return
     yield from _repeated(examples)
+    if getattr(task.profile, "match", answers.EQUAL) is not answers.EQUAL:
+        numbers = [i for i, each in enumerate(examples) if _NUMBER.fullmatch(_answer(each))]
+        compared = task.profile.answer_normalizer.call
+        lost = [i for i in numbers if compared(_answer(examples[i])) != _answer(examples[i])]
+        yield from _counted(examples, lost, "have a number that loses its sign, point or comma")
     if task.arrange is None and task.profile.num_fewshot:
         yield from _told(task, examples)
     if all(len(example.continuations) > 1 and example.gold is not None for example in examples):
@@ -36,6 +44,9 @@ def findings(
         yield from _counted(
             examples, _where(examples, _begins), "have an option that begins with another one"
         )
+        if task.profile.delimiter.endswith(" "):
+            spaced = _where(examples, lambda texts: any(text[:1] == " " for text in texts))
+            yield from _counted(examples, spaced, "have a space before an option and a delimiter's")
         yield from _places(examples)
         yield from _constants(examples)
         if tokenizer is not None:
@@ -45,27 +56,22 @@ def findings(
 def _counted(examples: Sequence[AnyExample], places: Sequence[int], what: str) -> Iterator[str]:
     """`places`: those of examples that something is said of."""
     if places:
-        yield (
-            f"{len(places)} of {len(examples)} examples {what}, the first is record "
-            f"{examples[places[0]].row + 1}"
-        )
+        first = examples[places[0]].row + 1
+        yield f"{len(places)} of {len(examples)} examples {what}, the first is record {first}"
 
 
 def _where(examples: Sequence[Example], is_so: Callable[[Sequence[str]], bool]) -> list[int]:
-    return [
-        i
-        for i, example in enumerate(examples)
-        if is_so([text.strip() for text in example.continuations])
-    ]
+    return [i for i, example in enumerate(examples) if is_so(example.continuations)]
 
 
 def _equal(options: Sequence[str]) -> bool:
-    return len(set(options)) < len(options)
+    return len({text.strip() for text in options}) < len(options)
 
 
 def _begins(options: Sequence[str]) -> bool:
     """The sum of log-probabilities prefers the shorter one, whatever the model knows."""
-    return any(one != other and one.startswith(other) for one, other in permutations(options, 2))
+    pairs = permutations([text.strip() for text in options], 2)
+    return any(one != other and one.startswith(other) for one, other in pairs)
 
 
 def _repeats(keys: Sequence[Any]) -> list[int]:

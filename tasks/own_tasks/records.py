@@ -10,6 +10,7 @@ from typing import Any
 
 from miron_jax.definitions.records import AnyExample, Example, Problem, Question
 from miron_jax.files.readers import Json, JsonObject, shown
+from miron_jax.metrics.answers import Normalize
 from miron_jax.tasks.icl_rows import answer_text, checked_text
 from miron_jax.tasks.own_tasks.gold import READINGS, as_written, reading_of
 from miron_jax.tasks.own_tasks.templates import Value
@@ -99,14 +100,15 @@ def continuation(takes: Takes, record: JsonObject, row: int) -> Example:
     return Example(row, (_question(takes, record),), (text,), 0, _category(takes, record))
 
 
-def question(takes: Takes, record: JsonObject, row: int) -> Question:
+def question(compared: Normalize, takes: Takes, record: JsonObject, row: int) -> Question:
+    """`compared`: an answer as completions are compared with it."""
     given = takes["answer"](record)
-    answers = tuple(
-        answer_text(as_written(text), "answer")
-        for text in (given if isinstance(given, list) else [given])
-    )
+    texts = given if isinstance(given, list) else [given]
+    answers = tuple(answer_text(as_written(text), "answer") for text in texts)
     if not answers:
         raise ValueError("answer is an empty list, expected at least one text")
+    if nothing := next((text for text in answers if not compared(text)), None):
+        raise ValueError(f"answer {shown(nothing)} is empty once normalized, expected some text")
     return Question(
         row,
         (_question(takes, record),),

@@ -94,7 +94,8 @@ _TABLES = {
         CONTINUATION,
     ),
     "answer_normalizer": _among(answers.GAUNTLET, answers.SQUAD, answers.STRIP),
-    "match": _among(answers.EQUAL, answers.NORMALIZED, answers.WORDS, answers.PREFIX),
+    "match": _among(answers.EQUAL, answers.NORMALIZED, answers.WORDS, answers.PREFIX,
+                    answers.PREFIX_WORDS),
 }  # fmt: skip
 _PATTERNS: dict[str, tuple[Named, str]] = {
     "item_order": (order_named, "file or shuffle_SEED"),
@@ -157,7 +158,7 @@ def profile_of(
             "answer_after": "", "answer_normalizer": answers.GAUNTLET, "match": answers.PREFIX
         }  # fmt: skip
         if wording["question_delimiter"] == "whole":
-            of_answers["question_delimiter"] = "spaces_stripped"
+            of_answers |= {"question_delimiter": "spaces_stripped", "match": answers.PREFIX_WORDS}
         return AnswerProfile(
             **{**wording, **of_answers, **stated}, decoding=GREEDY, extra_tokens=extra, stop=stop
         )  # fmt: skip

@@ -15,6 +15,7 @@ from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from miron_jax.files.readers import Json, JsonObject, shown
+from miron_jax.tasks.own_tasks.gold import as_written
 
 MOST_CHARS = 20_000  # of a template
 MOST_LOOPS = 2  # one inside the other
@@ -56,8 +57,15 @@ class _Environment(ImmutableSandboxedEnvironment):
         )
 
 
+def _written(value: object) -> object:
+    """What stands in a text: never Python's form of a list, of a mapping or of a missing value."""
+    if isinstance(as_written(value), str | bool | jinja2.Undefined):
+        return value
+    raise ValueError(f"it writes {shown(value)}, expected texts and numbers: join a list, or test")
+
+
 _ENVIRONMENT = _Environment(
-    undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False
+    undefined=jinja2.StrictUndefined, keep_trailing_newline=True, finalize=_written
 )
 _ENVIRONMENT.globals.clear()  # range, lipsum and others
 _ENVIRONMENT.filters = {

@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from miron_jax.definitions.data_files import read_examples
-from miron_jax.definitions.records import AnyExample, ProgramProfile, Suite, Task
+from miron_jax.definitions.records import AnswerProfile, AnyExample, ProgramProfile, Suite, Task
 from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, JsonObject, shown
+from miron_jax.metrics import answers
 from miron_jax.prompting.draws import distinct
 from miron_jax.tasks.gauntlet import programming
 from miron_jax.tasks.groups import GroupMembers, Groups, read_groups
@@ -171,7 +172,11 @@ def _task(keys: Keys, fetches: list[Data]) -> Task[Any]:
     )
     gold_is = keys.one_of("gold_is", ("", *READINGS), "")
     strips_fields = getattr(profile, "strip", "") == "fields"
-    parser = partial(records.parser, _PARSE[kind], _values(keys, kind), gold_is, strips_fields)
+    parse = _PARSE[kind]
+    if isinstance(profile, AnswerProfile):
+        is_equal = profile.match is answers.EQUAL
+        parse = partial(parse, str if is_equal else profile.answer_normalizer.call)
+    parser = partial(records.parser, parse, _values(keys, kind), gold_is, strips_fields)
     return Task(
         name,
         _KIND[kind],

@@ -589,7 +589,8 @@ EVEN = [0, 1] * 6
         (_rows("x,y", EVEN), []),
         (
             [*_rows("x,y", EVEN), *_rows("x, x,y", [2], "z")],
-            ["1 of 13 examples have two equal options, the first is record 13"],
+            ["1 of 13 examples have two equal options, the first is record 13",
+             "1 of 13 examples have a space before an option and a delimiter's, the first is record 13"],
         ),
         (
             [*_rows("x,y", EVEN), *_rows("small,small hill", [1], "z")],

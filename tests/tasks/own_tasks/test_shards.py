@@ -183,12 +183,12 @@ WRITTEN = ["1.50", "3.0", "1e3", "1E-7", "-0", "100000000000000000000.0", "12345
 @pytest.mark.parametrize("name", ["n.jsonl", "n.json"])
 def test_numbers_are_texts_as_their_file_writes_them(name: str, tmp_path: Path) -> None:
     """As options, answers, categories and in templates, also in lists; Python has 1.5, 1000.0, 1e-07, 0, 1e+20."""
-    row = '{"q": 2.50, "c": [' + ", ".join(WRITTEN) + '], "a": 7, "m": {"x": [0.10]}}'
+    row = '{"q": 2.50, "c": [' + ", ".join(WRITTEN) + '], "a": 7, "m": {"x": [0.10, 1e3]}}'
     (tmp_path / name).write_text(f"[{row}, {row}]" if name == "n.json" else f"{row}\n{row}\n")
-    keys = KEYS.replace("question: q", 'question: "{{q}} {{m}} {{m.x[0]}} {{q * 2}}"')
+    keys = KEYS.replace("question: q", 'question: "{{q}} {{m.x | join}} {{m.x[0]}} {{q * 2}}"')
     [example, _] = read(tmp_path, name, keys + "gold_is: text\n")[0]
     assert example.continuations == tuple(WRITTEN)
-    assert example.contexts == ("2.50 {'x': [0.10]} 0.10 5.0",)
+    assert example.contexts == ("2.50 0.101e3 0.10 5.0",)
     assert example.gold == 7
     assert read(tmp_path, name, keys + "gold_is: place\n")[0][0].gold == 7
     answers = "task: t\nkind: continuation\nquestion: q\nanswer: q\ncategory: q\n"
