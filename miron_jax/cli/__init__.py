@@ -33,6 +33,7 @@ COMMANDS = {
         "throughput of these devices on a model: tokens/s, share of the matmul peak, what each "
         "idea is worth"
     ),
+    "init": "a task, or a Flax model, of your own to begin with: files that run, with comments",
     "mera": "submissions to MERA's site: write, check",
     "humans": "crowd annotations to a human baseline: filter, votes, agreement, accuracy",
     "completion": "a script that completes commands and flags in bash, zsh or fish",
@@ -42,6 +43,7 @@ COMMANDS = {
 TAKES = {
     "compare": "RUN [RUN ...] ",
     "report": "[RUN ...] ",
+    "init": "task|model [FOLDER] ",
     "completion": "bash|zsh|fish ",
     "tasks": "[WORD ...] ",
 }

@@ -23,6 +23,7 @@ _miron_jax() {{
   elif [[ $before == = ]]; then flag=${{COMP_WORDS[COMP_CWORD-2]}}; fi
   if [[ $COMP_CWORD == 1 ]]; then words="{commands}"
   elif [[ ${{COMP_WORDS[1]}} == completion ]]; then words="bash zsh fish"
+  elif [[ ${{COMP_WORDS[1]}} == init && $COMP_CWORD == 2 ]]; then words="task model"
   elif [[ -n $flag ]]; then
     case $flag in
 {values}

@@ -4,6 +4,9 @@ Arrives: RunConfig's declarations.  Leaves: absl flags of one command, defined. 
 does not read them.
 """
 
+import json
+from importlib.resources import files
+
 from absl import flags
 
 from miron_jax.config import SETTINGS, Setting
@@ -237,59 +240,16 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
         "mesh", "attention", "token_budget", "compilation_cache", "against", *_SCREEN, *_JSON,
         *_VERIFY,
     ),
+    "init": ("checkpoint",),
     "mera": (*_MERA, "output", "data_dir"),
 }  # fmt: skip
 
 
-_ALL_DEVICES = (
-    "all devices of this machine run, and JAX_PLATFORMS=cpu in the environment chooses others"
-)
 # What users of other programs type -> what serves here.  lm-evaluation-harness and olmo-eval have
 # the first ones, nanochat and llm-foundry the last.
-FROM_OTHERS: dict[str, str] = {
-    "batch_size": "a batch is sized from the device, and --token_budget=SLOTS sets its size",
-    "max_batch_size": "a batch is sized from the device, and --token_budget=SLOTS sets its size",
-    "device": _ALL_DEVICES,
-    "devices": _ALL_DEVICES,
-    "model_args": "--model=FOLDER names the model, with --tokenizer and --dtype",
-    "pretrained": "--model=FOLDER names the model",
-    "model_path": "--model=FOLDER names the model",
-    "model_name_or_path": "--model=FOLDER names the model",
-    "revision": "--model=ID@REVISION, or a folder, names the model",
-    "parallelize": "--sharding=mesh splits weights over devices",
-    "output_path": "--output=FOLDER is where results lie",
-    "log_samples": "samples are always written, into --output",
-    "write_out": "miron-jax tasks --describe=TASK prints a prompt",
-    "include_path": "--task_path=FILE.yaml brings tasks of your own",
-    "use_cache": "finished work is always kept in --output, and the same command goes on",
-    "cache_requests": "finished work is always kept in --output, and the same command goes on",
-    "check_integrity": "miron-jax tasks --check=FILE.yaml checks tasks",
-    "apply_chat_template": "suites ask for plain text, and no chat template is applied",
-    "fewshot_as_multiturn": "suites ask for plain text, and no chat template is applied",
-    "system_instruction": "suites ask for plain text, and no chat template is applied",
-    "gen_kwargs": (
-        "a task's rules say how texts are drawn; stop and extra_tokens in the YAML of --task_path "
-        "set where yours end"
-    ),
-    "trust_remote_code": (
-        "no code of a checkpoint is run, and a model of your own is --model=module:function"
-    ),
-    "confirm_run_unsafe_code": "--allow_code_execution runs programs that the model writes",
-    "wandb_args": "--wandb=PROJECT logs a run",
-    "hf_hub_log_args": "--output=FOLDER is where results lie",
-    "verbosity": "--verbose prints details, --quiet only results",
-    "max_per_task": "--limit=N takes the first examples of each task",
-    "max_problems": "--limit=N takes the first examples of each task",
-    "subset_num_batches": "--limit=N takes the first examples of each task",
-    "hf_path": "--model=ID or FOLDER names the model",
-    "model_tag": "--model=RUN_DIR names a training run's folder",
-    "model_step": "--steps=latest chooses checkpoints of a training run",
-    "step": "--steps=latest chooses checkpoints of a training run",
-    "device_batch_size": "a batch is sized from the device, and --token_budget=SLOTS sets its size",
-    "max_seq_len": "--max_length=TOKENS is the most tokens of a request",
-    "load_path": "--model=FOLDER or --checkpoint=FOLDER names the weights",
-    "precision": "--dtype=float32 or bfloat16",
-}
+FROM_OTHERS: dict[str, str] = json.loads(
+    files("miron_jax.cli").joinpath("flags_of_others.json").read_text(encoding="utf-8")
+)
 
 
 class _OptionalValue(flags.Flag):

@@ -17,13 +17,15 @@ from.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import compress
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from flax.errors import InvalidRngError, ModifyScopeVariableError, TraceContextError
 
 from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention.choose import Heads
@@ -32,6 +34,10 @@ from miron_jax.model.visibility import Visibility
 from miron_jax.runtime.devices import Tree
 
 PROBE_LENGTH = 16  # tokens of the rows that test whether a model satisfies the contract
+EVALUATION = (
+    "turn dropout off and freeze batch statistics, with model.eval() before nnx.split, or in Linen "
+    "with deterministic=True and use_running_average=True"
+)
 
 
 # compared by identity: it is a static argument of compiled programs
@@ -40,10 +46,10 @@ class Network:
     """A causal language model as functions, which jax can trace; `OwnModel` has their shapes."""
 
     vocab_size: int  #: tokens of the vocabulary
-    #: (params, token_ids) -> logits
-    logits: Callable[[Tree, jax.Array], jax.Array] | None = None
+    #: (params, token_ids) -> logits; what Linen's apply returns has a wider type than an array
+    logits: Callable[[Tree, jax.Array], Tree] | None = None
     #: (params, token_ids, positions, visibility) -> hidden states
-    hidden: Callable[[Tree, jax.Array, jax.Array, Visibility], jax.Array] | None = None
+    hidden: Callable[[Tree, jax.Array, jax.Array, Visibility], Tree] | None = None
     #: weight [V, D], or a Head with bias, soft cap and scale
     head: Callable[[Tree], jax.Array | Head] | None = None
     #: (params, num_tokens) -> pytree of arrays: the state of a text before any token, with room for
@@ -51,7 +57,7 @@ class Network:
     state: Callable[[Tree, int], Tree] | None = None
     #: (params, state, token_ids [T]) -> (hidden states or logits of T more tokens of the text, the
     #: state after them)
-    step: Callable[[Tree, Tree, jax.Array], tuple[jax.Array, Tree]] | None = None
+    step: Callable[[Tree, Tree, jax.Array], Tree] | None = None
     params: Tree = None  #: pytree of arrays; None: they are passed later (Evaluator.run)
     eos_token_ids: tuple[int, ...] = ()  #: tokens that end a text
     num_positions: int | None = None  #: maximum length of a row in tokens; None: any length
@@ -88,6 +94,19 @@ class Network:
         return 0
 
 
+@contextmanager
+def _evaluation_mode() -> Iterator[None]:
+    """Raises InputError for a Flax model that draws masks or changes statistics as it computes."""
+    try:
+        yield
+    except (InvalidRngError, ModifyScopeVariableError, TraceContextError) as error:
+        reason = str(error).partition(" (https:")[0]
+        raise InputError(
+            f"--model: the model is in training mode ({reason}), so no score could be trusted: "
+            f"{EVALUATION}"
+        ) from None
+
+
 class BoundNetwork:
     """A `Network` with its weights, and the interface of the engine's own decoder: hidden states,
     then a head."""
@@ -96,6 +115,7 @@ class BoundNetwork:
         self.config = config
         self.params = params
 
+    @_evaluation_mode()
     def __call__(
         self, token_ids_BT: jax.Array, position_BT: jax.Array, visibility: Visibility
     ) -> jax.Array:
@@ -133,6 +153,7 @@ class BoundNetwork:
             lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype) + leaf[None], state
         )
 
+    @_evaluation_mode()
     def advance(self, states: Tree, token_ids_BT: jax.Array) -> tuple[jax.Array, Tree]:
         """(hidden states [B, T, D] or logits [B, T, V], float32; states) after T more tokens of B
         texts.
@@ -193,6 +214,11 @@ class BoundNetwork:
                 f"{[*rows, width or 'D']}; mend the function"
             )
         return output.astype(jnp.float32)
+
+
+def is_key(leaf: Tree) -> bool:
+    """Whether the leaf holds jax's random keys."""
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _kinds_of(states: Tree) -> dict[str, str]:
@@ -274,6 +300,7 @@ class _NotedVisibility(Visibility):
         return super().attend(q_BTNH, k_BTKH, v_BTKH, **rules)
 
 
+@_evaluation_mode()
 def heads_of(model: Network, params: Tree) -> list[Heads]:
     """The kinds of heads that `hidden` gives to `visibility.attend`; none if it attends by itself,
     under `mask()`."""

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from miron_jax.errors import InputError
-from miron_jax.model.network import PROBE_LENGTH, BoundNetwork
+from miron_jax.model.network import EVALUATION, PROBE_LENGTH, BoundNetwork, is_key
 from miron_jax.model.own import OwnModel
 from miron_jax.model.stateful.walk import WalkArrays, WalkShape, states_for, walk_rows, write_walk
 from miron_jax.model.visibility import Visibility
@@ -98,7 +98,7 @@ def _probe(model: OwnModel, params: Tree, tolerance: float, rng: np.random.Gener
     crowd = rows.copy()
     crowd[1:3] = rows[0, 0]
 
-    def run(tokens: np.ndarray) -> np.ndarray:
+    def run(tokens: np.ndarray, params: Tree = params) -> np.ndarray:
         return np.asarray(program(model, params, tokens, position, subtree_end))
 
     def differ(a: np.ndarray, b: np.ndarray) -> bool:
@@ -108,16 +108,17 @@ def _probe(model: OwnModel, params: Tree, tolerance: float, rng: np.random.Gener
     crowded = run(crowd)
     if np.isnan(alone).any():
         return alone
+    has_keys = any(is_key(leaf) for leaf in jax.tree.leaves(params))
+    # a mask that all rows share shows in nothing else
+    if has_keys and differ(alone, run(rows, jax.tree.map(_other_key, params))):
+        raise _refused("logits change with the random keys among the params", EVALUATION)
     if differ(alone, run(rows)):
-        raise _refused(
-            "the same row gives other logits each time", "turn dropout off (evaluation mode)"
-        )
+        raise _refused("the same row gives other logits each time", EVALUATION)
     if differ(alone[0], alone[3]) or differ(alone[[0, 3]], crowded[[0, 3]]):
         raise _refused(
             "equal rows of a batch get different logits, or a row's logits change with the other "
             "rows",
-            "turn dropout off, freeze batch statistics (evaluation mode), let a mixture of experts "
-            "with a capacity limit take every token",
+            f"{EVALUATION}; let a mixture of experts with a capacity limit take every token",
         )
     if differ(alone[0, :half], alone[1, :half]):
         remedy = (
@@ -131,6 +132,13 @@ def _probe(model: OwnModel, params: Tree, tolerance: float, rng: np.random.Gener
     if model.step is not None:
         _check_steps(model, params, rows, alone, differ)
     return alone
+
+
+def _other_key(leaf: Tree) -> Tree:
+    """A leaf as it is, or other keys of the same kind."""
+    if not is_key(leaf):
+        return leaf
+    return jax.random.wrap_key_data(jax.random.key_data(leaf) ^ 1, impl=jax.random.key_impl(leaf))
 
 
 def compile_probe(model: OwnModel, params: Tree) -> jax.stages.Compiled:

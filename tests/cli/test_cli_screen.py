@@ -123,6 +123,7 @@ def test_bash_completes_commands_flags_and_values(miron) -> None:
     script = miron("completion", "bash").out
     assert completed(script, "miron-jax", "") == list(COMMANDS)
     assert completed(script, "miron-jax", "ev") == ["eval"]
+    assert completed(script, "miron-jax", "init", "t") == ["task"]
     assert completed(script, "miron-jax", "eval", "--lim") == ["--limit="]
     assert completed(script, "miron-jax", "eval", "--nores") == ["--noresume"]
     assert completed(script, "miron-jax", "eval", "--dtype", "=", "b") == ["bfloat16"]

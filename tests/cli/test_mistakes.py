@@ -46,7 +46,7 @@ MISTAKES = {
     "eval --model=MODEL --tokenizer=nowhere " + CORE: ("--tokenizer=nowhere", "name a local folder or go online"),
     "eval --model=ORBAX " + CORE: (
         "--model=ORBAX holds Orbax checkpoints",
-        "--model=module:function --checkpoint=ORBAX",
+        "(miron-jax init model --checkpoint=ORBAX writes such code to begin with)",
     ),
     "eval --model=MODEL --checkpoint=RUN_DIR": ("--checkpoint=RUN_DIR", "name the checkpoint's folder with --model"),
     "eval --model=RUN_DIR --steps=5 " + CORE: ("5", "200, 600, 1500"),
@@ -79,6 +79,14 @@ MISTAKES = {
     "compare run1": ("run1 is the only run", "name a second one"),
     "compare run1 run2 --metric=acuracy": ("no task has 'acuracy'", "expected one of accuracy"),
     "plan --topology=v5": ("'v5' is not a known topology", "such as v5e:4x4"),
+    "init": ("init is given nothing, expected task or model", "miron-jax init task my_folder"),
+    "init modle": ("init is given modle", "expected task or model"),
+    "init task . RUN_DIR": ("init is given task . RUN_DIR", "perhaps a folder"),
+    "init model": ("./my_model.py is there already and is never overwritten", "miron-jax init model FOLDER"),
+    "init task RUN_DIR --checkpoint=ORBAX": ("--checkpoint is of init model", "leave it out"),
+    "init task notes.txt": ("notes.txt",),
+    "init model RUN_DIR --checkpoint=nowhere": ("--checkpoint=nowhere: no such folder", "expected an Orbax"),
+    "init model RUN_DIR --checkpoint=MODEL": ("MODEL: holds", "expected a finished Orbax checkpoint"),
     "mera": ("mera wants --mera_submission=out.zip", "--check_submission=in.zip"),
 }
 

@@ -89,17 +89,7 @@ def find_model(config: RunConfig, weights: bool = True) -> ModelFiles:
     Raises InputError for a name that is no model.
     """
     if is_factory(config.model):
-        folder = None
-        if config.checkpoint is not None:
-            if is_url(config.checkpoint):
-                folder = folder_at(config.checkpoint, "--checkpoint")
-            else:
-                folder = local_path(config.checkpoint)
-            if not folder.is_dir():
-                raise InputError(
-                    f"--checkpoint={config.checkpoint}: no such folder, expected an Orbax "
-                    "checkpoint or a run"
-                )
+        folder = None if config.checkpoint is None else checkpoint_folder(config.checkpoint)
         return ModelFiles(None, folder, make_own_model(config.model))
     if config.checkpoint is not None:
         raise InputError(
@@ -115,6 +105,17 @@ def find_model(config: RunConfig, weights: bool = True) -> ModelFiles:
     else:
         folder = resolve_model(config.model, weights=weights)
     return ModelFiles(folder, folder, None)
+
+
+def checkpoint_folder(checkpoint: str) -> Path:
+    """The folder that --checkpoint names.  Raises InputError if it is not there."""
+    remote = is_url(checkpoint)
+    folder = folder_at(checkpoint, "--checkpoint") if remote else local_path(checkpoint)
+    if not folder.is_dir():
+        raise InputError(
+            f"--checkpoint={checkpoint}: no such folder, expected an Orbax checkpoint or a run"
+        )
+    return folder
 
 
 def architecture_of(config: RunConfig, files: ModelFiles) -> Architecture:
@@ -184,8 +185,8 @@ def _config_folder(config: RunConfig, files: ModelFiles) -> Path:
         raise InputError(
             f"--model={name} holds Orbax checkpoints and no config.json, which would say what they "
             "compute: name the model's code and its weights, --model=module:function "
-            f"--checkpoint={name} (docs/own_model.md has one), or put the Hugging Face config.json "
-            "and tokenizer of these weights there"
+            f"--checkpoint={name} (miron-jax init model --checkpoint={name} writes such code to "
+            "begin with), or put the Hugging Face config.json and tokenizer of these weights there"
         )
     return folder
 
@@ -374,13 +375,12 @@ def load(
     try:
         if isinstance(model, OwnModel):
             progress.advance("loading")
-            return _load_own(model, config, checkpoint, placement)
+            return _load_own(model, config, checkpoint, placement, progress)
         assert checkpoint.folder is not None
         put = _counted(partial(put_weight, config=model, placement=placement), model, progress)
+        maps = (config.param_map, put, config.params_key)
         with local_copy(checkpoint.folder) as folder:
-            return load_step(
-                folder, model, jnp.dtype(config.dtype), config.param_map, put, config.params_key
-            )
+            return load_step(folder, model, jnp.dtype(config.dtype), *maps, progress)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
@@ -435,7 +435,11 @@ def own_params(own_model: OwnModel, config: RunConfig) -> Tree:
 
 
 def _load_own(
-    own_model: OwnModel, config: RunConfig, checkpoint: Checkpoint, placement: Placement
+    own_model: OwnModel,
+    config: RunConfig,
+    checkpoint: Checkpoint,
+    placement: Placement,
+    progress: Progress,
 ) -> Tree:
     """The weights of a user's own model: those of the checkpoint, or those that the factory
     made."""
@@ -451,9 +455,8 @@ def _load_own(
         from miron_jax.model.checkpoints.orbax_reader import load_tree
 
         with local_copy(checkpoint.folder) as folder:
-            state = check_finite(
-                folder, load_tree(folder, params, config.param_map, config.params_key)
-            )
+            maps = (config.param_map, config.params_key)
+            state = check_finite(folder, load_tree(folder, params, *maps, progress=progress))
     elif any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(params)):
         raise InputError(
             f"--model={config.model}: its params are shapes without numbers: name them with "

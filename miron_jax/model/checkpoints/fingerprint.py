@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from miron_jax.model.decoder.decoder import leaf_name
+from miron_jax.model.network import is_key
 from miron_jax.runtime.devices import Tree
 from miron_jax.tokens.tokenizers import Tokenizer
 
@@ -30,9 +31,7 @@ def weights_fingerprint(state: Tree) -> str:
     """
     hashes = []
     for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
-        numbers = leaf
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            numbers = jax.random.key_data(leaf)
+        numbers = jax.random.key_data(leaf) if is_key(leaf) else leaf
         sums = np.asarray(_sums(numbers)).tobytes().hex()
         hashes.append((leaf_name(path), str(leaf.dtype), sums))
     return blake2b(json.dumps(hashes).encode(), digest_size=16).hexdigest()

@@ -49,10 +49,13 @@ from miron_jax.model.checkpoints.param_map import (
 from miron_jax.model.checkpoints.presets import IGNORED, PRESETS
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.decoder import abstract, leaf_name
+from miron_jax.model.network import is_key
 from miron_jax.runtime.devices import Tree, return_freed_memory
+from miron_jax.runtime.progress import SILENT, Progress
 
 _DATA_FOLDER, _MANIFEST = "d", "manifest.ocdbt"  # files that hold all arrays, and their index
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
+_INTEGERS = ("int32", "int64", "uint32", "uint64")  # smaller ones may be quantized weights
 
 _Leaves = Mapping[str, jax.ShapeDtypeStruct]
 _ReadLeaf = Callable[[ocp.Checkpointer, str], np.ndarray]  # name of a leaf -> the leaf on the host
@@ -65,6 +68,7 @@ def load_orbax(
     param_map: str | None = None,
     put: Put = on_default_device,
     params_key: str | None = None,
+    progress: Progress = SILENT,
 ) -> Tree:
     """Weights of a Decoder as an nnx.State, matrices in `dtype`, norms and biases in float32.
 
@@ -72,7 +76,8 @@ def load_orbax(
     each leaf to its devices.  Weights are looked for below the path `params_key` of the tree alone,
     if one is given.  Raises InputError for a checkpoint that is damaged or does not fit the config.
     """
-    return _load(folder, abstract(config, dtype)[1], param_map, config, put, params_key)
+    tree = abstract(config, dtype)[1]
+    return _load(folder, tree, param_map, config, put, params_key, progress)
 
 
 def load_tree(
@@ -81,13 +86,16 @@ def load_tree(
     param_map: str | None = None,
     params_key: str | None = None,
     put: Put = on_default_device,
+    progress: Progress = SILENT,
 ) -> Tree:
     """Weights of any model, with the structure, shapes and dtypes of `tree`: an nnx.State, Linen's
     variables, ...
 
-    Raises InputError as `load_orbax` does.
+    Its random keys and their counts are kept as they are (zeros, where it has their shapes alone):
+    the scores of a model in evaluation mode do not depend on them.  Raises InputError as
+    `load_orbax` does.
     """
-    return _load(folder, tree, param_map, None, put, params_key)
+    return _load(folder, tree, param_map, None, put, params_key, progress)
 
 
 def _load(
@@ -97,10 +105,17 @@ def _load(
     config: ModelConfig | None,
     put: Put,
     params_key: str | None,
+    progress: Progress,
 ) -> Tree:
-    checkpoint = _checkpoint_of(folder, params_key)
+    checkpoint = _checkpoint_of(folder, params_key, progress)
     flat, treedef = jax.tree_util.tree_flatten_with_path(tree)
-    leaves = {leaf_name(path): jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for path, leaf in flat}
+    named = {leaf_name(path): leaf for path, leaf in flat}
+    random = _random_state(named)
+    leaves = {
+        name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+        for name, leaf in named.items()
+        if name not in random
+    }
     keys = checkpoint.keys
     config_file = param_map if is_maxtext_config(param_map) else None
     if config_file is not None and (config is None or not is_maxtext(keys)):
@@ -112,7 +127,7 @@ def _load(
     if param_map is not None and config_file is None:
         shapes = {name: checkpoint.arrays[key].shape for name, key in keys.items()}
         mapping = users_map(
-            param_map, shapes, {name: leaf.shape for name, leaf in leaves.items()}, config
+            param_map, shapes, {name: leaf.shape for name, leaf in named.items()}, config, random
         )
         mapping, root = _below_root(mapping, keys)
         read = _mapped_reader(checkpoint, leaves, mapping, root if param_map in PRESETS else None)
@@ -127,8 +142,21 @@ def _load(
         if config is not None:
             source = "that config.json describes; use the config.json of this checkpoint"
         read = _plain_reader(checkpoint, leaves, source)
-    arrays = _restore(leaves, read, put)
-    return jax.tree_util.tree_unflatten(treedef, [arrays[name] for name in leaves])
+    arrays = random | _restore(leaves, read, put)
+    return jax.tree_util.tree_unflatten(treedef, [arrays[name] for name in named])
+
+
+def _random_state(leaves: Mapping[str, Tree]) -> dict[str, jax.Array]:
+    """The leaves that hold random keys, and nnx's counts beside them: .../key and .../count."""
+    names = {name for name, leaf in leaves.items() if is_key(leaf)}
+    counts = {f"{name.removesuffix('key')}count" for name in names if name.endswith("key")}
+    return {
+        name: jnp.zeros(leaf.shape, leaf.dtype)
+        if isinstance(leaf, jax.ShapeDtypeStruct)
+        else jnp.asarray(leaf)
+        for name, leaf in leaves.items()
+        if name in names | counts
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +164,7 @@ class _OrbaxTree:
     folder: Path  # as the user names it, for messages
     item: Path  # the folder of the tree, in it or the same
     arrays: Mapping[str, StoredArray]  # by key: their path, without that of --params_key
+    progress: Progress
 
     @property
     def keys(self) -> dict[str, str]:
@@ -150,6 +179,17 @@ class _OrbaxTree:
                 f"{self.folder}: {name} holds {dtype}, expected one of {', '.join(_FLOATS)}; save "
                 "the weights unquantized"
             )
+
+    def without_integers(self, keys: Mapping[str, str]) -> list[str]:
+        """The sorted names (of name -> key) whose arrays hold no integers; a line tells of the
+        others: random keys and counts, which are no weights."""
+        rest = sorted(name for name in keys if self.arrays[keys[name]].dtype not in _INTEGERS)
+        if integers := keys.keys() - rest:
+            self.progress.say(
+                f"{self.folder}: integers beside the weights, such as random keys, are not read: "
+                f"{listed(integers)}"
+            )
+        return rest
 
     def read(self, checkpointer: ocp.Checkpointer, key: str) -> np.ndarray:
         """One array on the host, in its stored dtype.  Raises InputError if it is damaged."""
@@ -175,12 +215,12 @@ class _OrbaxTree:
         return tree
 
 
-def _checkpoint_of(folder: Path, params_key: str | None) -> _OrbaxTree:
+def _checkpoint_of(folder: Path, params_key: str | None, progress: Progress) -> _OrbaxTree:
     """The checkpoint, or what of it lies below --params_key, which may begin with an item's name.
     Raises InputError if nothing does."""
     if params_key is None:
         item = item_of(folder)
-        return _OrbaxTree(folder, item, stored_arrays(item))
+        return _OrbaxTree(folder, item, stored_arrays(item), progress)
     root = tuple(part for part in params_key.split("/") if part)
     if root and (folder / root[0] / TREE_FILE).is_file():
         item = folder / root[0]
@@ -198,7 +238,7 @@ def _checkpoint_of(folder: Path, params_key: str | None) -> _OrbaxTree:
             f"--params_key={params_key}: {folder} holds nothing below it, expected a path in its "
             f"tree of {tops}"
         )
-    return _OrbaxTree(folder, item, below)
+    return _OrbaxTree(folder, item, below, progress)
 
 
 def _nested(parts: Sequence[str], leaf: Tree, lists: tuple[int, ...]) -> Tree:
@@ -246,7 +286,7 @@ def _plain_reader(checkpoint: _OrbaxTree, leaves: _Leaves, source: str) -> _Read
     """
     keys = weight_keys(checkpoint.folder, checkpoint.arrays, leaves)
     missing = sorted(leaves.keys() - keys.keys())
-    extra = sorted(keys.keys() - leaves.keys())
+    extra = checkpoint.without_integers({name: keys[name] for name in keys.keys() - leaves.keys()})
     if missing or extra:
         raise InputError(
             f"{checkpoint.folder}: lacks {listed(missing)} and has {listed(extra)} besides, "
@@ -303,7 +343,7 @@ def _mapped_reader(
         unused = [
             name for name in unused if name.startswith(root) and not re.fullmatch(IGNORED, name)
         ]
-    if unused:
+    if unused := checkpoint.without_integers({name: keys[name] for name in unused}):
         raise InputError(
             f"{checkpoint.folder}: has {listed(unused)} besides, which nothing is mapped to and "
             "which may change the scores; use the config.json of this checkpoint, or map them"

@@ -238,13 +238,14 @@ def users_map(
     shapes: Shapes,
     leaves: Shapes,
     config: ModelConfig | None,
+    optional: Collection[str] = (),
 ) -> dict[str, Mapped]:
     """The mapping that --param_map names: another library, a JSON file, or package.module:function,
     which is called with the stored `shapes`.
 
-    `leaves`: shapes of the model's leaves.  With a `config` the first axis of those below layers/
-    is that of layers.  Raises InputError for a mapping that is malformed, incomplete or names an
-    unknown leaf.
+    `leaves`: shapes of the model's leaves, of which the `optional` ones may have no entry.  With a
+    `config` the first axis of those below layers/ is that of layers.  Raises InputError for a
+    mapping that is malformed, incomplete or names an unknown leaf.
     """
     if param_map in PRESETS:
         entries = _preset(param_map, shapes, leaves, config)
@@ -252,7 +253,8 @@ def users_map(
         entries = _entries(param_map, shapes)
     unknown = sorted(set(entries) - set(leaves))
     faults = [f"names {leaf}, which the model does not have" for leaf in unknown]
-    faults += [f"lacks {leaf}" for leaf in sorted(set(leaves) - set(entries))]
+    missing = sorted(set(leaves) - set(entries) - set(optional))
+    faults += [f"lacks {leaf}" for leaf in missing]
     if faults:
         raise InputError(
             f"--param_map={param_map}: {faults[0]}, expected an entry for each of "

@@ -29,6 +29,7 @@ from miron_jax.model.decoder.decoder import leaf_name
 from miron_jax.model.families.family import KnownModel
 from miron_jax.model.families.family_model import FamilyModel
 from miron_jax.runtime.devices import Tree
+from miron_jax.runtime.progress import SILENT, Progress
 
 # 1000, step_1000, checkpoint-1000; EasyDeL's run-1000
 _STEP_NAME = re.compile(r"((global_?)?(step|checkpoint|ckpt|run)[-_]?)?(\d+)", re.ASCII)
@@ -127,6 +128,7 @@ def load_step(
     param_map: str | None = None,
     put: Put = on_default_device,
     params_key: str | None = None,
+    progress: Progress = SILENT,
 ) -> Tree:
     """Weights of a model from a Hugging Face folder, or from a step that Orbax, levanter or EasyDeL
     wrote; `put` copies each leaf to its devices.
@@ -137,10 +139,11 @@ def load_step(
         from miron_jax.model.checkpoints.orbax_reader import load_orbax, load_tree
 
         if isinstance(config, FamilyModel):
-            return check_finite(
-                folder, load_tree(folder, config.shapes(dtype), param_map, params_key, put)
-            )
-        return check_finite(folder, load_orbax(folder, config, dtype, param_map, put, params_key))
+            tree = config.shapes(dtype)
+            state = load_tree(folder, tree, param_map, params_key, put, progress)
+        else:
+            state = load_orbax(folder, config, dtype, param_map, put, params_key, progress)
+        return check_finite(folder, state)
     for flag, value in (
         ("param_map", param_map),
         ("params_key", None if is_array_tree(folder) else params_key),
