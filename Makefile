@@ -89,12 +89,14 @@ package: install
 lint: install
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/ruff check
+	$(RUN) benchmarks/mutants.py --check
 	$(VENV)/bin/basedpyright --pythonpath $(RUN)
 
 # pytest's status 5: the change reaches slow tests alone.
 check: install
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/ruff check
+	$(RUN) benchmarks/mutants.py --check
 	files=$$($(RUN) tools/changed_tests.py --changed); test -z "$$files" || $(VENV)/bin/basedpyright --pythonpath $(RUN) $$files
 	files=$$($(RUN) tools/changed_tests.py); test -z "$$files" || XLA_FLAGS="$(FAST_COMPILER)" $(RUN) -m pytest $(WORKERS) \
 	  -m "not slow and not long" $$files || test $$? = 5

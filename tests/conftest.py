@@ -67,7 +67,7 @@ def shared_data() -> Path:
     """Real benchmark files and goldens, which lie beside a checkout and are never copied into it."""
     folder = REPOSITORY.parent / "shared" / "data"
     if not folder.is_dir():
-        pytest.skip(f"needs the benchmark files at {folder}, which are absent here")
+        pytest.skip(f"needs the benchmark files at {folder}: ln -s FOLDER_WITH_THEM/shared {folder.parent}")
     return folder
 
 
@@ -76,7 +76,7 @@ def smollm2() -> Path:
     """SmolLM2-135M as a Hugging Face folder, made by make_real_models.py."""
     models = Path(os.environ.get("MIRON_MODELS") or Path.home() / ".cache/miron_jax/models")
     if not (models / "smollm2-135m" / "model.safetensors").is_file():
-        pytest.skip(f"needs {models}/smollm2-135m; make it with make_real_models.py")
+        pytest.skip(f"needs {models}/smollm2-135m: make {models}/smollm2-135m/model.safetensors")
     return models / "smollm2-135m"
 
 

@@ -1,8 +1,10 @@
 """The texts of `miron-jax`, of `miron-jax COMMAND --help` and of `--helpfull`.
 
-Arrives: declarations of flags.  Leaves: text.  It deliberately does not know the flags' values.
+Arrives: declarations of flags.  Leaves: text, as wide as the screen, at most WIDTH.  It
+deliberately does not know the flags' values.
 """
 
+import shutil
 import textwrap
 from collections.abc import Iterator
 
@@ -48,15 +50,8 @@ Commands:
 
 def welcome() -> str:
     """What the program does, where to begin, its commands."""
-    lines = [f"  {name:11} {text}" for name, text in COMMANDS.items()]
-    return "\n".join(
-        [
-            f"{WELCOME}{lines[0]}",
-            *lines[1:],
-            "",
-            "miron-jax COMMAND --help lists its flags; miron-jax --version",
-        ]
-    )
+    commands = "\n".join(_entry(name, 11, text, 3) for name, text in COMMANDS.items())
+    return f"{WELCOME}{commands}\n\nmiron-jax COMMAND --help has its flags; miron-jax --version"
 
 
 def help_of(command: str, full: bool = False) -> str:
@@ -68,8 +63,8 @@ def help_of(command: str, full: bool = False) -> str:
 
 def _help(command: str, everyday_alone: bool) -> str:
     takes = TAKES.get(command, "")
-    about = textwrap.wrap(f"usage: miron-jax {command} {takes}[flags]: {COMMANDS[command]}", WIDTH)
-    parts = ["\n".join(about)]
+    about = f"usage: miron-jax {command} {takes}[flags]: {COMMANDS[command]}"
+    parts = [textwrap.fill(about, _width())]
     for topic, heading in TOPICS.items():
         names = [name for name in OF_COMMAND[command] if EVERY[name].topic == topic]
         lines = (
@@ -78,11 +73,8 @@ def _help(command: str, everyday_alone: bool) -> str:
         if lines:
             parts.append("\n".join([f"{heading}:", *lines]))
     if everyday_alone:
-        ending = [
-            f"Flags: miron-jax {command} --helpfull says what each does; --flagfile=FILE holds "
-            "flags, one a line."
-        ]
-        return "\n".join([*parts, *ending])
+        more = f"Flags: miron-jax {command} --helpfull says what each does; --flagfile=FILE holds "
+        return "\n".join([*parts, _filled(f"{more}flags, one a line.", "")])
     return "\n\n".join(
         [*parts, f"Flag files:\n  --flagfile=FILE\n      Flags of {command}, one a line."]
     )
@@ -92,25 +84,32 @@ def _short(names: list[str]) -> list[str]:
     """A line for each flag that everybody uses, and the names of the others."""
     lines = []
     for name in (name for name in names if EVERY[name].everyday):
-        text = textwrap.shorten(
-            EVERY[name].help.split("; ")[0].rstrip("."), WIDTH - 30, placeholder=" .."
-        )
-        lines.append(f"  {usage_of(name):27} {text}")
+        lines.append(_entry(usage_of(name), 27, EVERY[name].help.split("; ")[0].rstrip("."), 2))
     rest = " ".join(f"--{name}" for name in names if not EVERY[name].everyday)
-    return lines + textwrap.wrap(
-        rest, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+    return [*lines, _filled(rest, "  ")] if rest else lines
+
+
+def _width() -> int:
+    """Columns of the terminal, or those that COLUMNS names; at most WIDTH, which a pipe has too."""
+    return min(WIDTH, shutil.get_terminal_size((WIDTH, SCREEN)).columns)
+
+
+def _filled(text: str, indent: str, first: str = "", max_lines: int | None = None) -> str:
+    lines = textwrap.TextWrapper(
+        _width(), first or indent, indent, break_on_hyphens=False, max_lines=max_lines
     )
+    lines.placeholder = " .."
+    return lines.fill(text)
+
+
+def _entry(name: str, size: int, text: str, max_lines: int) -> str:
+    """A name in `size` columns, and beside it a text of at most so many lines."""
+    return _filled(text, " " * (size + 3), f"  {name:{size}} ", max_lines)
 
 
 def _lines(name: str) -> Iterator[str]:
-    setting = EVERY[name]
     yield f"  {usage_of(name)}"
-    text = f"{setting.help}{default_of(setting)}"
-    indent = " " * 6
-    for line in textwrap.wrap(
-        text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
-    ):
-        yield line.replace(TIED, " ")
+    yield _filled(f"{EVERY[name].help}{default_of(EVERY[name])}", " " * 6).replace(TIED, " ")
 
 
 def usage_of(name: str) -> str:

@@ -44,9 +44,8 @@ def _task(kind: TaskKind, tokenizer: Tokenizer) -> Iterator[str]:
     yield f"licence of the data: {getattr(task, 'licence', '') or 'not known here'}"
     yield f"cite: {task.citation or 'nothing is stated'}"
     baselines = {name: value for name, value in task.baselines.items() if value is not None}
-    yield "baselines: " + (
-        ", ".join(f"{name} {value:.3f}" for name, value in baselines.items()) or "none"
-    )
+    shown = ", ".join(f"{name} {value:.3f}" for name, value in baselines.items())
+    yield f"baselines: {shown or 'none'}"
     for human in getattr(task, "human", ()):
         yield f"human: {human.metric} {human.value} ({human.published})"
     yield "rules:"
@@ -57,17 +56,15 @@ def _task(kind: TaskKind, tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def _duplicates(examples: Sequence[Any]) -> Iterator[str]:
-    names = {"row": 0, "doc_id": "", "name": ""}  # of the example, not what it asks
-    same = Counter(
-        repr(
-            replace(
-                example, **{key: value for key, value in names.items() if hasattr(example, key)}
-            )
-        )
-        for example in examples
-    )
+    same = Counter(map(_asked, examples))
     repeated = sum(count - 1 for count in same.values())
     yield f"repeated examples: {repeated} of {len(examples)} are there before"
+
+
+def _asked(example: Any) -> str:
+    names = {"row": 0, "doc_id": "", "name": ""}  # of the example, not what it asks
+    known = {key: value for key, value in names.items() if hasattr(example, key)}
+    return repr(replace(example, **known))
 
 
 def _lengths(kind: TaskKind) -> Iterator[str]:
@@ -79,19 +76,15 @@ def _lengths(kind: TaskKind) -> Iterator[str]:
     for _, requests in kind.pieces():
         lengths = np.diff(requests.offsets)
         longest = max(longest, int(lengths.max(initial=0)))
-        total = total + len(requests)
+        total += len(requests)
         beyond = beyond + int((lengths - 1 > trained).sum())
         truncated = truncated + int(requests.truncated.sum())
+    known = ""
+    if trained < 1 << 31:
+        known = f"; {beyond} are longer than the {trained} tokens of the model's training"
     if total:
-        known = (
-            f"; {beyond} are longer than the {trained} tokens of the model's training"
-            if trained < 1 << 31
-            else ""
-        )
-        yield (
-            f"requests: {total}, the longest of {longest} tokens; {truncated} are cut to the "
-            f"limit{known}"
-        )
+        cut = f"{truncated} are cut to the limit{known}"
+        yield f"requests: {total}, the longest of {longest} tokens; {cut}"
 
 
 def _example(kind: TaskKind, tokenizer: Tokenizer) -> Iterator[str]:
@@ -105,9 +98,9 @@ def _example(kind: TaskKind, tokenizer: Tokenizer) -> Iterator[str]:
             yield _shortened(prompt).replace("\n", "\\n")
         return
     examples, requests = first
-    count = (
-        len(examples[0].contexts) if isinstance(examples[0], Prompt) else 1 if len(requests) else 0
-    )
+    count = min(1, len(requests))
+    if isinstance(examples[0], Prompt):
+        count = len(examples[0].contexts)
     yield f"first example, as tokens (the scored span in {OPEN} {CLOSE}):"
     for r in range(count):
         ids = requests.tokens(r)
@@ -133,8 +126,6 @@ def _prompts(kind: TaskKind) -> Iterator[str]:
 
 
 def _shortened(text: str) -> str:
-    return (
-        text
-        if len(text) <= MOST_CHARS
-        else f"{text[: MOST_CHARS // 2]} ... {text[-MOST_CHARS // 2 :]}"
-    )
+    if len(text) <= MOST_CHARS:
+        return text
+    return f"{text[: MOST_CHARS // 2]} ... {text[-MOST_CHARS // 2 :]}"

@@ -80,6 +80,7 @@ def _check(paths: list[str]) -> None:
     from miron_jax.definitions.records import Wording, kind_word
     from miron_jax.evaluation.task_kinds.kinds import kind_of
     from miron_jax.prompting.prompts import check_shots
+    from miron_jax.report.tables.console import console
     from miron_jax.tasks.own_tasks.check import findings
     from miron_jax.tasks.own_tasks.yaml_task import read_suite
 
@@ -105,13 +106,15 @@ def _check(paths: list[str]) -> None:
         lines.append(f"{task.name}: {kind_word(task)}, {len(examples)} examples, {verdict}")
         lines += [f"    {look}" for look in looks]
     suite.composites({})  # groups name tasks that are there
-    print(printable("\n".join(lines)))
+    for line in lines:
+        console().print(line, soft_wrap=True)
 
 
 def _describe(names: str) -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"  # nothing is computed
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    from miron_jax.cli.task_page import describe
+    from miron_jax.cli.task_page import OPEN, describe
+    from miron_jax.report.tables.console import console
 
     config = RunConfig(
         local(FLAGS.model) or "",
@@ -128,7 +131,10 @@ def _describe(names: str) -> None:
         allow_changed_data=True,
     )
     for line in describe(config):
-        print(printable(line))
+        if OPEN in line:  # tokens, whose spaces are their own
+            print(printable(line))
+        else:
+            console().print(line, soft_wrap=True)
 
 
 def _say(line: str) -> None:

@@ -334,7 +334,7 @@ def oracle_of(folder: Path, trained_length: int | None, most: int) -> JsonObject
     if importlib.util.find_spec("torch") is None:
         raise InputError(
             "--write makes the oracle with torch, which is not installed: pip install "
-            "miron-jax[oracle], or run it elsewhere"
+            '"miron-jax[oracle]", or run it elsewhere'
         )
     import torch
     import transformers

@@ -14,7 +14,7 @@ from absl import flags
 from miron_jax import __version__
 from miron_jax.cli import COMMANDS
 from miron_jax.cli.flags import EVERY, FROM_OTHERS, OF_COMMAND, define
-from miron_jax.cli.help import SCREEN
+from miron_jax.cli.help import SCREEN, help_of, welcome
 from miron_jax.cli.run_config import run_config
 from miron_jax.config import SETTINGS, RunConfig
 from miron_jax.runtime import backend
@@ -84,6 +84,16 @@ def test_help_is_one_screen_and_full_help_a_screen_a_topic(command: str, process
     assert all(len(line) <= 110 for text in topics.values() for line in text.splitlines())
     named = re.findall(r"^  --(?:\[no\])?(\w+)", "\n".join(topics.values()), re.M)
     assert sorted(named) == sorted([*OF_COMMAND[command], "flagfile"])
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_help_fits_the_screen_and_names_every_flag(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert max(map(len, welcome().partition("Commands:")[2].splitlines())) <= width
+    for command in COMMANDS:
+        for page in (help_of(command), help_of(command, full=True)):
+            assert max(map(len, page.splitlines())) <= min(width, 110), page
+            assert set(re.findall(r"--(?:\[no\])?(\w+)", page)) >= {*OF_COMMAND[command], "flagfile"}
 
 
 def topics_of(page: str) -> dict[str, str]:

@@ -303,4 +303,6 @@ def test_bad_files_are_one_sentence(
     assert (ran.status, "cannot be written: name a file in a folder that is there" in ran.err) == (2, True), ran.err
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     ran = miron("verify", f"--model={folders['llama']}", f"--write={tmp_path / 'x'}")
-    assert (ran.status, "torch, which is not installed: pip install miron-jax[oracle]" in ran.err) == (2, True), ran.err
+    assert (ran.status, 'torch, which is not installed: pip install "miron-jax[oracle]"' in ran.err) == (2, True), (
+        ran.err
+    )

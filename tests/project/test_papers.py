@@ -3,6 +3,7 @@
 import re
 
 from tests.conftest import REPOSITORY
+from tools.changed_tests import below_conftest, python_of
 from tools.module_map import PAGE, module_map
 
 
@@ -17,3 +18,16 @@ def test_build_notes_are_a_page_and_a_decision_is_a_paragraph() -> None:
     decisions = (REPOSITORY / "docs" / "decisions.md").read_text(encoding="utf-8")
     paragraphs = re.split(r"\n\n|\n- ", decisions)
     assert [text[:60] for text in paragraphs if len(text.split()) > 120] == []
+
+
+def test_a_change_reaches_tests_through_data_files_and_fixtures() -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in (REPOSITORY / "miron_jax" / "report").rglob("*.py")}
+    for file, readers in (
+        ("miron_jax/report/html/page.css", ["page.py"]),  # its reader names it
+        ("tests/golden/core.json", ["data.py", "make.py", "test_golden.py"]),  # nobody does: its neighbours read it
+        ("benchmarks/mutants.toml", []),
+    ):
+        assert sorted(path.name for path in python_of(REPOSITORY / file, texts)) == readers, file
+    touched = {REPOSITORY / "tests" / "lm_eval" / "conftest.py"}
+    assert below_conftest(REPOSITORY / "tests" / "lm_eval" / "test_lm_eval.py", touched)
+    assert not below_conftest(REPOSITORY / "tests" / "cli" / "test_cli.py", touched)

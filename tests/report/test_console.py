@@ -157,6 +157,20 @@ def test_columns_leave_in_their_order_and_a_line_says_so(
     assert "keepnumber" in out
 
 
+def test_a_column_without_a_value_leaves_first_and_pairs_leave_together(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seven columns of 6 and 3 beside each: 64 in all, 55 without the empty one, 37 without the pair too."""
+    numbers = ("small1", "first1", "second", "empty1", "value1", "value2")
+    table = table_of(("a_name",), numbers, gives_way=(("first1", "second"), "small1", "empty1"))
+    table.add_row("a_name", *["0.1234"] * 3, "-", "0.5678", "0.5678")
+    for width, lost in ((64, ()), (63, ("empty1",)), (54, ("empty1", "first1", "second"))):
+        monkeypatch.setenv("COLUMNS", str(width))
+        heading, _, below = shown(table, capsys).partition("\u2521")
+        assert [name for name in numbers if name not in heading] == [name for name in numbers if name in lost]
+        assert "empty1" not in below, "nothing is lost by a column without a value"
+
+
 def test_a_pipe_has_all_columns_and_COLUMNS_counts(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

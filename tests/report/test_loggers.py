@@ -94,6 +94,6 @@ def test_a_missing_package_is_named(flag: str, package: str, monkeypatch: pytest
 
     monkeypatch.setattr(builtins, "__import__", without)
     config = replace(RunConfig("demo", ("core",)), **{flag: str(tmp_path)})
-    with pytest.raises(InputError, match=rf"--{flag} needs {package}, .*pip install miron-jax\[log\]"):
+    with pytest.raises(InputError, match=rf"--{flag} needs {package}, .*pip install .miron-jax\[log\]."):
         open_loggers(config)
     assert open_loggers(RunConfig("demo", ("core",))) == []

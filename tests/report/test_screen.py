@@ -17,7 +17,7 @@ from rich.table import Table
 
 from miron_jax.errors import printable
 from miron_jax.report.tables.console import console
-from miron_jax.report.tables.curves import curves_figure, curves_table, draw_curves
+from miron_jax.report.tables.curves import curves_figure, curves_of, curves_table, draw_curves
 from miron_jax.results.details import ClozeDetails, Fragmentation
 from miron_jax.results.records import UNKNOWN, Group, RunResult, TaskResult
 
@@ -88,6 +88,10 @@ def test_a_panel_is_drawn_for_what_has_a_value() -> None:
         ("copa: accuracy", False), ("miron: greedy exact", True), ("miron: bits/char", False), ("boolq: accuracy", False)
     ]  # fmt: skip
     assert [panel.axison for panel in figure.axes] == [True] * 4 + [False] * 2
+    of_bytes = TaskResult(n=1, metrics={"bits_per_byte": replace(UNKNOWN, value=3.5)})
+    assert [(curve.metric, curve.values) for curve in curves_of({1: run_with({"text/a": of_bytes})})] == [
+        ("bits_per_byte", (3.5,))
+    ], "a task without accuracy shows its main metric"
     undefined = TaskResult(n=0, metrics={"accuracy": UNKNOWN})
     assert curves_figure({1: run_with({"copa": undefined})}) is None
 

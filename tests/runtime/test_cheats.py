@@ -177,7 +177,7 @@ def test_calls_that_reach_beyond_the_box_are_refused(box: Sandbox):
 def test_keys_of_the_session_stay_out_of_sight(box: Sandbox):
     """A secret that the parent holds is neither read nor written beside."""
     if sys.platform != "linux" or ctypes.CDLL(None).syscall(250, 0, -3, 1) < 0:
-        pytest.skip("needs a session keyring, which this kernel does not give")
+        pytest.skip("needs a session keyring, which no command installs: this kernel gives none")
     libc = ctypes.CDLL(None)
     assert libc.syscall(248, b"user", b"miron-test-secret", b"secret", 6, -3) > 0
     code = f"{_CALL}key = libc.syscall(250, 10, -3, b'user', b'miron-test-secret', 0)\n"

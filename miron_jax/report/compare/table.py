@@ -26,7 +26,7 @@ LOWER = "\u2193"  # beside metrics of which less is better
 LARGE_SHARE = 0.05  # of a composite's variance
 SHARES = "share of the variance"
 _SIDES = ("first", "second")
-GIVES_WAY = (SHARES, "unpaired", "detectable", "only 1st | 2nd", "p", *_SIDES, "Holm")
+GIVES_WAY = (SHARES, "unpaired", "detectable", "only 1st | 2nd", "p", _SIDES, "Holm")
 
 
 def print_comparison(console: Console, comparison: Comparison) -> None:

@@ -105,4 +105,5 @@ class WeightsAndBiases:
 
 
 def _missing(flag: str, package: str) -> InputError:
-    return InputError(f"{flag} needs {package}, which is not installed: pip install miron-jax[log]")
+    remedy = 'pip install "miron-jax[log]"'  # quoted: zsh takes brackets for a pattern
+    return InputError(f"{flag} needs {package}, which is not installed: {remedy}")

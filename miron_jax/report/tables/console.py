@@ -69,15 +69,16 @@ class _Row:
 class NumberTable:
     """Rows under headings: names, then numbers, aligned to the right, then texts, which wrap.
 
-    A narrow screen first breaks headings, then takes away the columns of `gives_way` one by one,
-    then folds names, then numbers at their spaces ("0.1 to 0.2").  A line below says what is not
-    shown.
+    A narrow screen first breaks headings, then takes away columns of `gives_way`, those without a
+    value first, then folds names, then numbers at their spaces ("0.1 to 0.2").  A line below says
+    what is not shown.
     """
 
     names: Sequence[str]
     numbers: Sequence[str]
     texts: Sequence[str] = ()
-    gives_way: Sequence[str] = ()  # headings, the least important column first
+    # Headings, the least important column first; those of a tuple leave together.
+    gives_way: Sequence[str | tuple[str, ...]] = ()
     title: str | None = None
     rows: list[_Row] = field(default_factory=list)
 
@@ -95,9 +96,8 @@ class NumberTable:
         yield from console.render(
             self._drawn(widths), options.update(width=max(options.max_width, _sum(widths)))
         )
-        headings = dict.fromkeys(
-            heading for i, heading in enumerate(self._headings) if i not in widths
-        )
+        hidden = [heading for i, heading in enumerate(self._headings) if i not in widths]
+        headings = dict.fromkeys(filter(self._has_values, hidden))
         if headings:
             left_out = (
                 f"not shown at {options.max_width} columns: {', '.join(headings)}; "
@@ -126,9 +126,10 @@ class NumberTable:
                     for i in widths
                     if i not in of_texts
                 }
-            for heading in self.gives_way:
+            groups = [(each,) if isinstance(each, str) else each for each in self.gives_way]
+            for leaving in sorted(groups, key=lambda names: any(map(self._has_values, names))):
                 if _sum(widths) > width:
-                    widths = {i: size for i, size in widths.items() if headings[i] != heading}
+                    widths = {i: size for i, size in widths.items() if headings[i] not in leaving}
             names = [i for i in of_names if i in widths]
             _shrink(widths, names, LEAST_NAMES[0], width)
             if _sum(widths) > width:
@@ -141,6 +142,10 @@ class NumberTable:
             if i in widths:
                 widths[i] = min(natural[i], widths[i] + max(0, width - _sum(widths)))
         return widths, _sum(natural)
+
+    def _has_values(self, heading: str) -> bool:
+        cells = (pair for row in self.rows for pair in zip(self._headings, row.cells, strict=False))
+        return any(name == heading and cell.strip("- ") for name, cell in cells)
 
     def _widest(self, column: int) -> int:
         return max(
@@ -174,7 +179,7 @@ def table_of(
     names: Sequence[str],
     numbers: Sequence[str],
     texts: Sequence[str] = (),
-    gives_way: Sequence[str] = (),
+    gives_way: Sequence[str | tuple[str, ...]] = (),
 ) -> NumberTable:
     return NumberTable(names, numbers, texts, gives_way)
 

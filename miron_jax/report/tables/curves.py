@@ -38,14 +38,14 @@ class Curve(NamedTuple):
 
 
 def curves_of(results: Mapping[int, RunResult]) -> list[Curve]:
-    """The metrics of LABELS of every category of cloze tasks, and the accuracy of other tasks."""
+    """The metrics of LABELS of every category of cloze tasks, other tasks' main metric."""
     last = results[max(results)]
     curves = []
     for name, task in last.tasks.items():
         of_steps = [results[step].tasks[name] for step in sorted(results)]
         if not isinstance(task.details, ClozeDetails):
             metrics = [step.metrics for step in of_steps]
-            curves.append(Curve(name, "", "accuracy", _values(metrics, "accuracy")))
+            curves.append(Curve(name, "", task.main_metric, _values(metrics, task.main_metric)))
             continue
         for category in dict.fromkeys(group for step in of_steps for group in step.groups):
             groups = [
