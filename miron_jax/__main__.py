@@ -6,12 +6,14 @@ import sys
 
 from miron_jax.errors import INTERRUPTED
 from miron_jax.runtime import signals
+from miron_jax.runtime.streams import use_utf8
 
 
 def main() -> None:
     """Entry point of the `miron-jax` command; exits with its status."""
     status: object = 0
     try:
+        use_utf8()
         signals.install()
         try:
             from miron_jax.cli import main as command

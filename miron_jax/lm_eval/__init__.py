@@ -13,13 +13,18 @@ The released lm-eval finds no models of other packages: `miron-lm-eval` is its o
 one added.  Versions that look for entry points find `miron_jax` there.
 """
 
+import math
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 
 from miron_jax.errors import BAD_INPUT, FAILED, InputError, printable
+from miron_jax.runtime.streams import use_utf8
 
 if TYPE_CHECKING:
     from miron_jax.lm_eval.model import MironLM
@@ -68,8 +73,38 @@ def register() -> None:
         model_registry.register(*names)(MironLM)
 
 
+@contextmanager
+def infinite_perplexities() -> Iterator[None]:
+    """Perplexities of an untrained model are infinite where lm-eval's exp overflows (a loss above
+    709 nats a word), so that the other metrics are kept; a line says so."""
+    from lm_eval.api import metrics
+
+    losses: list[float] = []
+
+    def exp(loss: float) -> float:
+        try:
+            return math.exp(loss)
+        except OverflowError:
+            losses.append(loss)
+            return math.inf
+
+    metrics.math = SimpleNamespace(**{**vars(math), "exp": exp})
+    try:
+        yield
+    finally:
+        metrics.math = math
+    if losses:
+        print(
+            f"miron-lm-eval: a perplexity is infinite: exp of a loss of {max(losses):.1f} nats a "
+            "word or byte overflows; the other metrics stand (is the model trained?)",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
 def main() -> None:
     """Entry point of the command `miron-lm-eval`; exits with its status."""
+    use_utf8()
     status = 0
     try:
         register()
@@ -78,7 +113,8 @@ def main() -> None:
         from miron_jax.engine.self_check import SelfCheckFailed
 
         try:
-            cli_evaluate()
+            with infinite_perplexities():
+                cli_evaluate()
         except SelfCheckFailed as error:
             print(f"miron-lm-eval: {printable(str(error))}", file=sys.stderr, flush=True)
             status = FAILED

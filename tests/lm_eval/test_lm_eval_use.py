@@ -2,6 +2,7 @@
 journal that processes meet in."""
 
 import json
+import math
 import socket
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, entry_points
@@ -82,6 +83,17 @@ def test_a_model_by_its_arguments_is_the_same(folder: Path, tasks: Any) -> None:
     lm = MironLM.create_from_arg_string(f"pretrained={folder},max_length=64", {"batch_size": 1, "device": "cpu"})
     direct = evaluate(lm=lm, task_dict=tasks.load(["own_choice"]), bootstrap_iters=0)
     assert values(made) == values(direct)
+
+
+def test_a_perplexity_that_overflows_is_infinite(capsys: pytest.CaptureFixture[str]) -> None:
+    from lm_eval.api import metrics
+
+    with miron_jax.lm_eval.infinite_perplexities():
+        assert metrics.weighted_perplexity([(-1000.0, 1)]) == math.inf
+        assert metrics.weighted_perplexity([(-2.0, 1)]) == math.exp(2)
+    assert "a perplexity is infinite: exp of a loss of 1000.0 nats" in capsys.readouterr().err
+    with pytest.raises(OverflowError):
+        metrics.perplexity([-1000.0])
 
 
 def test_wrong_arguments_are_one_sentence(folder_of: Callable[[str], Path], folder: Path, tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Tables on narrow screens: columns give way by importance, no number is cut, COLUMNS counts in a pipe too."""
 
+import io
 import re
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from miron_jax.report.tables.topology import Program, TopologyPlan, print_topolo
 from miron_jax.report.tables.verify import print_verified
 from miron_jax.results.details import ClozeDetails, Fragmentation
 from miron_jax.results.records import Group, RunResult, TaskResult
+from miron_jax.runtime.streams import ERRORS
 from miron_jax.runtime.topology import CHIPS
 from miron_jax.statistics.estimate import estimate
 from miron_jax.tasks.mera.site import SiteReport
@@ -134,6 +137,20 @@ def test_no_number_is_cut_at_any_width(
         cells = [cell for line in rows if line.startswith("│") for cell in line.split("│")]
         assert (cut := {each for cell in cells for each in NUMBER.findall(cell)} - numbers) == set(), (name, width, cut)
         assert [each for each in kept if each not in out] == [], (name, width, out)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_screens_that_are_not_utf8_show_every_number(name: str, tmp_path: Path, miron: Any) -> None:
+    show, kept = COMMANDS[name]
+    for encoding in ("ascii", "latin-1", "cp1251"):
+        stream = io.TextIOWrapper(io.BytesIO(), encoding, errors=ERRORS)
+        with redirect_stdout(stream):
+            show(tmp_path, miron)
+        stream.flush()
+        out = stream.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+        ascii_only = encoding == "ascii"
+        expected = [each.replace("\u00b1", "+-") if ascii_only else each for each in kept]
+        assert [each for each in expected if each not in out] == [], (encoding, out)
 
 
 def shown(table: NumberTable, capsys: pytest.CaptureFixture[str]) -> str:

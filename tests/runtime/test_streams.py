@@ -1,0 +1,53 @@
+"""Standard streams that are not UTF-8, and names of files in a locale that is not."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from miron_jax.runtime.streams import ERRORS
+from tests.conftest import REPOSITORY
+from tests.support.tiny_model import make_model
+
+TEXT = "\u2581\u2588 0.5 \u00b1 0.1 \u2193 \u27e6a\u27e7 \u0437\u0430\u0434\u0430\u0447\u0430"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "expected"),
+    [
+        ("utf-8", TEXT),
+        ("ascii", r"_# 0.5 +- 0.1 v [[a]] \u0437\u0430\u0434\u0430\u0447\u0430"),
+        ("latin-1", "_# 0.5 \u00b1 0.1 v [[a]] " + r"\u0437\u0430\u0434\u0430\u0447\u0430"),
+        ("cp1251", "_# 0.5 \u00b1 0.1 v [[a]] \u0437\u0430\u0434\u0430\u0447\u0430"),
+    ],
+)
+def test_what_an_encoding_lacks_has_ascii_forms(encoding: str, expected: str) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding, errors=ERRORS)
+    stream.write(TEXT)
+    stream.flush()
+    assert stream.buffer.getvalue().decode(encoding) == expected  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+def test_cyrillic_tasks_in_an_ascii_locale(tmp_path: Path) -> None:
+    """LC_ALL=C without UTF-8 mode: names of files stay UTF-8, the screen has escapes."""
+    name = "\u0437\u0430\u0434\u0430\u0447\u0430"
+    rows = [{"q": f"the sun {i}", "a": ["hot", "cold"], "g": i % 2} for i in range(4)]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    lines = f"task: {name}\nkind: choice\ndata: rows.jsonl\nquestion: q\nchoices: a\ngold: g\nnum_fewshot: 0\n"
+    (tmp_path / "task.yaml").write_text(lines, encoding="utf-8")
+    command = [
+        *(sys.executable, "-m", "miron_jax", "eval", f"--model={make_model(tmp_path / 'model')}"),
+        *(f"--task_path={tmp_path / 'task.yaml'}", "--tasks=own", f"--output={tmp_path / 'out'}"),
+    ]
+    environment = {key: value for key, value in os.environ.items() if key not in ("LANG", "PYTHONIOENCODING")}
+    environment |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    ran = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, check=False)
+    assert ran.returncode == 0, ran.stderr.decode()[-2000:]
+    assert r"own/\u0437\u0430\u0434\u0430\u0447\u0430" in ran.stdout.decode("ascii")
+    assert f"own/{name}" in json.loads((tmp_path / "out" / "results.json").read_text("utf-8"))["tasks"]
+    assert len((tmp_path / "out" / "samples" / "own" / f"{name}.jsonl").read_text("utf-8").splitlines()) == 4
