@@ -1,6 +1,7 @@
 """Every command and every Python block of README.md and docs/ runs, in order, in a folder with the names that they use.
 
-Commands run at the size of a test: one example a task, two items of a category.  Hub ids and object stores are local.
+Commands run at 80 columns and the size of a test: one example a task, two items of a category.  Hub ids and object
+stores are local.
 They run in this process, and a command with variables before it in a process of its own.  A command beside which another
 runs the same path is only read: its flags are those of the command, and their values those of a run.
 """
@@ -19,6 +20,7 @@ from typing import Any
 import jax
 import pytest
 from absl import flags
+from rich.cells import cell_len
 
 from miron_jax.cli import COMMANDS
 from miron_jax.cli.parse import parse
@@ -42,6 +44,7 @@ NAMED = re.compile(r"# ([\w.]+\.(?:py|yaml|json|jsonl|toml|flags))\n")
 STAND_INS = {"HuggingFaceTB/SmolLM2-135M": "MODEL", "gs://BUCKET": "memory://bucket"}
 SMALL = {"--limit": "1", "--items_per_category": "2"}
 LONGEST = "--max_length=512"  # in place of any other number
+WIDTH = 80  # columns of the screen
 DEMO = ["miron-jax", "eval"]
 # Of evaluations into these folders only the flags are read, as of those that name no folder.
 READ_OUTPUTS = {
@@ -73,6 +76,12 @@ def made_small(words: list[str]) -> list[str]:
     if words[0] in ("eval", "bench", "plan") and "--allow_changed_data" not in words:
         words.append("--allow_changed_data")
     return words
+
+
+def too_wide(printed: str) -> list[str]:
+    """Lines that do not fit the screen and could, being more than a word: JSON and an example's tokens are as they are."""
+    lines = [line for line in printed.splitlines() if not line.startswith(("{", "  request "))]
+    return [line for line in lines if cell_len(line) > WIDTH and len(line.split()) > 1]
 
 
 def only_read(words: list[str]) -> bool:
@@ -113,6 +122,7 @@ def test_a_page_does_as_it_says(page: Path, docs_place: Path, tmp_path: Path, mi
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
     monkeypatch.setattr("miron_jax.evaluator.RunConfig", small_config)
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     for _, text in blocks:
@@ -150,6 +160,7 @@ def _run(words: list[str], miron: Any, monkeypatch: pytest.MonkeyPatch) -> None:
             return  # libtpu is not installed here: tests/tpu/test_tpu_plan.py runs these
         ran = miron(*rest)
         assert ran.status == 0, f"{shlex.join(words)}\n{ran.err[-3000:]}"
+        assert too_wide(ran.out + ran.err) == [], shlex.join(words)
     elif program == "miron-jax":
         processes.run("-m", "miron_jax", *rest, env=os.environ | variables, cwd=Path.cwd(), check=True)
     else:
