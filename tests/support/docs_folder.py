@@ -13,6 +13,7 @@ from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate
 from miron_jax.model import demo
 from miron_jax.report.exports.written import write_outcome
+from tests.conftest import REPOSITORY
 from tests.support import mera_records, uation_records
 from tests.support.tiny_model import make_model, write_core_data
 
@@ -58,6 +59,7 @@ def write(folder: Path) -> Path:
         [{**request, "doc_id": doc, "continuation": text, "gold": 0} for doc, text in pairs],
     )
     _capitals(folder)
+    shutil.copy(REPOSITORY / "examples" / "nnx_model.py", folder / "my_model.py")
     (folder / "job.flags").write_text(
         "--model=MODEL\n--tasks=core/copa\n--data_dir=EVAL_BUNDLE\n--allow_changed_data\n"
     )
