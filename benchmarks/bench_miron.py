@@ -59,7 +59,7 @@ from peers import tokens_of
 from miron_jax.config import RunConfig
 from miron_jax.definitions.records import Cloze
 from miron_jax.engine.generate import Generator
-from miron_jax.engine.model import Model, Speed, load_model
+from miron_jax.engine.model import ForwardSpeed, Model, load_model
 from miron_jax.engine.text_requests import GenerationSpeed
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.records import Inputs, Outcome
@@ -185,7 +185,7 @@ class CardEngine:
         ]
 
     def run(self, inputs: Inputs) -> CardRun:
-        self.engine.forward.speed, self.generator.speed = Speed(), GenerationSpeed()
+        self.engine.forward.speed, self.generator.speed = ForwardSpeed(), GenerationSpeed()
         sources, start = cloze_sources(inputs), time.perf_counter()
         tokenized = [self.tokenize(source) for source in sources]
         scored = self.engine.score(iter([concatenate([cloze.requests for cloze in tokenized])]))

@@ -44,7 +44,7 @@ import jax.numpy as jnp  # noqa: E402
 
 from miron_jax.engine.batches import Shape  # noqa: E402
 from miron_jax.engine.forward import Forward  # noqa: E402
-from miron_jax.engine.model import Model, Speed  # noqa: E402
+from miron_jax.engine.model import ForwardSpeed, Model  # noqa: E402
 from miron_jax.engine.scores import score_planned  # noqa: E402
 from miron_jax.engine.self_check import Unchecked  # noqa: E402
 from miron_jax.evaluation.task_kinds.interface import Source  # noqa: E402
@@ -169,7 +169,7 @@ class Engine:
         self.cost = cost_model(model.config, max_lengths)
 
     @property
-    def speed(self) -> Speed:
+    def speed(self) -> ForwardSpeed:
         return self.forward.speed
 
     def compile(self, requests: Requests) -> None:

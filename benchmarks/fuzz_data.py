@@ -275,11 +275,11 @@ def _write_journal(folder: Path) -> None:
     """The members of a segment, a file each: the checksums of the segment and of its zip would
     refuse all damage."""
     from miron_jax.files.store import Store
-    from miron_jax.runtime.journal import Journal, Text
+    from miron_jax.runtime.journal import Journal, JournalText
 
     with tempfile.TemporaryDirectory() as scratch:
         with Journal(Store(scratch), "k", "0") as journal:
-            journal.add_text("d", Text("a text", (1, 2), "eos"))
+            journal.add_text("d", JournalText("a text", (1, 2), "eos"))
         [segment] = Path(scratch).rglob("*.npz")
         with zipfile.ZipFile(segment) as members:
             members.extractall(folder)

@@ -9,22 +9,26 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+OfRows = Any  # an array [B], on the host or on a device
 
-class Draw(NamedTuple):
+
+class RowDraws(NamedTuple):
     """How every row draws."""
 
-    temperature_B: Any  # float32; 0 takes the most probable token
-    seed_B: Any  # uint32
-    step_B: Any  # int32, tokens drawn before
-    cut: "Cut | None"  # None where every row draws from the whole vocabulary: no sort then
+    temperature_B: OfRows  # float32; 0 takes the most probable token
+    seed_B: OfRows  # uint32
+    step_B: OfRows  # int32, tokens drawn before
+    cut: (
+        "VocabularyCut | None"  # None where every row draws from the whole vocabulary: no sort then
+    )
 
 
-class Cut(NamedTuple):
-    top_k_B: Any  # int32; 0: all
-    top_p_B: Any  # float32; 1: all
+class VocabularyCut(NamedTuple):
+    top_k_B: OfRows  # int32; 0: all
+    top_p_B: OfRows  # float32; 1: all
 
 
-def draw_token(logits_BV: jax.Array, draw: Draw | None, index: jax.Array) -> jax.Array:
+def draw_token(logits_BV: jax.Array, draw: RowDraws | None, index: jax.Array) -> jax.Array:
     """A token a row, int32 [B], from float32 logits; `index` steps after those that `draw`
     counts."""
     greedy_B = _first_largest(logits_BV)

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Case(NamedTuple):
+class AttentionCase(NamedTuple):
     rows: int
     length: int
     heads: int
@@ -15,15 +15,17 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "one_place": Case(1, 1, 1, 1, 8),
-    "prime": Case(3, 37, 4, 4, 16),
-    "grouped": Case(2, 131, 6, 2, 24),
-    "window": Case(2, 150, 4, 1, 16, window=17),
-    "window_of_one": Case(1, 66, 2, 2, 8, window=1),
-    "two_key_heads": Case(1, 130, 8, 4, 64),  # two of them fill the 128 lanes of a TPU's register
+    "one_place": AttentionCase(1, 1, 1, 1, 8),
+    "prime": AttentionCase(3, 37, 4, 4, 16),
+    "grouped": AttentionCase(2, 131, 6, 2, 24),
+    "window": AttentionCase(2, 150, 4, 1, 16, window=17),
+    "window_of_one": AttentionCase(1, 66, 2, 2, 8, window=1),
+    "two_key_heads": AttentionCase(
+        1, 130, 8, 4, 64
+    ),  # two of them fill the 128 lanes of a TPU's register
     # more query heads for a key head than one step of the TPU's kernel takes
-    "wide_group": Case(1, 40, 24, 2, 128),
-    "softcap": Case(2, 65, 3, 3, 32, softcap=5.0),
-    "sinks": Case(2, 131, 6, 2, 24, sinks=True),
-    "all": Case(1, 257, 9, 3, 64, window=100, softcap=30.0, sinks=True),
+    "wide_group": AttentionCase(1, 40, 24, 2, 128),
+    "softcap": AttentionCase(2, 65, 3, 3, 32, softcap=5.0),
+    "sinks": AttentionCase(2, 131, 6, 2, 24, sinks=True),
+    "all": AttentionCase(1, 257, 9, 3, 64, window=100, softcap=30.0, sinks=True),
 }

@@ -7,7 +7,7 @@ a kernel that a version of the compiler refuses, or gets wrong, is not used.
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -32,18 +32,26 @@ class Heads(NamedTuple):
     sinks: bool = False
 
 
-class Choice(NamedTuple):
+class AttentionChoice(NamedTuple):
     name: str
     # the device's default, or the implementation asked for by name, is not used
     why_not: str | None = None
 
 
 Attend = Callable[..., jax.Array]
-Device = Any  # a jax.Device: jaxlib has no type stubs
+
+
+class DeviceLike(Protocol):
+    """What is read here of a jax.Device, for which jaxlib has no type."""
+
+    platform: str
+    client: object
 
 
 @cache
-def choose(device: Device, heads: Heads, name: str | None = None, split: bool = False) -> Choice:
+def choose(
+    device: DeviceLike, heads: Heads, name: str | None = None, split: bool = False
+) -> AttentionChoice:
     """This implementation, or the device's default, if the device runs it as the definition says;
     else `xla`.
 
@@ -52,27 +60,32 @@ def choose(device: Device, heads: Heads, name: str | None = None, split: bool = 
     defaults = {row.platform: name for name, row in IMPLEMENTATIONS.items()}
     name = name or defaults.get(device.platform, "xla")
     if name == "xla":
-        return Choice("xla")
+        return AttentionChoice("xla")
     row = IMPLEMENTATIONS[name]
     if split and not row.splits:
-        return Choice("xla", f"{name} does not take weights that are split over devices")
+        return AttentionChoice("xla", f"{name} does not take weights that are split over devices")
     lacks_softcap = heads.softcap is not None and not row.softcap
     lacks_sinks = heads.sinks and not row.sinks
     if heads.dtype not in row.dtypes or lacks_softcap or lacks_sinks:
-        soft_cap = " with a soft cap" if heads.softcap else ""
-        sinks = " with sinks" if heads.sinks else ""
-        what = f"{heads.dtype}{soft_cap}{sinks}"
-        return Choice("xla", f"{name} does not take {what}")
+        what = heads.dtype
+        if heads.softcap:
+            what += " with a soft cap"
+        if heads.sinks:
+            what += " with sinks"
+        return AttentionChoice("xla", f"{name} does not take {what}")
     return tried(name, implementation(name), device, heads)
 
 
-def tried(name: str, attend: Attend, device: Device, heads: Heads) -> Choice:
+def tried(name: str, attend: Attend, device: DeviceLike, heads: Heads) -> AttentionChoice:
     """`name` if `attend` gives what the definition does on a small forest on the device.
 
     A device that only compiles (`jax.experimental.topologies`) cannot compute: there `attend` must
     compile.
     """
-    rules: dict[str, Any] = {"scale": heads.head_dim**-0.5, "softcap": heads.softcap}
+    rules: dict[str, float | np.ndarray | None] = {
+        "scale": heads.head_dim**-0.5,
+        "softcap": heads.softcap,
+    }
     if heads.sinks:
         rules["sinks_N"] = np.linspace(-2, 2, heads.heads, dtype=np.float32)
     qkv = _rows(heads)
@@ -89,7 +102,7 @@ def tried(name: str, attend: Attend, device: Device, heads: Heads) -> Choice:
                 ]
                 bias = jax.ShapeDtypeStruct((2, ROW, ROW), dtype, sharding=here) if dtype else None
                 call.lower(*shapes, bias_BTT=bias).compile()
-                return Choice(name)
+                return AttentionChoice(name)
             with jax.default_device(device):
                 rows = [jnp.asarray(x, heads.dtype) for x in qkv]
                 places = [jnp.asarray(x) for x in visibility]
@@ -98,17 +111,17 @@ def tried(name: str, attend: Attend, device: Device, heads: Heads) -> Choice:
                 define = jax.jit(partial(reference.forest_attention, **rules))
                 expected = define(*(x.astype(jnp.float32) for x in rows), *places)
         except Exception as error:  # whatever a compiler or a driver says of it, the plain one runs
-            reason = str(error).splitlines()[0] if str(error) else repr(error)
-            return Choice("xla", f"{name} attention fails here: {reason}")
+            reason = (str(error) or repr(error)).splitlines()[0]
+            return AttentionChoice("xla", f"{name} attention fails here: {reason}")
     # by NumPy: jnp.max drops NaN on CPU in jax 0.12
     difference = float(np.abs(computed - np.asarray(expected)).max())
     if not difference <= TOLERANCE[heads.dtype]:
-        return Choice(
+        return AttentionChoice(
             "xla",
             f"{name} attention is {difference:.1e} off its definition here, allowed "
             f"{TOLERANCE[heads.dtype]}",
         )
-    return Choice(name)
+    return AttentionChoice(name)
 
 
 def _rows(heads: Heads) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -29,6 +29,8 @@ MOST_WIDE = 1024  # lanes of queries in a step, where heads can be divided
 # entries of the table of blocks, int32: half of a chip's scalar memory (1 MB on v5e, v5p and v6e)
 TABLE = 1 << 17
 VMEM = 64 << 20  # bytes that a step may use; XLA's default is 16 MiB
+Ref = Any  # memory of a kernel, or an array that is read before it: pallas has no type for it
+Index = jax.Array  # of a step along one axis of the grid, int32
 
 
 @jax.named_scope("forest_attention")
@@ -45,7 +47,7 @@ def forest_attention(
     sinks_N: jax.Array | None = None,
     bias_BTT: None = None,
     block: int | None = None,
-    interpret: Any = False,
+    interpret: bool | pltpu.InterpretParams = False,
 ) -> jax.Array:
     """Same result as `reference.forest_attention` within float32 rounding, rounded to q's dtype;
     out [B, T, N, H] float32.
@@ -64,13 +66,13 @@ def forest_attention(
     def rows(x_BTNH: jax.Array) -> jax.Array:
         return jnp.pad(x_BTNH.reshape(b, t, -1), ((0, 0), (0, length - t), (0, 0)))
 
-    def query(b: Any, step: Any, i: Any, j: Any, *_: Any) -> tuple[Any, ...]:
+    def query(b: Index, step: Index, i: Index, j: Index, *_: Ref) -> tuple[Index, ...]:
         return b, i, step
 
-    def key_block(b: Any, i: Any, j: Any, table: Any) -> Any:
+    def key_block(b: Index, i: Index, j: Index, table: Ref) -> Index:
         return jax.lax.shift_right_logical(table[(b * blocks + i) * blocks + j], 2)
 
-    def key(b: Any, step: Any, i: Any, j: Any, table: Any, *_: Any) -> tuple[Any, ...]:
+    def key(b: Index, step: Index, i: Index, j: Index, table: Ref, *_: Ref) -> tuple[Index, ...]:
         return b, key_block(b, i, j, table), jax.lax.div(step * heads, n // kv_heads * kv)
 
     key_place = pl.BlockSpec(
@@ -164,11 +166,11 @@ def _table(kind_BIJ: jax.Array) -> jax.Array:
 
 
 def _kernel(
-    table: Any,
-    window_1: Any,
+    table: Ref,
+    window_1: Ref,
     # with sinks sinks_N; then q_1QO, k_1CO, v_1CO, subtree_end_11C; with a window position_11C,
     # position_1Q1;
-    *more: Any,
+    *more: Ref,
     # then out_1QO, highest_NQL, total_NQL, mixed_NQH
     heads: int,
     kv_heads: int,
@@ -191,9 +193,9 @@ def _kernel(
     h = mixed_NQH.shape[2]
     # Named for each dtype: Mosaic refuses bfloat16 operands under the "highest" of the engine's
     # other matmuls.
-    precision = (
-        jax.lax.Precision.HIGHEST if q_1QO.dtype == jnp.float32 else jax.lax.Precision.DEFAULT
-    )
+    precision = jax.lax.Precision.DEFAULT
+    if q_1QO.dtype == jnp.float32:
+        precision = jax.lax.Precision.HIGHEST
     product = partial(jax.lax.dot_general, preferred_element_type=jnp.float32, precision=precision)
 
     @pl.when(j == 0)

@@ -4,7 +4,7 @@ targets, ties."""
 from typing import NamedTuple
 
 
-class Case(NamedTuple):
+class HeadCase(NamedTuple):
     parents: int
     edges: int
     vocabulary: int
@@ -17,12 +17,12 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "one_edge": Case(1, 1, 11, 4),
-    "prime": Case(37, 61, 997, 16),
-    "busy": Case(130, 400, 1009, 16, busy=150),
-    "many_chunks": Case(300, 300, 211, 8),
-    "head_rules": Case(17, 40, 503, 32, bias=True, softcap=3.0, scale=0.25),
-    "ties": Case(20, 200, 101, 2, levels=2),
-    "smollm2": Case(5, 9, 49152, 64),
-    "gemma3": Case(3, 7, 262144, 16, softcap=30.0),
+    "one_edge": HeadCase(1, 1, 11, 4),
+    "prime": HeadCase(37, 61, 997, 16),
+    "busy": HeadCase(130, 400, 1009, 16, busy=150),
+    "many_chunks": HeadCase(300, 300, 211, 8),
+    "head_rules": HeadCase(17, 40, 503, 32, bias=True, softcap=3.0, scale=0.25),
+    "ties": HeadCase(20, 200, 101, 2, levels=2),
+    "smollm2": HeadCase(5, 9, 49152, 64),
+    "gemma3": HeadCase(3, 7, 262144, 16, softcap=30.0),
 }

@@ -56,4 +56,6 @@ def _logits(
     if bias_V is not None:
         logits_SV = logits_SV + bias_V[None]
     logits_SV = logits_SV * scale
-    return logits_SV if softcap is None else softcap * jnp.tanh(logits_SV / softcap)
+    if softcap is not None:
+        logits_SV = softcap * jnp.tanh(logits_SV / softcap)
+    return logits_SV

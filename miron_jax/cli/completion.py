@@ -97,11 +97,9 @@ def _zsh() -> Iterator[str]:
                     .rstrip(".")
                     .translate(str.maketrans({c: f"\\{c}" for c in "[]:"}))
                 )
-                takes = (
-                    ""
-                    if setting.kind in ("bool", "optional")
-                    else f":value:{_action(known.get(name))}"
-                )
+                takes = f":value:{_action(known.get(name))}"
+                if setting.kind in ("bool", "optional"):
+                    takes = ""
                 specs.append(_quoted(f"--{name}{'=' if takes else ''}[{text}]{takes}"))
             yield f"  {command_name}) _arguments {' '.join(specs)} '*:run:_files' ;;"
     yield "  esac"

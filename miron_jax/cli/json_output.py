@@ -8,10 +8,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import NamedTuple, TextIO
 
 from miron_jax.errors import InputError
 from miron_jax.files.places import local_path
+from miron_jax.files.readers import Json
 
 
 class JsonOutput(NamedTuple):
@@ -25,7 +26,7 @@ class JsonOutput(NamedTuple):
         """Whether nothing but the document may be printed to standard output."""
         return self.stream is not None
 
-    def write(self, document: Any) -> None:
+    def write(self, document: Json) -> None:
         if self.path is None and self.stream is None:
             return
         from miron_jax.results.document import plain, strict_json

@@ -104,8 +104,6 @@ def _origin(flag: str, arguments: Sequence[str]) -> str:
     on_line = {
         argument.lstrip("-").partition("=")[0] for argument in arguments if argument.startswith("-")
     }
-    return (
-        ""
-        if flag in on_line
-        else " (it stands in a --flagfile, which may hold only flags of its command)"
-    )
+    if flag in on_line:
+        return ""
+    return " (it stands in a --flagfile, which may hold only flags of its command)"

@@ -46,11 +46,10 @@ def _plan(config: RunConfig, document: JsonOutput) -> None:
         raise InputError("--json is of the plan, not of --mde: leave one of them out")
     if FLAGS.mde:
         names = {source.task.name for source in inputs.sources}
-        print_detectable(
-            inputs,
-            config,
-            earlier_of(read_runs([config.against])[0], names) if config.against else None,
-        )
+        earlier = None
+        if config.against:
+            earlier = earlier_of(read_runs([config.against])[0], names)
+        print_detectable(inputs, config, earlier)
         return
     with Screen(FLAGS.quiet, FLAGS.verbose) as screen:
         totals = summarize_plan(config, inputs, screen)

@@ -379,11 +379,10 @@ def _shapes(architecture: Architecture, config: RunConfig, placement: Placement)
     model = architecture.config
     if isinstance(model, Network):
         check_one_copy(model, config, placement)
-        params = (
-            own_params(model, config)
-            if isinstance(model, OwnModel)
-            else shapes_of(model, jnp.dtype(config.dtype))
-        )
+        if isinstance(model, OwnModel):
+            params = own_params(model, config)
+        else:
+            params = shapes_of(model, jnp.dtype(config.dtype))
         if any(
             isinstance(getattr(leaf, "sharding", None), NamedSharding)
             for leaf in jax.tree.leaves(params)
@@ -457,6 +456,6 @@ def _smallest_mesh(
                         f"--mesh={flags}"
                     )
         size //= 2
-    return "no mesh that is known here does" + (
-        ": take --dtype=bfloat16" if config.dtype == "float32" else ""
-    )
+    if config.dtype == "float32":
+        return "no mesh that is known here does: take --dtype=bfloat16"
+    return "no mesh that is known here does"

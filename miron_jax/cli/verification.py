@@ -18,7 +18,7 @@ import random
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from miron_jax.planning.request_batches import Totals
 from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.tokens.ragged import offsets_of
 from miron_jax.tokens.records import Requests
-from miron_jax.tokens.tokenizers import encoder, first_tokens, load_tokenizer
+from miron_jax.tokens.tokenizers import Tokenizer, encoder, first_tokens, load_tokenizer
 
 SCHEMA = 2
 TOP = 64  # of the next token's distribution
@@ -48,7 +48,7 @@ PLAIN_TOKENS = 1100  # the last ones of a text, whose logits the plain way holds
 MATE_TOKENS = 32  # by which a row mate leaves a text
 
 
-class Difference(NamedTuple):
+class WayDifference(NamedTuple):
     """One way of scoring against another."""
 
     name: str
@@ -61,10 +61,10 @@ class Difference(NamedTuple):
 class Verified(NamedTuple):
     tokens: int
     tolerance: float  # nats a token
-    differences: list[Difference]
+    differences: list[WayDifference]
 
     @property
-    def wrong(self) -> list[Difference]:
+    def wrong(self) -> list[WayDifference]:
         return [each for each in self.differences if not each.largest <= self.tolerance]
 
     def json(self) -> JsonObject:
@@ -72,12 +72,12 @@ class Verified(NamedTuple):
         return {"tokens": self.tokens, "tolerance": self.tolerance, "differences": ways}
 
 
-class Text(NamedTuple):
+class VerifiedText(NamedTuple):
     text: str
     most: int  # tokens, special ones included
 
 
-def texts_for(trained_length: int | None, most: int) -> list[Text]:
+def texts_for(trained_length: int | None, most: int) -> list[VerifiedText]:
     """The fixed texts, and long ones of LONG tokens, or as many as the model was trained at:
     windows, positions far from the first and scaled RoPE show there.  `most`: tokens that the model
     takes."""
@@ -87,8 +87,11 @@ def texts_for(trained_length: int | None, most: int) -> list[Text]:
     lengths = sorted({min(length, trained_length or LONG[0], most) for length in LONG})
     words = " ".join([*texts["passages"][:2], texts["paragraph"]]).split()
     return [
-        *(Text(passage, most) for passage in texts["passages"]),
-        *(Text(f"{texts['paragraph']}{_drawn(words, length)}", length) for length in lengths),
+        *(VerifiedText(passage, most) for passage in texts["passages"]),
+        *(
+            VerifiedText(f"{texts['paragraph']}{_drawn(words, length)}", length)
+            for length in lengths
+        ),
     ]
 
 
@@ -99,7 +102,7 @@ def _drawn(words: Sequence[str], count: int) -> str:
     return " ".join(words[int(rng.random() * len(words))] for _ in range(count))
 
 
-def token_ids_of(tokenizer: Any, texts: Sequence[Text]) -> list[list[int]]:
+def token_ids_of(tokenizer: Tokenizer, texts: Sequence[VerifiedText]) -> list[list[int]]:
     """Token ids with the special tokens that the tokenizer puts first, at most `most` of each;
     texts of one token are left out."""
     first = list(first_tokens("as_tokenizer", tokenizer))
@@ -164,7 +167,7 @@ def _requests(ids: Sequence[Sequence[int]], start: Sequence[int]) -> Requests:
 
 def _one_a_row(
     session: Session, ids: Sequence[Sequence[int]], engine: Sequence[Score]
-) -> Difference:
+) -> WayDifference:
     import jax
 
     start = [max(1, len(each) - PLAIN_TOKENS) for each in ids]
@@ -183,7 +186,7 @@ def _one_a_row(
     pairs = [(ours, plain[i]) for i, ours in enumerate(engine)]
     largest = max(_largest(a.logprob, b.logprob) for a, b in pairs)
     flips = sum(int(((a.rank == 0) != (b.margin > 0)).sum()) for a, b in pairs)
-    return Difference("one request a row, dense attention", largest, flips)
+    return WayDifference("one request a row, dense attention", largest, flips)
 
 
 def _in_other_rows(
@@ -215,10 +218,10 @@ def _in_other_rows(
     return [_joined([next(scored) for _ in of_text]) for of_text in parts]
 
 
-Request = tuple[Sequence[int], int]  # token ids, span start
+SpanRequest = tuple[Sequence[int], int]  # token ids, span start
 
 
-def _cut(ids: Sequence[int], rope_classes: RopeClasses | None) -> list[Request]:
+def _cut(ids: Sequence[int], rope_classes: RopeClasses | None) -> list[SpanRequest]:
     """A text as two requests whose spans meet in its middle; as one if its beginning alone had
     other RoPE frequencies."""
     middle = len(ids) // 2
@@ -228,7 +231,7 @@ def _cut(ids: Sequence[int], rope_classes: RopeClasses | None) -> list[Request]:
     return [(ids[:middle], 1), (ids, middle)] if middle > 1 and is_same else [(ids, 1)]
 
 
-def _mates(ids: Sequence[int]) -> list[Request]:
+def _mates(ids: Sequence[int]) -> list[SpanRequest]:
     """Requests that begin as a text does and go on with its tokens backwards, from a third and from
     two thirds of it."""
     leaves = [at for at in (len(ids) // 3, 2 * len(ids) // 3) if at > 0]
@@ -242,9 +245,9 @@ def _joined(parts: Sequence[Score]) -> Score:
     )
 
 
-def _difference(name: str, engine: Sequence[Score], other: Sequence[Score]) -> Difference:
+def _difference(name: str, engine: Sequence[Score], other: Sequence[Score]) -> WayDifference:
     largest = max(_largest(a.logprob, b.logprob) for a, b in zip(engine, other, strict=True))
-    return Difference(
+    return WayDifference(
         name,
         largest,
         sum(
@@ -253,7 +256,7 @@ def _difference(name: str, engine: Sequence[Score], other: Sequence[Score]) -> D
     )
 
 
-def _against(session: Session, oracle: JsonObject, engine: Sequence[Score]) -> Difference:
+def _against(session: Session, oracle: JsonObject, engine: Sequence[Score]) -> WayDifference:
     stored = [np.asarray(each["logprobs"], np.float64) for each in oracle["texts"]]
     largest = max(_largest(a.logprob, b) for a, b in zip(engine, stored, strict=True))
     greedy = [np.asarray(each["greedy"], bool) for each in oracle["texts"]]
@@ -268,7 +271,7 @@ def _against(session: Session, oracle: JsonObject, engine: Sequence[Score]) -> D
         if each["next_ids"]:
             ours = np.asarray([next(scores).logprob[0] for _ in each["next_ids"]], np.float64)
             kl = max(kl, _kl(np.asarray(each["next_logprobs"], np.float64), ours))
-    return Difference(f"{oracle['source']}", largest, flips, kl)
+    return WayDifference(f"{oracle['source']}", largest, flips, kl)
 
 
 def _kl(oracle: np.ndarray, ours: np.ndarray) -> float:

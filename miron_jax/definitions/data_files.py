@@ -22,7 +22,7 @@ from miron_jax.files.readers import Json, JsonObject, RepeatedKey, parse_json
 if TYPE_CHECKING:
     import pyarrow
 
-Parsed = TypeVar("Parsed")
+ParsedRow = TypeVar("ParsedRow")
 FETCH_AGAIN = "fetch the file again"
 csv.field_size_limit(2**31 - 1)  # Python's own, 131,072 characters, is below a long document's
 FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".arrow")
@@ -101,8 +101,12 @@ def read_examples(task: Task, folder: Path, allow_changed: bool = False) -> list
 
 
 def parse_each(
-    rows: Located, parse: Callable[[JsonObject, int], Parsed], at: str, remedy: str, first: int = 0
-) -> list[Parsed]:
+    rows: Located,
+    parse: Callable[[JsonObject, int], ParsedRow],
+    at: str,
+    remedy: str,
+    first: int = 0,
+) -> list[ParsedRow]:
     """Every row parsed, counted from `first`, which may raise ValueError; raises InputError with
     `at`, the place of the row and `remedy`."""
     parsed = []
@@ -150,9 +154,9 @@ def located_rows(
 
 
 def _lines(content: bytes, skips_blank: bool) -> tuple[list[bytes], str, Sequence[int]]:
-    lines = (
-        content.removeprefix(codecs.BOM_UTF8).removesuffix(b"\n").split(b"\n") if content else []
-    )
+    lines = content.removeprefix(codecs.BOM_UTF8).removesuffix(b"\n").split(b"\n")
+    if not content:
+        lines = []
     numbers = [i + 1 for i, line in enumerate(lines) if line.strip() or not skips_blank]
     return [lines[number - 1] for number in numbers], "line", numbers
 

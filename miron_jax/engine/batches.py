@@ -72,11 +72,9 @@ class Shape(NamedTuple):
     @property
     def walk(self) -> WalkShape | None:
         """How a model that carries a state reads a shard; None: the model carries none."""
-        return (
-            WalkShape(self.walk_sizes, self.slots, self.num_states, 0, self.num_tokens)
-            if self.walk_sizes
-            else None
-        )
+        if not self.walk_sizes:
+            return None
+        return WalkShape(self.walk_sizes, self.slots, self.num_states, 0, self.num_tokens)
 
     @property
     def slots(self) -> int:
@@ -140,9 +138,10 @@ def rows_a_batch(
     sizes = {}
     for length, count in zip(lengths, counts, strict=True):
         full = max(1, token_budget // length)
-        sizes[length] = (
-            max(1, min(full, share // length)) if more else _fullest(-(-count // shards), full)
-        )
+        if more:
+            sizes[length] = max(1, min(full, share // length))
+        else:
+            sizes[length] = _fullest(-(-count // shards), full)
     return sizes
 
 

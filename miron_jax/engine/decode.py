@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from miron_jax.engine.model import Graph
-from miron_jax.kernels.draw_token import Draw, draw_token
+from miron_jax.kernels.draw_token import RowDraws, draw_token
 from miron_jax.model.decoder.cache import Cache
 from miron_jax.model.decoder.decoder import Decoder, KeyValues
 from miron_jax.model.network import BoundNetwork, bind
@@ -129,7 +129,7 @@ def take_steps(
     tokens_BS: jax.Array,
     position_B: jax.Array,
     left_B: jax.Array,
-    draw: Draw | None,
+    draw: RowDraws | None,
     *,
     width: int,
 ) -> tuple[Cache, jax.Array, jax.Array]:
@@ -211,7 +211,7 @@ def take_plain_steps(
     tokens_BS: jax.Array,
     position_B: jax.Array,
     left_B: jax.Array,
-    draw: Draw | None,
+    draw: RowDraws | None,
 ) -> tuple[Tree, jax.Array, jax.Array]:
     """`take_steps` for a `Network`, which draws one token a step.
 

@@ -26,7 +26,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from miron_jax.engine.batches import Batch, Shape, assemble, chunk_of, rows_a_batch
-from miron_jax.engine.model import Graph, Model, RowScores, Speed, attention_of
+from miron_jax.engine.model import ForwardSpeed, Graph, Model, RowScores, attention_of
 from miron_jax.errors import InputError
 from miron_jax.kernels.target_logprob.xla import id_set_logprob, target_logprob
 from miron_jax.model.decoder.decoder import Decoder
@@ -91,7 +91,7 @@ class Forward:
         self.attention: str = choice.name
         self.model = model
         self.progress = progress
-        self.speed = Speed(self.attention)
+        self.speed = ForwardSpeed(self.attention)
         self.token_budget = token_budget or (CPU_TOKENS if on_cpu else ACCELERATOR_TOKENS)
         self._chunk = CPU_CHUNK if on_cpu else chunk_of(model.config.vocab_size)
         self._vocab_size = padded_vocabulary(model.config.vocab_size, self.placement)
@@ -315,11 +315,9 @@ class Forward:
                 if "RESOURCE_EXHAUSTED" not in str(error) or at_least or apart:
                     raise
             else:
-                needs = (
-                    memory.temp_size_in_bytes + memory.output_size_in_bytes
-                    if memory is not None
-                    else 0
-                )
+                needs = 0
+                if memory is not None:
+                    needs = memory.temp_size_in_bytes + memory.output_size_in_bytes
                 if needs <= FREE_SHARE * self.placement.free_bytes() or at_least:
                     return
             self._rows[length] = self._half(self._rows[length])

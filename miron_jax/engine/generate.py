@@ -19,7 +19,6 @@ rounding decides between two tokens.
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
 
 import jax
 import numpy as np
@@ -30,6 +29,7 @@ from miron_jax.engine.slot_programs import SMALLEST_SLOT, ProgramKey, SlotProgra
 from miron_jax.engine.slots import PrefilledPrompt, Slot
 from miron_jax.engine.text_requests import Generated, TextRequest, why_refused
 from miron_jax.errors import InputError
+from miron_jax.runtime.devices import Tree
 from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.tokens.detokenize import text_after, texts_of_tokens
 from miron_jax.tokens.tokenizers import Tokenizer
@@ -164,9 +164,9 @@ class Generator(SlotPrograms):
         share = -(-sum(most) // self.placement.shards)
         filled = -(-share // (max(most) * (CPU_TURNS if self.on_cpu else ACCELERATOR_TURNS)))
         few = 1 << (filled - 1).bit_length()
-        return min(
-            few if few < 8 else -(-filled // 8) * 8, self.num_slots, self._slots_that_fit(size)
-        )
+        if few >= 8:
+            few = -(-filled // 8) * 8
+        return min(few, self.num_slots, self._slots_that_fit(size))
 
     def _run_slots(
         self,
@@ -228,13 +228,13 @@ class Generator(SlotPrograms):
 
     def _fill(
         self,
-        cache: Any,
+        cache: Tree,
         slots: list[Slot | None],
         requests: Sequence[TextRequest],
         prompts: Iterator[list[PrefilledPrompt]],
         waiting: list[deque[PrefilledPrompt]],
         size: int,
-    ) -> Any:
+    ) -> Tree:
         """Admit waiting prompts to free slots, one prefilled batch after another; its last prompt
         frees its memory.
 

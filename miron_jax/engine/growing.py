@@ -99,11 +99,10 @@ class GrowingText:
         start = time.perf_counter()
         self.speed.turns += 1
         self.speed.plain_tokens += int((np.diff(choices.offsets) - 1).sum())
-        scores = (
-            [self._score(ids, span) for ids, span in choices]
-            if self._keeps
-            else self._plainly(choices)
-        )
+        if self._keeps:
+            scores = [self._score(ids, span) for ids, span in choices]
+        else:
+            scores = self._plainly(choices)
         self.speed.seconds += time.perf_counter() - start
         return scores
 

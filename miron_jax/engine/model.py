@@ -1,7 +1,7 @@
 """A model as the engine holds it: its architecture, its network and its weights on their devices.
 
-Arrives: graphdef, state, placement.  Leaves: `Model`, `RowScores`, `Speed`.  It deliberately does
-not know rows.
+Arrives: graphdef, state, placement.  Leaves: `Model`, `RowScores`, `ForwardSpeed`.  It deliberately
+does not know rows.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from flax import nnx
 
 from miron_jax.engine.batches import Shape
 from miron_jax.errors import InputError
-from miron_jax.kernels.forest_attention.choose import Choice, Heads, choose
+from miron_jax.kernels.forest_attention.choose import AttentionChoice, Heads, choose
 from miron_jax.model.checkpoints.hf_reader import load_hf
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.decoder import Decoder, abstract
@@ -60,7 +60,7 @@ class Model(NamedTuple):
         )
 
 
-def attention_of(model: Model) -> Choice:
+def attention_of(model: Model) -> AttentionChoice:
     """The implementation of attention: the device's default if it agrees with the definition for
     all heads of the model, and if one device has whole rows and heads or it can be split.  Weights
     that a user has placed on a mesh take plain XLA, and so does a user's own model that does not
@@ -72,10 +72,8 @@ def attention_of(model: Model) -> Choice:
     is_split = placement.size(*ONE_COPY) > 1
     heads = [] if placement.how == "user" else _heads(model, placement)
     choices = [choose(placement.device, each, model.attention, is_split) for each in heads]
-    choice = next(
-        (choice for choice in choices if choice.name == "xla"),
-        choices[0] if choices else Choice("xla"),
-    )
+    choices = choices or [AttentionChoice("xla")]
+    choice = next((choice for choice in choices if choice.name == "xla"), choices[0])
     if model.attention not in (None, choice.name):
         why = choice.why_not or (
             "weights that you have placed on a mesh, and a model of your own without "
@@ -120,7 +118,7 @@ class RowScores(NamedTuple):
 
 
 @dataclass(slots=True)
-class Speed:
+class ForwardSpeed:
     """Counts and times of the forward passes; grows while they run."""
 
     attention: str = "xla"

@@ -133,9 +133,9 @@ def score_plainly(
             in_set = np.zeros(model.config.vocab_size, bool)
             if id_sets is not None:
                 in_set[id_sets[i]] = True
-            length_class = (
-                None if rope_classes is None else np.int32(rope_classes.class_of(len(ids)))
-            )
+            length_class = None
+            if rope_classes is not None:
+                length_class = np.int32(rope_classes.class_of(len(ids)))
             outputs = program(model.graphdef, model.state, row, positions, in_set, length_class)
             logprob, margin, set_logprob = map(np.asarray, outputs)
             count = len(ids) - start

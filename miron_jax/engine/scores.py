@@ -148,7 +148,7 @@ def _score_share(
     """Score this process's rows of a batch, then rows that others have not begun, into the journal.
     `load`: see `deal`."""
     plan = batch.plan
-    table = _Table(batch)
+    table = _EdgeScores(batch)
     missing = np.zeros(plan.num_rows, bool)
     missing[table.fill_from(journal, progress)] = True
     rows_of_length = list(forward.size(plan, batch.more, hosts.count).items())
@@ -234,7 +234,7 @@ def _score(
     name: str = "",
 ) -> Scores:
     """Compute the rows of a batch that the journal lacks, and return the scores of its requests."""
-    table = _Table(batch)
+    table = _EdgeScores(batch)
     missing = np.asarray(
         hosts.agree(f"{name}/rows", table.fill_from(journal, progress).tolist()), np.int64
     )
@@ -251,7 +251,7 @@ def _score(
     return table.scores()
 
 
-class _Table:
+class _EdgeScores:
     """The scores of a batch's edges while they come in."""
 
     def __init__(self, batch: RequestBatch) -> None:

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -92,9 +92,9 @@ class SelfCheck:
         chosen = chosen_requests(batch)
         names = [f"request {batch.digests[r].hex()}" for r in chosen]
         requests = [(batch.fresh.tokens(r), int(batch.fresh.span_start[r])) for r in chosen]
-        of_request = (
-            np.full(len(batch.fresh), -1) if batch.fresh.id_set is None else batch.fresh.id_set
-        )
+        of_request = batch.fresh.id_set
+        if of_request is None:
+            of_request = np.full(len(batch.fresh), -1)
         no_ids = np.zeros(0, np.int32)
         sets = [id_sets[of_request[r]] if of_request[r] >= 0 else no_ids for r in chosen]
         self.compare_with(model, requests, [scores[r] for r in chosen], names, judge, sets)
@@ -178,7 +178,7 @@ class Unchecked(SelfCheck):
     """A self-check that does nothing, where all scores are compared by other means, or times alone
     count."""
 
-    def compare(self, *_: Any, **more: Any) -> None: ...
+    def compare(self, *_: object, **more: object) -> None: ...
 
 
 def _failed(what: str, tolerance: float) -> SelfCheckFailed:
@@ -188,7 +188,7 @@ def _failed(what: str, tolerance: float) -> SelfCheckFailed:
     )
 
 
-class _Kind(NamedTuple):
+class _RequestKind(NamedTuple):
     """Requests of a batch of which one may be computed wrongly where others are right."""
 
     row_length: int  # the compiled program
@@ -228,8 +228,8 @@ def chosen_requests(batch: RequestBatch) -> list[int]:
     a resumed run choose the same.
 
     A fault may lie in one program, in one row of a batch, or only where a row holds other requests.
-    So the longest request is checked, then what covers all `_Kind.needs` of the batch, then
-    `_Kind.wishes`, then a share by the digests.
+    So the longest request is checked, then what covers all `_RequestKind.needs` of the batch, then
+    `_RequestKind.wishes`, then a share by the digests.
     """
     scored = np.flatnonzero(np.diff(batch.plan.request_edge_offset))
     num_checked = max(CHECKED_AT_LEAST, math.ceil(CHECKED_SHARE * len(scored)))
@@ -257,10 +257,10 @@ def _covering(batch: RequestBatch, scored: np.ndarray, num_checked: int) -> list
     requests = requests[order]
     columns = columns[order]
     first = np.sort(np.unique(columns, axis=0, return_index=True)[1])
-    waiting = {_Kind(*columns[i].tolist()): int(requests[i]) for i in first}
+    waiting = {_RequestKind(*columns[i].tolist()): int(requests[i]) for i in first}
 
     longest = int(np.argmax(num_tokens[requests]))
-    kind = _Kind(*columns[longest].tolist())
+    kind = _RequestKind(*columns[longest].tolist())
     chosen = [int(requests[longest])]
     covered = kind.needs | kind.wishes
     spare = CHECKED_TOKENS * batch.plan.unique_tokens
@@ -281,7 +281,7 @@ def _covering(batch: RequestBatch, scored: np.ndarray, num_checked: int) -> list
 
 
 def _kinds_of(plan: Plan, requests: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(int64 [n, fields of _Kind], the slot of the node before the last token of each request)."""
+    """(int64 [n, fields of _RequestKind], the slot of the node before each one's last token)."""
     row = plan.request_row[requests]
     slot = plan.edge_parent[plan.request_edge[plan.request_edge_offset[requests + 1] - 1]]
     node = plan.node_offset[row] + slot

@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import numpy as np
@@ -239,7 +238,7 @@ class SlotPrograms:
             out=KeyValues(spec, spec),
         )
 
-    def _nothing(self, size: int) -> Any:
+    def _nothing(self, size: int) -> Tree:
         """What is kept of no tokens."""
         if self._network is not None:
             if self.placement.is_described:
@@ -260,7 +259,7 @@ class SlotPrograms:
         empty = self.placement.zeros(shape, self.model.matrix_dtype, self._by_heads(3))
         return KeyValues(empty, empty)
 
-    def _by_heads(self, axis: int) -> Any:
+    def _by_heads(self, axis: int) -> Tree:
         """The PartitionSpec of an array [shards, ...] with key-value heads at this axis."""
         return PartitionSpec(DATA, *(None,) * (axis - 1), heads_axis(self._config, self.placement))
 
@@ -292,17 +291,15 @@ class SlotPrograms:
             return 8 * self._network.vocab_size * size
         program = partial(empty_states, self.model.graphdef, count=1, size=self._room(size))
         states = jax.eval_shape(program, self.model.state)
-        return (
-            sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(states))
-            + 8 * self._network.vocab_size
-        )
+        kept = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(states))
+        return kept + 8 * self._network.vocab_size
 
     def _slots_that_fit(self, size: int) -> int:
         """Slots of this size, per shard, that half of the free memory holds; prefilled batches take
         some of the rest."""
         return max(1, int(self.placement.free_bytes() / 2 / self._slot_bytes(size)))
 
-    def _empty_cache(self, num_slots: int, size: int) -> Any:
+    def _empty_cache(self, num_slots: int, size: int) -> Tree:
         """Nothing in every slot: a Cache, or states; None: the model keeps nothing."""
         if not self.keeps:
             return None
@@ -330,8 +327,8 @@ class SlotPrograms:
         )
 
     def _admit(
-        self, cache: Any, admitted: list[tuple[int, PrefilledPrompt]], num: int, size: int
-    ) -> Any:
+        self, cache: Tree, admitted: list[tuple[int, PrefilledPrompt]], num: int, size: int
+    ) -> Tree:
         """Copy what is kept of each prompt into its slot, one of `num` of this size in a shard;
         prompts of one prefilled batch at a time."""
         shards = self.placement.shards
@@ -349,7 +346,7 @@ class SlotPrograms:
                 slot[s, i] = b - s * num
                 # Attention multiplies the rest of the slot by zero: values of the same prompt are
                 # as finite as the others.
-                node[s, i] = prompt.path[-1] if len(prompt.path) else 0
+                node[s, i] = max(prompt.path[-1:], default=0)
                 node[s, i, : len(prompt.path)] = prompt.path
                 count[s] += 1
             if isinstance(kept, KeyValues):
@@ -371,12 +368,12 @@ class SlotPrograms:
 
     def _take_steps(
         self,
-        cache: Any,
+        cache: Tree,
         slots: Sequence[Slot | None],
         requests: Sequence[TextRequest],
         halts_V: jax.Array,
         size: int,
-    ) -> tuple[Any, jax.Array, jax.Array]:
+    ) -> tuple[Tree, jax.Array, jax.Array]:
         """Draw tokens in every busy slot: (cache, drawn int32 [shards, N, B, T], steps int32
         [shards]) on the devices."""
         shards = self.placement.shards
@@ -390,8 +387,11 @@ class SlotPrograms:
                 tokens_BS[b] = slot.tokens_S
                 position[b], step[b] = slot.num_tokens - 1, len(slot.drawn)
                 left[b], sampling[b] = request.max_new_tokens - len(slot.drawn), request.sampling
-        draw = None if all(s.temperature == 0 for s in sampling) else draw_arrays(sampling, step)
-        how = "greedy" if draw is None else "sampled" if draw.cut is None else "cut"
+        draw = None
+        how = "greedy"
+        if any(s.temperature != 0 for s in sampling):
+            draw = draw_arrays(sampling, step)
+            how = "sampled" if draw.cut is None else "cut"
         by_slot = jax.tree.map(
             lambda x: x.reshape(shards, num, *x.shape[1:]), (tokens_BS, position, left, draw)
         )
@@ -431,7 +431,7 @@ class SlotPrograms:
         by_shard: tuple[Tree, ...],
         donate: tuple[int, ...] = (),
         out: Tree = None,
-    ) -> Any:
+    ) -> Tree:
         """Run the program of this key, and compile it first if it is new: see `Placement.compile`.
 
         On devices that only compile the results are shapes.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from miron_jax.engine.text_requests import Sampling
-from miron_jax.kernels.draw_token import Cut, Draw
+from miron_jax.kernels.draw_token import RowDraws, VocabularyCut
 from miron_jax.model.decoder.decoder import KeyValues
 from miron_jax.planning.records import Plan
 from miron_jax.runtime.devices import Tree
@@ -65,18 +65,16 @@ def with_paths(kept: KeyValues | Tree, paths: list[Path]) -> list[PrefilledPromp
     ]
 
 
-def draw_arrays(sampling: Sequence[Sampling], step: np.ndarray) -> Draw:
+def draw_arrays(sampling: Sequence[Sampling], step: np.ndarray) -> RowDraws:
     """The arrays that draw one token in every slot; `step` counts the tokens that each slot has
     drawn."""
     temperature = np.asarray([s.temperature for s in sampling], np.float32)
     seed = np.asarray([s.seed for s in sampling], np.uint32)
-    cut = Cut(
-        np.asarray([s.top_k for s in sampling], np.int32),
-        np.asarray([s.top_p for s in sampling], np.float32),
-    )
-    return Draw(
-        temperature, seed, step, cut if any(s.top_k or s.top_p < 1 for s in sampling) else None
-    )
+    cut = None
+    if any(s.top_k or s.top_p < 1 for s in sampling):
+        top_k = np.asarray([s.top_k for s in sampling], np.int32)
+        cut = VocabularyCut(top_k, np.asarray([s.top_p for s in sampling], np.float32))
+    return RowDraws(temperature, seed, step, cut)
 
 
 def prefill_batch(

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from miron_jax.definitions.records import AnyTask, Suite
-from miron_jax.engine.model import Speed
+from miron_jax.engine.model import ForwardSpeed
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.engine.text_requests import GenerationSpeed
 from miron_jax.evaluation.task_kinds.interface import Source, TaskScores
@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
     length_limit: LengthLimit
     bos: Bos | None  # None: no task adds one
     totals: Totals
-    speed: Speed
+    speed: ForwardSpeed
     check: SelfCheck
     load_seconds: float  # model and tokenizer
     generation: GenerationSpeed | None = None  # None: nothing was generated

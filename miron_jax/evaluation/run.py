@@ -18,7 +18,7 @@ import jax
 from miron_jax.config import AXES, RunConfig
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
-from miron_jax.engine.model import Model, Speed
+from miron_jax.engine.model import ForwardSpeed, Model
 from miron_jax.engine.scores import score_planned
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.engine.text_requests import GenerationSpeed
@@ -333,7 +333,7 @@ class Evaluation:
             self._engine = _Engine(forward, generator)
         forward, generator = self._engine
         forward.model = generator.model = model
-        forward.speed = Speed(forward.attention)
+        forward.speed = ForwardSpeed(forward.attention)
         generator.speed = GenerationSpeed()
         return self._engine
 

@@ -14,7 +14,7 @@ from miron_jax.engine.scores import meet
 from miron_jax.engine.text_requests import Generated, TextRequest
 from miron_jax.evaluation.task_kinds.interface import TaskScores
 from miron_jax.runtime.hosts import Hosts
-from miron_jax.runtime.journal import Journal, Text
+from miron_jax.runtime.journal import Journal, JournalText
 from miron_jax.runtime.progress import SILENT, Progress
 
 BLOCKS_EACH = 4  # per process; another process may take over whole blocks
@@ -63,7 +63,7 @@ def generated(
         num_ended += 1
         progress.advance("generating", num_ended, num_distinct, "completions")
         if journal is not None and text.ended != "nan":
-            journal.add_text(request.digest, Text(*text))
+            journal.add_text(request.digest, JournalText(*text))
 
     if shares:
         assert journal is not None, "hosts meet in the journal"
@@ -80,7 +80,7 @@ def generated(
     new = dict(zip(missing, generator.run([requests[i] for i in missing], finished), strict=True))
     progress.end("generating")
     return [
-        new[i] if i in new else Generated(*(text or Text("", (), "nan")))
+        new[i] if i in new else Generated(*(text or JournalText("", (), "nan")))
         for i, text in enumerate(known)
     ]
 

@@ -93,7 +93,7 @@ def are_texts(value: Json) -> TypeGuard[list[str]]:
     return isinstance(value, list) and bool(value) and all(isinstance(text, str) for text in value)
 
 
-def shown(value: Any) -> str:
+def shown(value: Json) -> str:
     """The beginning of a value's repr, for messages; safe for values that are large or contain
     themselves."""
     return _REPR.repr(value)

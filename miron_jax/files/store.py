@@ -156,7 +156,7 @@ class Lock:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopped.set()
         if self._beating is not None:
             self._beating.join(BEAT_SECONDS)

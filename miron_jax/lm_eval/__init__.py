@@ -34,7 +34,7 @@ NAMES = ("miron_jax", "miron-jax")  # of the model in lm-eval's registry
 OLDEST, TOO_NEW = Version("0.4.13"), Version("0.5.dev0")  # versions of lm-eval
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """MironLM is imported when it is first used, for it needs lm-eval.  Raises InputError where
     that is absent."""
     if name != "MironLM":

@@ -6,12 +6,14 @@ values.  It deliberately does not know models.
 
 import difflib
 import os
-from typing import Any
+from typing import TypeVar
 
 from miron_jax.config import SETTINGS, RunConfig, parse_mesh
 from miron_jax.errors import InputError
+from miron_jax.files.readers import Json, JsonObject
 from miron_jax.runtime.hosts import Hosts, join
 
+Default = TypeVar("Default", int, None)
 OPTIONS = tuple(
     name
     for name, declared in SETTINGS.items()
@@ -25,7 +27,7 @@ OWN = (
 )  # fmt: skip
 
 
-def run_config(model: str, options: dict[str, Any]) -> RunConfig:
+def run_config(model: str, options: JsonObject) -> RunConfig:
     """Raises InputError for an option that there is not, or a value that it does not take."""
     given = {name: value for name, value in options.items() if value is not None}
     for name in given:
@@ -44,7 +46,7 @@ def run_config(model: str, options: dict[str, Any]) -> RunConfig:
     return RunConfig(model=model, tasks=("none",), **given)
 
 
-def hosts_of(options: dict[str, Any], journal: str | None) -> Hosts:
+def hosts_of(options: JsonObject, has_journal: bool) -> Hosts:
     """Connects to the other processes that the options name, and takes those out of `options`.
     Raises InputError."""
     given = {name: options.pop(name, None) for name in HOSTS}
@@ -52,47 +54,45 @@ def hosts_of(options: dict[str, Any], journal: str | None) -> Hosts:
         return Hosts()
     address = given["coordinator"]
     distributed = truth("distributed", given["distributed"] or False)
-    timeout = (
-        60.0
-        if given["peer_timeout"] is None
-        else float(whole_number("peer_timeout", given["peer_timeout"], 5))
-    )
+    timeout = whole_number_or("peer_timeout", given["peer_timeout"], 5, 60)
     three = (address, given["num_processes"], given["process_id"])
     if (distributed and three != (None, None, None)) or (not distributed and None in three):
         raise InputError(
             "model_args: coordinator, num_processes and process_id go together: give all three to "
             "each process, or distributed=true where the cluster tells of them"
         )
-    if journal is None:
+    if not has_journal:
         raise InputError(
             "model_args: several processes meet in a folder that all of them see: give "
             "journal=FOLDER"
         )
-    count, index = (
-        None if value is None else whole_number("process", value, 0) for value in three[1:]
-    )
+    count = whole_number_or("num_processes", given["num_processes"], 0, None)
+    index = whole_number_or("process_id", given["process_id"], 0, None)
     if count is not None and index is not None and index >= count:
         raise InputError(
             f"model_args: process_id is {index}, expected 0 to {count - 1}, below num_processes"
         )
-    hosts = join(None if address is None else str(address), count, index, timeout)
+    hosts = join(None if address is None else str(address), count, index, float(timeout))
     if not hosts.is_first:
         os.environ["HF_HUB_OFFLINE"] = "1"  # process 0 fetches into the cache that the hosts share
     return hosts
 
 
-def whole_number(name: str, value: Any, low: int) -> int:
+def whole_number_or(name: str, value: Json, low: int, otherwise: Default) -> int | Default:
+    """`whole_number`, or `otherwise` if the value is not given."""
+    return otherwise if value is None else whole_number(name, value, low)
+
+
+def whole_number(name: str, value: Json, low: int) -> int:
     """Raises InputError unless the value is a whole number of at least `low`, or a text of one."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
-    number = (
-        int(value) if is_number or (isinstance(value, str) and value.strip().isdecimal()) else None
-    )
-    if number is None or number < low:
+    is_text = isinstance(value, str) and value.strip().isdecimal()
+    if not (is_number or is_text) or int(value) < low:
         raise InputError(f"model_args: {name} is {value!r}, expected a whole number, {low} or more")
-    return number
+    return int(value)
 
 
-def truth(name: str, value: Any) -> bool:
+def truth(name: str, value: Json) -> bool:
     """Raises InputError unless the value is true or false, or a text of one."""
     known = {"true": True, "false": False}
     if isinstance(value, bool) or str(value).lower() in known:

@@ -7,12 +7,12 @@ deliberately does not know models.
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from lm_eval.models.utils import normalize_gen_kwargs
 
 from miron_jax.engine.text_requests import Sampling, TextRequest
 from miron_jax.errors import InputError
+from miron_jax.files.readers import JsonObject
 
 KNOWN = ("until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p", "seed")
 # Of other engines, and what they mean when they say nothing.
@@ -24,7 +24,7 @@ NEUTRAL = {
 
 
 def text_request(
-    prompt: Sequence[int], options: dict[str, Any], max_length: int, max_gen_toks: int, seed: int
+    prompt: Sequence[int], options: JsonObject, max_length: int, max_gen_toks: int, seed: int
 ) -> tuple[TextRequest | None, list[str]]:
     """The request without stop strings, and these; None: no token is asked for.  A long prompt
     loses its first tokens.
@@ -41,7 +41,7 @@ def text_request(
             f"generation_kwargs: do_sample is {given['do_sample']!r}, expected true or false"
         )
     try:
-        named: dict[str, Any] = dict(normalize_gen_kwargs(given, max_gen_toks))
+        named: JsonObject = dict(normalize_gen_kwargs(given, max_gen_toks))
         new = int(named["max_gen_toks"])
         temperature = float(named.get("temperature", 0.0))
         cut = {"top_k": int(named.get("top_k", 0)), "top_p": float(named.get("top_p", 1.0))}

@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import jinja2
 import numpy as np
-from lm_eval.api.model import TemplateLM
+from lm_eval.api.model import CacheHook, TemplateLM
 from lm_eval.models.utils import postprocess_generated_text
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
@@ -27,20 +27,23 @@ from miron_jax import __version__
 from miron_jax.engine.text_requests import Generated, TextRequest
 from miron_jax.errors import InputError
 from miron_jax.evaluation.session import Session
+from miron_jax.files.readers import Json, JsonObject
 from miron_jax.files.store import Store
-from miron_jax.lm_eval.arguments import hosts_of, run_config, truth, whole_number
+from miron_jax.lm_eval.arguments import hosts_of, run_config, truth, whole_number_or
 from miron_jax.lm_eval.completions import ignored_settings, text_request
 from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint
 from miron_jax.model.own import OwnModel
+from miron_jax.runtime.devices import Tree
 from miron_jax.tokens.pairs import TextTokens, context_kept
 from miron_jax.tokens.ragged import end_to_end
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.spans import AFTER_CONTEXT_OR_DIFFERENCE
-from miron_jax.tokens.tokenizers import encoder, unlike_transformers
+from miron_jax.tokens.tokenizers import Tokenizer, encoder, unlike_transformers
 
 # tokens of a request, where neither model nor tokenizer has a limit, as HFLM has it
 UNLIMITED = 2048
-Pair = tuple[np.ndarray, np.ndarray]  # token ids of a context and of its continuation, int32
+Instance = Any  # of lm-eval: the texts in its `args` have no type
+TokenPair = tuple[np.ndarray, np.ndarray]  # token ids of a context and of its continuation, int32
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +73,8 @@ class MironLM(TemplateLM):
     def __init__(
         self,
         pretrained: OwnModel | str | Path,
-        tokenizer: Any = None,
-        params: Any = None,
+        tokenizer: Tokenizer | str | None = None,
+        params: Tree = None,
         *,
         max_length: int | None = None,
         max_gen_toks: int | None = None,
@@ -79,35 +82,29 @@ class MironLM(TemplateLM):
         prefix_token_id: int | None = None,
         seed: int | None = None,
         journal: str | Path | None = None,
-        batch_size: Any = None,
-        max_batch_size: Any = None,
-        device: Any = None,
-        trust_remote_code: Any = None,
-        **options: Any,
+        batch_size: object = None,
+        max_batch_size: object = None,
+        device: object = None,
+        trust_remote_code: object = None,
+        **options: Json,
     ) -> None:
         super().__init__()
-        hosts = hosts_of(options, None if journal is None else str(journal))
-        self.config = run_config(
-            "OwnModel" if isinstance(pretrained, OwnModel) else str(pretrained), options
-        )
-        self.max_gen_toks = (
-            256 if max_gen_toks is None else whole_number("max_gen_toks", max_gen_toks, 0)
-        )
-        self.seed = 0 if seed is None else whole_number("seed", seed, 0)
-        self.add_bos_token = (
-            None if add_bos_token is None else truth("add_bos_token", add_bos_token)
-        )
-        self._prefix = (
-            None if prefix_token_id is None else whole_number("prefix_token_id", prefix_token_id, 0)
-        )
-        max_length = None if max_length is None else whole_number("max_length", max_length, 1)
+        hosts = hosts_of(options, has_journal=journal is not None)
+        name = "OwnModel" if isinstance(pretrained, OwnModel) else str(pretrained)
+        self.config = run_config(name, options)
+        self.max_gen_toks = whole_number_or("max_gen_toks", max_gen_toks, 0, 256)
+        self.seed = whole_number_or("seed", seed, 0, 0)
+        self.add_bos_token = add_bos_token
+        if add_bos_token is not None:
+            self.add_bos_token = truth("add_bos_token", add_bos_token)
+        self._prefix = whole_number_or("prefix_token_id", prefix_token_id, 0, None)
+        max_length = whole_number_or("max_length", max_length, 1, None)
         store = None if journal is None else Store(str(journal))
         self.session = Session(pretrained, tokenizer, params, self.config, store=store, hosts=hosts)
         self.tokenizer = self.session.architecture.tokenizer
         generator = self.session.generator
-        generator.eos_ids = generator.eos_ids | (
-            {self.eot_token_id} if self.eot_token_id is not None else set()
-        )
+        if self.eot_token_id is not None:
+            generator.eos_ids = generator.eos_ids | {self.eot_token_id}
         if not hosts.is_first:
             self.session.serve()
             self.session.close()
@@ -147,13 +144,11 @@ class MironLM(TemplateLM):
         string: str,
         add_special_tokens: bool | None = None,
         left_truncate_len: int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> list[int]:
-        texts = (
-            self._texts
-            if add_special_tokens is None
-            else replace(self._texts, bos=None, special=True)
-        )
+        texts = self._texts
+        if add_special_tokens is not None:
+            texts = replace(texts, bos=None, special=True)
         ids = (texts.alone if add_special_tokens is False else texts.of)([string])[string].tolist()
         return ids[-left_truncate_len:] if left_truncate_len else ids
 
@@ -189,14 +184,14 @@ class MironLM(TemplateLM):
     # Requests
 
     def loglikelihood(
-        self, requests: Sequence[Any], disable_tqdm: bool = False
+        self, requests: Sequence[Instance], disable_tqdm: bool = False
     ) -> list[tuple[float, bool]]:
         texts = [request.args for request in requests]
         scored = [(key, *pair) for key, pair in zip(texts, self._pairs(texts), strict=True)]
         return self._loglikelihood_tokens(scored)
 
     def loglikelihood_rolling(
-        self, requests: Sequence[Any], disable_tqdm: bool = False
+        self, requests: Sequence[Instance], disable_tqdm: bool = False
     ) -> list[float]:
         ids = self._texts.of(request.args[0] for request in requests)
         windows = [self._windows(ids[request.args[0]]) for request in requests]
@@ -208,7 +203,7 @@ class MironLM(TemplateLM):
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, value)
         return sums
 
-    def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
+    def generate_until(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[str]:
         for line in ignored_settings(self.session.files.config_folder) if requests else ():
             log.warning(line)
         of_prompts = replace(self._texts, bos=self.tokenizer.bos_token)
@@ -257,7 +252,7 @@ class MironLM(TemplateLM):
             request.token_ids, request.max_new_tokens, tuple(known), request.sampling
         )
 
-    def _pairs(self, texts: Sequence[tuple[str, str]]) -> list[Pair]:
+    def _pairs(self, texts: Sequence[tuple[str, str]]) -> list[TokenPair]:
         """Token ids of each context and each continuation.
 
         Where none is left for the continuation, HFLM fails; here it begins at the first token that
@@ -270,7 +265,7 @@ class MironLM(TemplateLM):
         each = np.split(whole.values, whole.offsets[1:-1]) if pairs else []
         return [(ids[:start], ids[start:]) for ids, start in zip(each, starts, strict=True)]
 
-    def _windows(self, ids: np.ndarray) -> list[Pair]:
+    def _windows(self, ids: np.ndarray) -> list[TokenPair]:
         """Disjoint windows of a document, each with one token of context and at most `max_length`
         predicted."""
         windows = get_rolling_token_windows(
@@ -282,7 +277,9 @@ class MironLM(TemplateLM):
         ]
 
     def _loglikelihood_tokens(
-        self, requests: Sequence[tuple[tuple[str, str] | None, Any, Any]], **kwargs: Any
+        self,
+        requests: Sequence[tuple[tuple[str, str] | None, np.ndarray, np.ndarray]],
+        **kwargs: object,
     ) -> list[tuple[float, bool]]:
         """Sum of log-probabilities in nats, and whether greedy decoding writes the continuation;
         (0, True) of an empty one.
@@ -351,7 +348,7 @@ class MironLM(TemplateLM):
             )
             return applied([message for message in chat_history if message["role"] != "system"])
 
-    def set_cache_hook(self, cache_hook: Any) -> None:
+    def set_cache_hook(self, cache_hook: CacheHook) -> None:
         """Raises InputError for --use_cache with a file that does not bear the model's fingerprint
         in its name."""
         database = getattr(cache_hook, "dbdict", None)
@@ -374,7 +371,7 @@ class MironLM(TemplateLM):
         ]  # fmt: skip
         return blake2b(json.dumps(content).encode(), digest_size=8).hexdigest()
 
-    def get_model_info(self) -> dict[str, Any]:
+    def get_model_info(self) -> JsonObject:
         session = self.session
         return {
             "model_num_parameters": sum(leaf.size for leaf in jax.tree.leaves(session.model.state)),

@@ -47,18 +47,17 @@ def choose_lengths(
 
 def cheapest_length(size: np.ndarray, lengths: tuple[int, ...], cost: CostModel) -> np.ndarray:
     """The row length at which each subtrie costs least."""
-    return (
-        np.asarray(lengths)[_cost_each(size, np.asarray(lengths), cost).argmin(axis=1)]
-        if len(size)
-        else size
-    )
+    if not len(size):
+        return size
+    return np.asarray(lengths)[_cost_each(size, np.asarray(lengths), cost).argmin(axis=1)]
 
 
 def _cost_each(size: np.ndarray, lengths: np.ndarray, cost: CostModel) -> np.ndarray:
     """[sizes, lengths] cost of one subtrie's share of a row full of subtries of its size; infinite
     if it does not fit."""
     fits = lengths[None, :] // np.maximum(size, 1)[:, None]
-    fits = fits if cost.packs else np.minimum(fits, 1)
+    if not cost.packs:
+        fits = np.minimum(fits, 1)
     return np.where(fits > 0, cost.row(lengths)[None, :] / np.maximum(fits, 1), np.inf)
 
 

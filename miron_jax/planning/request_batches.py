@@ -40,11 +40,9 @@ class Totals:
     @property
     def share(self) -> float:
         """The share of the run that these sums cover, about, from 0 to 1."""
-        return (
-            min(1.0, self.plain_tokens / self.expected)
-            if self.expected and self.plain_tokens
-            else 1.0
-        )
+        if not (self.expected and self.plain_tokens):
+            return 1.0
+        return min(1.0, self.plain_tokens / self.expected)
 
     def add(self, requests: Requests, plan: Plan) -> None:
         self.requests += len(requests)

@@ -77,11 +77,9 @@ def sort_requests(requests: Requests, cost: CostModel) -> Trie:
     request_sequence = np.full(len(requests), -1, np.int64)
     request_sequence[by_token] = sequence
     first = np.flatnonzero(is_new)
-    span_start = (
-        np.minimum.reduceat(requests.span_start[by_token], first)
-        if len(first)
-        else np.zeros(0, np.int32)
-    )
+    span_start = np.zeros(0, np.int32)
+    if len(first):
+        span_start = np.minimum.reduceat(requests.span_start[by_token], first)
     if len(first) < len(length):
         tokens, offset = gather(tokens, offset[first], length[first])
     common = common[first]

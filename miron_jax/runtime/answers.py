@@ -30,11 +30,9 @@ class Answers(NamedTuple):
         """The difference between the answers in words; None if they agree, by their digest or
         within the tolerance."""
         if self.layout is not None and self.layout == other.layout:
-            return (
-                None
-                if self.digest == other.digest
-                else f"by {self._worst(other):.3g} nats on the same devices"
-            )
+            if self.digest == other.digest:
+                return None
+            return f"by {self._worst(other):.3g} nats on the same devices"
         worst = self._worst(other)
         return None if worst <= self.tolerance else f"by {worst:.3g} nats"
 

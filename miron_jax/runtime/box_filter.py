@@ -50,7 +50,7 @@ _REFUSED = {
 }
 
 
-class _Rule(NamedTuple):
+class _ArgumentRule(NamedTuple):
     """A call that depends on one argument: it is refused if ((argument & mask) == value) ==
     refused."""
 
@@ -64,15 +64,15 @@ class _Rule(NamedTuple):
 # MAP_SHARED, MAP_ANONYMOUS: such pages stay when their mapping is emptied or forked
 _SHARED_ANONYMOUS = 0x01 | 0x20
 _RULES = (
-    _Rule((9, 222), 3, _SHARED_ANONYMOUS, _SHARED_ANONYMOUS, True),  # mmap
+    _ArgumentRule((9, 222), 3, _SHARED_ANONYMOUS, _SHARED_ANONYMOUS, True),  # mmap
     # Unix sockets only: namespaces do not confine vsock and others, and TCP buffers grow beyond any
     # count.
-    _Rule((41, 198), 0, 0xFFFFFFFF, socket.AF_UNIX, False),  # socket
-    _Rule((53, 199), 0, 0xFFFFFFFF, socket.AF_UNIX, False),  # socketpair
+    _ArgumentRule((41, 198), 0, 0xFFFFFFFF, socket.AF_UNIX, False),  # socket
+    _ArgumentRule((53, 199), 0, 0xFFFFFFFF, socket.AF_UNIX, False),  # socketpair
     # SO_SNDBUF 7 and SO_RCVBUF 8: a socket keeps the kernel's default size, which _memory in
     # sandbox.py counts.
-    _Rule((54, 208), 2, 0xFFFFFFFF, 7, True),  # setsockopt
-    _Rule((54, 208), 2, 0xFFFFFFFF, 8, True),
+    _ArgumentRule((54, 208), 2, 0xFFFFFFFF, 7, True),  # setsockopt
+    _ArgumentRule((54, 208), 2, 0xFFFFFFFF, 8, True),
 )
 
 # Classic BPF (linux/filter.h): codes of instructions, and return values of a filter.

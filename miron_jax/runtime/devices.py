@@ -41,14 +41,13 @@ from jax.typing import ArrayLike, DTypeLike
 
 from miron_jax.config import AXES
 from miron_jax.errors import InputError
-from miron_jax.runtime.program_cache import compiled, library_matmuls
+from miron_jax.runtime.program_cache import Device, compiled, library_matmuls
 
 DATA, FSDP, EXPERT, MODEL = AXES
 ROWS = FSDP, EXPERT  # axes that split the rows of a shard
 ONE_COPY = FSDP, EXPERT, MODEL  # axes whose devices have one copy of the weights
 
 Tree = Any  # a pytree of arrays: jax has no type for it
-Device = Any  # a jax.Device: jaxlib has no type stubs
 
 
 @dataclass(frozen=True)
@@ -114,11 +113,9 @@ class Placement:
         """
         local = jax.local_devices()
         if sharding == "pmap":
-            return (
-                cls(local[0], Mesh(np.asarray(local), (DATA,)), "pmap")
-                if len(local) > 1
-                else cls(local[0])
-            )
+            if len(local) == 1:
+                return cls(local[0])
+            return cls(local[0], Mesh(np.asarray(local), (DATA,)), "pmap")
         shape = tuple(dict(axes).get(axis, 1) for axis in AXES)
         size = math.prod(shape)
         devices = jax.devices() if size == jax.device_count() else local[:size]
@@ -228,7 +225,7 @@ class Placement:
         if self.mesh is None:
             return jax.device_put(host, self.device)
 
-        def block_at(index: Any) -> np.ndarray:
+        def block_at(index: Tree) -> np.ndarray:
             block = host[index]
             sizes = [
                 len(range(*axis.indices(size))) for axis, size in zip(index, shape, strict=True)
@@ -369,7 +366,7 @@ def take_rows(table_VD: jax.Array, index_BT: jax.Array, rows_are_split: bool) ->
     return jax.lax.platform_dependent(table_VD, index_BT, **forms)
 
 
-def _zeros_if_shape(leaf: Any, put: Callable[[np.ndarray], jax.Array]) -> Any:
+def _zeros_if_shape(leaf: Tree, put: Callable[[np.ndarray], jax.Array]) -> Tree:
     return put(np.zeros(leaf.shape, leaf.dtype)) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
 
 

@@ -54,7 +54,7 @@ class Entries(NamedTuple):
     set_logprob: np.ndarray  # float32 [R], nats
 
 
-class Text(NamedTuple):
+class JournalText(NamedTuple):
     """A text that the model generated."""
 
     text: str
@@ -70,7 +70,7 @@ _NO_ENTRIES = Entries(
     np.zeros(0, np.float32),
 )
 # scores of requests, or the digest of a request for a text with its text
-_New = Entries | tuple[str, Text]
+_New = Entries | tuple[str, JournalText]
 
 
 def run_key(parts: Mapping[str, Json]) -> str:
@@ -119,7 +119,7 @@ class Journal:
         self._writer = f"{writer}-{time.time_ns():x}"
         self._segments: list[Entries] = []  # of the segments that were read
         self._entry_of: dict[bytes, tuple[int, int]] = {}  # digest -> segment, entry in it
-        self._texts: dict[str, Text] = {}
+        self._texts: dict[str, JournalText] = {}
         self._names_read: set[str] = set()
         self._pending: list[_New] = []  # not yet written
         self._in_flight: list[_New] = []  # what the thread writes
@@ -177,7 +177,7 @@ class Journal:
             (digest.tobytes(), (segment, i)) for i, digest in enumerate(entries.digests)
         )
         self._texts.update(
-            (digest, Text(text, tuple(ids), ended)) for digest, text, ids, ended in texts
+            (digest, JournalText(text, tuple(ids), ended)) for digest, text, ids, ended in texts
         )
 
     def known(self, digests: Sequence[bytes]) -> np.ndarray:
@@ -202,14 +202,14 @@ class Journal:
             np.asarray([segment.set_logprob[i] for segment, i in entries], np.float32),
         )
 
-    def text_of(self, digest: str) -> Text | None:
+    def text_of(self, digest: str) -> JournalText | None:
         return self._texts.get(digest)
 
     def add(self, entries: Entries) -> None:
         """Add finished scores; they are written within seconds."""
         self._add(entries)
 
-    def add_text(self, digest: str, text: Text) -> None:
+    def add_text(self, digest: str, text: JournalText) -> None:
         """Add a finished text; it is written within seconds."""
         self._add((digest, text))
 
@@ -290,14 +290,14 @@ def _bytes_of(new: list[_New]) -> bytes:
     """The file of a segment."""
     entries = [_NO_ENTRIES, *(each for each in new if isinstance(each, Entries))]
     texts = [(each[0], *each[1]) for each in new if not isinstance(each, Entries)]
-    columns: dict[str, Any] = {
+    columns: dict[str, np.ndarray] = {
         field: np.concatenate([getattr(each, field) for each in entries])
         for field in Entries._fields
     }
     columns["offsets"] = offsets_of(np.concatenate([np.diff(each.offsets) for each in entries]))
     columns["texts"] = np.frombuffer(json.dumps(texts).encode(), np.uint8)
     buffer = io.BytesIO()
-    np.savez(buffer, **columns)
+    np.savez(buffer, allow_pickle=False, **columns)
     return buffer.getvalue()
 
 

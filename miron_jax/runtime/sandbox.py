@@ -249,11 +249,9 @@ def _user_switch(folder: Path) -> tuple[list[str], int | None]:
         return [], None
     os.chown(folder, NOBODY, NOBODY)
     setpriv = shutil.which("setpriv", path=SYSTEM_PATH)
-    return (
-        ([setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"], None)
-        if setpriv
-        else ([], NOBODY)
-    )
+    if not setpriv:
+        return [], NOBODY
+    return [setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"], None
 
 
 def _interpreter() -> str:
@@ -290,9 +288,9 @@ def _threads_of_user() -> int:
 
 def _write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
     for name, content in files.items():
-        (folder / name).write_bytes(
-            content if isinstance(content, bytes) else content.encode("utf-8", "replace")
-        )
+        if isinstance(content, str):
+            content = content.encode("utf-8", "replace")
+        (folder / name).write_bytes(content)
         (folder / name).chmod(0o644)  # whatever the umask is: another user reads it
 
 

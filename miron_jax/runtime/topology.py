@@ -62,7 +62,7 @@ def described_devices(topology: str) -> list[Device]:
     try:
         return list(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else repr(error)
+        reason = (str(error) or repr(error)).splitlines()[0]
         if "INVALID_ARGUMENT" in reason:
             raise InputError(
                 f"{topology!r} is not a topology that libtpu knows ({reason}); try "

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from miron_jax.cli import verification
-from miron_jax.cli.verification import SCHEMA, Difference, Verified, _cut, _largest, texts_for, token_ids_of
+from miron_jax.cli.verification import SCHEMA, Verified, WayDifference, _cut, _largest, texts_for, token_ids_of
 from miron_jax.engine.batches import Batch, Shape, assemble
 from miron_jax.engine.model import load_model
 from miron_jax.engine.plain import score_plainly
@@ -31,9 +31,9 @@ def test_nan_differs_from_every_number() -> None:
     for other in ([np.nan, -2.0], [np.nan, np.nan], [-np.inf, -2.0]):
         largest = _largest(a, np.asarray(other))
         assert largest == np.inf
-        assert Verified(2, 1e-3, [Difference("way", largest, 0)]).wrong
-    assert Verified(2, 1e-3, [Difference("way", np.nan, 0)]).wrong
-    assert not Verified(2, 1e-3, [Difference("way", 1e-4, 0)]).wrong
+        assert Verified(2, 1e-3, [WayDifference("way", largest, 0)]).wrong
+    assert Verified(2, 1e-3, [WayDifference("way", np.nan, 0)]).wrong
+    assert not Verified(2, 1e-3, [WayDifference("way", 1e-4, 0)]).wrong
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from miron_jax.engine.scores import score_request_batches
 from miron_jax.engine.self_check import TOLERANCE, SelfCheck, SelfCheckFailed, Unchecked
 from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention import tpu
-from miron_jax.kernels.forest_attention.choose import Choice
+from miron_jax.kernels.forest_attention.choose import AttentionChoice
 from miron_jax.model.costs import cost_model, useful_flops
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.request_batches import Totals, plan_request_batches, select
@@ -114,7 +114,7 @@ def test_request_batches_and_lengths_move_no_score(model, forward, num_batches, 
 def test_a_devices_own_attention_moves_no_score(model, forward, monkeypatch):
     requests = some_requests(groups=4)
     expected = score(forward, requests)
-    monkeypatch.setattr(model_module, "choose", lambda device, heads, name, split: Choice("tpu"))
+    monkeypatch.setattr(model_module, "choose", lambda device, heads, name, split: AttentionChoice("tpu"))
     monkeypatch.setattr(tpu, "forest_attention", partial(tpu.forest_attention, interpret=True))
     with_kernel = Forward(model, token_budget=256)
     assert with_kernel.attention == "tpu"

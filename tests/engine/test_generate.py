@@ -20,7 +20,7 @@ from miron_jax.engine.text_requests import Generated, Sampling, TextRequest, why
 from miron_jax.errors import InputError
 from miron_jax.kernels.draw_token import keep_probable
 from miron_jax.kernels.forest_attention import tpu
-from miron_jax.kernels.forest_attention.choose import Choice
+from miron_jax.kernels.forest_attention.choose import AttentionChoice
 from miron_jax.kernels.forest_attention.reference import forest_attention
 from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.checkpoints.hf_reader import load_hf
@@ -70,7 +70,7 @@ def test_prompts_are_read_by_the_devices_own_attention(
         return interpreted(*arrays, **rules)
 
     interpreted = partial(tpu.forest_attention, interpret=True)
-    monkeypatch.setattr(model_module, "choose", lambda device, heads, name, split: Choice("tpu"))
+    monkeypatch.setattr(model_module, "choose", lambda device, heads, name, split: AttentionChoice("tpu"))
     monkeypatch.setattr(tpu, "forest_attention", attend)
     assert Generator(tiny.model, tiny.tokenizer, slots=4).run(requests) == expected
     assert calls

@@ -18,7 +18,7 @@ from miron_jax.engine.forward import Forward
 from miron_jax.engine.model import Model
 from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention import tpu
-from miron_jax.kernels.forest_attention.choose import Choice
+from miron_jax.kernels.forest_attention.choose import AttentionChoice
 from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import cost_model
@@ -127,7 +127,7 @@ def check_kernel(family: str, folder: str, *places: str) -> None:
         return interpreted(*arrays, **rules)
 
     interpreted = partial(tpu.forest_attention, interpret=True)
-    model_module.choose = lambda device, heads, name, split: Choice("tpu")
+    model_module.choose = lambda device, heads, name, split: AttentionChoice("tpu")
     tpu.forest_attention = attend
     for place in places:
         model = placed(alone.config, state, placement_of(place))

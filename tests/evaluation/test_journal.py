@@ -29,7 +29,7 @@ from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint, weigh
 from miron_jax.model.costs import cost_model
 from miron_jax.planning.request_batches import Totals, plan_request_batches
 from miron_jax.runtime.hosts import Hosts
-from miron_jax.runtime.journal import FOLDER, Entries, Journal, Text, run_key
+from miron_jax.runtime.journal import FOLDER, Entries, Journal, JournalText, run_key
 from miron_jax.runtime.progress import Lines
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.support import processes
@@ -49,7 +49,7 @@ def entries_of(*sizes: int, seed: int = 0) -> Entries:
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     store, entries = Store(str(tmp_path)), entries_of(3, 1, 0, 4)
-    texts = {"d" * 32: Text("caf\u00e9 \ud800", (1, 2), "eos"), "e" * 32: Text("", (), "length")}
+    texts = {"d" * 32: JournalText("caf\u00e9 \ud800", (1, 2), "eos"), "e" * 32: JournalText("", (), "length")}
     with Journal(store, "k", "0") as journal:
         journal.add(entries)
         for digest, text in texts.items():

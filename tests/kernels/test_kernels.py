@@ -17,7 +17,7 @@ from miron_jax.kernels.forest_attention import reference as attention_reference
 from miron_jax.kernels.forest_attention import tpu as attention_tpu
 from miron_jax.kernels.forest_attention import xla as attention_xla
 from miron_jax.kernels.forest_attention.blocks import SKIP, WHOLE, block_kinds
-from miron_jax.kernels.forest_attention.choose import Choice, Heads
+from miron_jax.kernels.forest_attention.choose import AttentionChoice, Heads
 from miron_jax.kernels.reductions import row_max, row_sum
 from miron_jax.kernels.target_logprob import cases as head_cases
 from miron_jax.kernels.target_logprob import reference as head_reference
@@ -57,8 +57,10 @@ def test_reductions_over_the_last_axis() -> None:
 
 
 ATTENTION_CASES = attention_cases.CASES | {
-    "long": attention_cases.Case(1, 1090, 2, 1, 8, window=1050),  # larger blocks, more than 1,024 keys
-    "sinks_of_later_heads": attention_cases.Case(1, 40, 4, 2, 128, sinks=True),  # two steps of the TPU's kernel
+    "long": attention_cases.AttentionCase(1, 1090, 2, 1, 8, window=1050),  # larger blocks, more than 1,024 keys
+    "sinks_of_later_heads": attention_cases.AttentionCase(
+        1, 40, 4, 2, 128, sinks=True
+    ),  # two steps of the TPU's kernel
 }
 
 
@@ -95,7 +97,7 @@ def test_forest_attention_equals_its_definition(name: str) -> None:
     ("dtype", "head_dim"), [("float32", 64), ("bfloat16", 80), ("bfloat16", 128), ("float32", 256)]
 )
 def test_forest_attention_lowers_for_tpu(dtype: str, head_dim: int) -> None:
-    case = attention_cases.Case(2, 700, 4, 2, head_dim, window=100, softcap=30.0)
+    case = attention_cases.AttentionCase(2, 700, 4, 2, head_dim, window=100, softcap=30.0)
     shapes = [(case.heads, dtype), (case.kv_heads, dtype), (case.kv_heads, dtype)]
     rows = [jax.ShapeDtypeStruct((case.rows, case.length, heads, head_dim), dtype) for heads, dtype in shapes]
     seen = [jax.ShapeDtypeStruct((case.rows, case.length), jnp.int32)] * 2
@@ -143,10 +145,10 @@ def test_a_device_runs_its_default_attention_only_where_it_agrees():
     def refused(*arrays: jax.Array, **rules: Any) -> jax.Array:
         raise NotImplementedError("cuDNN is not detected.\nmore")
 
-    assert attention_choice.choose(device, heads) == Choice("xla")
+    assert attention_choice.choose(device, heads) == AttentionChoice("xla")
     for name, reason in (("cudnn", "does not take float32"), ("tpu", "fails here")):
         assert reason in str(attention_choice.choose(device, heads, name).why_not)
-    assert attention_choice.tried("tpu", plain, device, heads) == Choice("tpu")
+    assert attention_choice.tried("tpu", plain, device, heads) == AttentionChoice("tpu")
     for attend, reason in ((wrong, "off its definition"), (nan, "nan off"), (refused, "cuDNN is not detected.")):
         name, why_not = attention_choice.tried("tpu", attend, device, heads)
         assert name == "xla"

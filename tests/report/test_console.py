@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from miron_jax.cli.mera import _print_checked
-from miron_jax.cli.verification import Difference
+from miron_jax.cli.verification import WayDifference
 from miron_jax.humans.baseline import Accuracy, Baseline, Procedure
 from miron_jax.planning.request_batches import Totals
 from miron_jax.report.tables.bench import Bench, Bucket, Layout, print_bench
@@ -57,7 +57,7 @@ def of_tasks(folder: Path, miron: Any) -> object:
 
 
 def of_verify(folder: Path, miron: Any) -> object:
-    each = Difference("one request a row, dense attention", 1.2e-5, 3, 2.5e-9)
+    each = WayDifference("one request a row, dense attention", 1.2e-5, 3, 2.5e-9)
     return print_verified(console(), [each], 1234, 1e-3)
 
 

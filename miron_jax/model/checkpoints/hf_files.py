@@ -26,7 +26,7 @@ from miron_jax.files.readers import parse_json
 
 _SAFETENSORS, _MSGPACK = "model.safetensors", "flax_model.msgpack"
 DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
-Rows = Any  # an array, or what can be sliced like one: safetensors names no type for it
+Sliceable = Any  # an array, or what can be sliced like one: safetensors names no type for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Stored:
     shape: tuple[int, ...]
     dtype: str  # as safetensors names it: F32, BF16, ...
     # the values, if the file had to be read as a whole; or the part of a tree's array
-    array: Rows = None
+    array: Sliceable = None
 
 
 def has_tensors(folder: Path) -> bool:
@@ -67,7 +67,7 @@ def stored_tensors(folder: Path) -> dict[str, Stored]:
 
 
 @contextmanager
-def opened(path: Path, stored: Mapping[str, Stored]) -> Iterator[Callable[[str], Rows]]:
+def opened(path: Path, stored: Mapping[str, Stored]) -> Iterator[Callable[[str], Sliceable]]:
     """A function from tensor name to an array that can be sliced by rows; valid while the file is
     open."""
     if path.suffix == ".msgpack":

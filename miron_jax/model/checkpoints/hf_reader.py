@@ -28,12 +28,12 @@ from miron_jax.files.hub import parse_name
 from miron_jax.files.places import local_path
 from miron_jax.model.checkpoints.array_tree import is_array_tree, opened_tree, tree_tensors
 from miron_jax.model.checkpoints.hf_config import from_hf_config
-from miron_jax.model.checkpoints.hf_files import Rows, Stored, opened, stored_tensors
+from miron_jax.model.checkpoints.hf_files import Sliceable, Stored, opened, stored_tensors
 from miron_jax.model.decoder.decoder import abstract, leaf_name
 from miron_jax.model.families import tensor_names
 from miron_jax.model.families.family import AnyModel, KnownModel
 from miron_jax.model.families.family_model import FamilyModel
-from miron_jax.model.families.naming import HEADS, PREFIXES, Source
+from miron_jax.model.families.naming import HEADS, PREFIXES, Tensor
 from miron_jax.runtime.devices import Tree
 
 Put = Callable[[str, np.ndarray], jax.Array]  # leaf name, host array -> the array on its devices
@@ -175,7 +175,7 @@ class _Leaf(NamedTuple):
     path: str
     shape: tuple[int, ...]
     dtype: np.dtype
-    source: Source
+    source: Tensor
 
     @property
     def is_stacked(self) -> bool:
@@ -239,8 +239,8 @@ def _leaves(
         raise _missing(folder, PREFIXES[0] + embedding, stored)
     table = {path: replace(source, name=prefix + source.name) for path, source in table.items()}
     table |= {
-        "head_VD": Source(f"{_head(stored)}.weight"),
-        "head_bias_V": Source(f"{_head(stored)}.bias"),
+        "head_VD": Tensor(f"{_head(stored)}.weight"),
+        "head_bias_V": Tensor(f"{_head(stored)}.bias"),
     }
     state, treedef = jax.tree_util.tree_flatten_with_path(shapes_of(config, dtype))
     named = [(leaf_name(path), leaf) for path, leaf in state]
@@ -321,13 +321,13 @@ def _check_tied(head_name: str, embedding_name: str, stored: Mapping[str, Stored
 
 def _opened(
     path: Path, stored: Mapping[str, Stored]
-) -> AbstractContextManager[Callable[[str], Rows]]:
+) -> AbstractContextManager[Callable[[str], Sliceable]]:
     """A function from tensor name to an array that can be sliced by rows, of one file or of a
     tree."""
     return opened_tree(path, stored) if path.is_dir() else opened(path, stored)
 
 
-def _fill(target: np.ndarray, source: Source, stored: Rows, shape: tuple[int, ...]) -> None:
+def _fill(target: np.ndarray, source: Tensor, stored: Sliceable, shape: tuple[int, ...]) -> None:
     """Copy one stored tensor of this shape into the host array `target`, transposed and reordered
     as `source` says.
 

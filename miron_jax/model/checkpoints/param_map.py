@@ -23,7 +23,7 @@ import numpy as np
 from miron_jax.errors import InputError
 from miron_jax.files.places import local_path
 from miron_jax.files.readers import Json, parse_json, parse_yaml
-from miron_jax.model.checkpoints.presets import PRESETS, Entries
+from miron_jax.model.checkpoints.presets import PRESETS, MapEntries
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family_model import Shapes
 
@@ -272,7 +272,7 @@ def _preset(
     shapes: Shapes,
     leaves: Collection[str],
     config: ModelConfig | None,
-) -> Entries:
+) -> MapEntries:
     """The names of another library, of the leaves that this model has."""
     if config is None:
         raise InputError(
@@ -289,7 +289,7 @@ def _preset(
     return {leaf: entries[leaf] for leaf in leaves}
 
 
-def _entries(param_map: str, shapes: Shapes) -> Entries:
+def _entries(param_map: str, shapes: Shapes) -> MapEntries:
     from miron_jax.model.own import import_from, is_factory
 
     if is_factory(param_map) and not Path(param_map).exists():
@@ -315,14 +315,14 @@ def _entries(param_map: str, shapes: Shapes) -> Entries:
     return dict(entries)
 
 
-_DEFAULTS: Entries = {"layer_axis": 0, "transposed": False, "change": _same}  # beside the name
+_DEFAULTS: MapEntries = {"layer_axis": 0, "transposed": False, "change": _same}  # beside the name
 
 
 def _mapped(param_map: str, leaf: str, entry: Json, num_layers: int | None) -> Mapped:
     """One entry of a user's mapping.  Raises InputError for an entry of the wrong form."""
     if isinstance(entry, str):
         entry = {"name": entry}
-    rules: Entries = {**_DEFAULTS, **entry} if isinstance(entry, Mapping) else {}
+    rules: MapEntries = {**_DEFAULTS, **entry} if isinstance(entry, Mapping) else {}
     axis = rules.get("layer_axis")
     if not (
         rules.keys() == {"name", *_DEFAULTS}

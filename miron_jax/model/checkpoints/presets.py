@@ -16,10 +16,10 @@ from miron_jax.files.readers import Json
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family_model import Shapes
 
-Entries = dict[str, Json]  # leaf -> its entry, of unknown shape until it is checked
+MapEntries = dict[str, Json]  # leaf -> its entry, of unknown shape until it is checked
 
 
-def gemma(config: ModelConfig, shapes: Shapes) -> Entries:
+def gemma(config: ModelConfig, shapes: Shapes) -> MapEntries:
     """Gemma 1 to 3.  Arrays of the vision encoder are not read."""
     layer = "layer_{}"
     gating = f"{layer}/mlp/gating_einsum"
@@ -35,7 +35,7 @@ def gemma(config: ModelConfig, shapes: Shapes) -> Entries:
     }
 
 
-def tunix(config: ModelConfig, shapes: Shapes) -> Entries:
+def tunix(config: ModelConfig, shapes: Shapes) -> MapEntries:
     """Kernels are (D, heads, head) or (heads, head, D); Gemma keeps its library's order of them."""
     layer = "layers/{}"
     mlp = {
@@ -62,13 +62,13 @@ def tunix(config: ModelConfig, shapes: Shapes) -> Entries:
     }
 
 
-PRESETS: dict[str, Callable[[ModelConfig, Shapes], Entries]] = {"gemma": gemma, "tunix": tunix}
+PRESETS: dict[str, Callable[[ModelConfig, Shapes], MapEntries]] = {"gemma": gemma, "tunix": tunix}
 IGNORED = r"(.*/)?embedder/mm_.*|(.*/)?vision_encoder/.*"  # of presets: what takes no part in text
 
 
 def _gemma_like(
     config: ModelConfig, layer: str, attn_post_norm: str = "post_attention_norm"
-) -> Entries:
+) -> MapEntries:
     """All but the MLP.  Queries are (heads, D, head), keys and values one array; so are all three
     where they are as many."""
     together = config.num_heads == config.num_kv_heads

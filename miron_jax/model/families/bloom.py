@@ -8,7 +8,7 @@ from dataclasses import replace
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
 from miron_jax.model.families.fields import Fields
-from miron_jax.model.families.naming import Source, Table, by_head, linear, norm
+from miron_jax.model.families.naming import Table, Tensor, by_head, linear, norm
 from miron_jax.model.families.reading import alibi_slopes, layer_normed
 
 
@@ -47,7 +47,7 @@ def _bloom_config(fields: Fields) -> ModelConfig:
 
 def _bloom_names(config: ModelConfig) -> Table:
     return {
-        "embedding_VD": Source("word_embeddings.weight"),
+        "embedding_VD": Tensor("word_embeddings.weight"),
         **norm("embedding_norm", "word_embeddings_layernorm"),
         **norm("final_norm", "ln_f"),
         **norm("layers/attn_norm", "h.{}.input_layernorm"),

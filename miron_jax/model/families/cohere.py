@@ -8,7 +8,7 @@ from dataclasses import replace
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
 from miron_jax.model.families.fields import Fields
-from miron_jax.model.families.naming import Source, Table, half_split, linear, llama_names
+from miron_jax.model.families.naming import Table, Tensor, half_split, linear, llama_names
 from miron_jax.model.families.reading import llama_like, without_rope
 
 _COMMON = "num_key_value_heads hidden_act layer_norm_eps attention_bias logit_scale"
@@ -55,7 +55,7 @@ def _cohere_names(config: ModelConfig) -> Table:
     }
     for leaf in ("q_norm", "k_norm"):
         stored = f"layers.{{}}.self_attn.{leaf}.weight"
-        names[f"layers/attn/{leaf}/weight"] = Source(stored, columns=head, width=len(head))
+        names[f"layers/attn/{leaf}/weight"] = Tensor(stored, columns=head, width=len(head))
     return names
 
 

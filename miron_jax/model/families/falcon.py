@@ -12,7 +12,7 @@ import numpy as np
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
 from miron_jax.model.families.fields import Fields
-from miron_jax.model.families.naming import Source, Table, linear, norm
+from miron_jax.model.families.naming import Table, Tensor, linear, norm
 from miron_jax.model.families.reading import alibi_slopes, layer_normed, ropes
 
 
@@ -77,7 +77,7 @@ def _falcon_names(config: ModelConfig) -> Table:
     if config.parallel == "own_norm":
         norms = "ln_attn", "ln_mlp"
     return {
-        "embedding_VD": Source("word_embeddings.weight"),
+        "embedding_VD": Tensor("word_embeddings.weight"),
         **norm("final_norm", "ln_f"),
         **norm("layers/attn_norm", f"h.{{}}.{norms[0]}"),
         **linear("layers/attn/q", qkv, columns=stored[:, :-2].ravel(), width=width),

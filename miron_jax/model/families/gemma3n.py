@@ -33,7 +33,7 @@ from miron_jax.model.families.family_model import (
     tree_of,
 )
 from miron_jax.model.families.fields import Fields
-from miron_jax.model.families.naming import Source, Table, of_layers
+from miron_jax.model.families.naming import Table, Tensor, of_layers
 from miron_jax.model.families.naming import linear as linear_names
 from miron_jax.model.families.reading import activation, layer_types, ropes
 from miron_jax.model.visibility import NO_WINDOW, Visibility
@@ -238,12 +238,12 @@ def _names(sizes: _Gemma3nSizes) -> Table:
     }
     key_value = {f"key_value/{x}": f"{layer}.self_attn.{x}_proj" for x in "kv"}
     with_keys = _linears(key_value)
-    with_keys["key_value/k_norm/weight"] = Source(f"{layer}.self_attn.k_norm.weight")
+    with_keys["key_value/k_norm/weight"] = Tensor(f"{layer}.self_attn.k_norm.weight")
     return {
-        "embedding_VD": Source("embed_tokens.weight"),
-        "per_layer/embedding_VD": Source("embed_tokens_per_layer.weight"),
-        "layers/altup/scale_D": Source(f"{layer}.altup.correct_output_scale"),
-        **{f"{leaf}/weight": Source(f"{tensor}.weight") for leaf, tensor in norms.items()},
+        "embedding_VD": Tensor("embed_tokens.weight"),
+        "per_layer/embedding_VD": Tensor("embed_tokens_per_layer.weight"),
+        "layers/altup/scale_D": Tensor(f"{layer}.altup.correct_output_scale"),
+        **{f"{leaf}/weight": Tensor(f"{tensor}.weight") for leaf, tensor in norms.items()},
         **_linears(linears),
         **of_layers(_linears(streams), range(sizes.streams - 1)),
         **of_layers(with_keys, range(sizes.sharing)),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
 from miron_jax.model.families.fields import Fields
-from miron_jax.model.families.naming import Source, Table, by_head, fused, half_split, linear, norm
+from miron_jax.model.families.naming import Table, Tensor, by_head, fused, half_split, linear, norm
 from miron_jax.model.families.reading import layer_normed, llama_like, rope_from
 
 
@@ -67,7 +67,7 @@ def _gpt_neox_config(fields: Fields) -> ModelConfig:
 
 def _gpt_neox_names(config: ModelConfig) -> Table:
     return {
-        "embedding_VD": Source("embed_in.weight"),
+        "embedding_VD": Tensor("embed_in.weight"),
         **norm("final_norm", "final_layer_norm"),
         **norm("layers/attn_norm", "layers.{}.input_layernorm"),
         **by_head("layers.{}.attention.query_key_value", config),
@@ -83,8 +83,8 @@ def _gpt2_names(config: ModelConfig) -> Table:
     size = config.num_heads * config.head_dim
     qkv_widths = {"layers/attn/q": size, "layers/attn/k": size, "layers/attn/v": size}
     return {
-        "embedding_VD": Source("wte.weight"),
-        "position_PD": Source("wpe.weight"),
+        "embedding_VD": Tensor("wte.weight"),
+        "position_PD": Tensor("wpe.weight"),
         **norm("final_norm", "ln_f"),
         **norm("layers/attn_norm", "h.{}.ln_1"),
         **fused("h.{}.attn.c_attn", qkv_widths, transposed=False),
@@ -99,7 +99,7 @@ def _gptj_names(config: ModelConfig) -> Table:
     """GPT-J rotates neighbours."""
     order = half_split(config, config.num_heads)
     return {
-        "embedding_VD": Source("wte.weight"),
+        "embedding_VD": Tensor("wte.weight"),
         **norm("final_norm", "ln_f"),
         **norm("layers/attn_norm", "h.{}.ln_1"),
         **linear("layers/attn/q", "h.{}.attn.q_proj", columns=order, width=len(order)),

@@ -26,7 +26,7 @@ from miron_jax.model.families.family_model import (
 )
 from miron_jax.model.families.family_model import linear as matmul
 from miron_jax.model.families.fields import Fields
-from miron_jax.model.families.naming import Source, Table, linear
+from miron_jax.model.families.naming import Table, Tensor, linear
 from miron_jax.model.families.reading import activation, check_rescaling
 from miron_jax.model.stateful.recurrent import (
     causal_conv,
@@ -121,8 +121,8 @@ def _names() -> Table:
         **mixer_names(),
         **linear("layers/x", "layers.{}.mixer.x_proj"),
         **linear("layers/dt", "layers.{}.mixer.dt_proj"),
-        "layers/A_log_IN": Source("layers.{}.mixer.A_log"),
-        "layers/D_I": Source("layers.{}.mixer.D"),
+        "layers/A_log_IN": Tensor("layers.{}.mixer.A_log"),
+        "layers/D_I": Tensor("layers.{}.mixer.D"),
     }
 
 

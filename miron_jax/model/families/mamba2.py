@@ -25,7 +25,7 @@ from miron_jax.model.families.family_model import (
 )
 from miron_jax.model.families.family_model import linear as matmul
 from miron_jax.model.families.fields import Fields
-from miron_jax.model.families.naming import Source, Table
+from miron_jax.model.families.naming import Table, Tensor
 from miron_jax.model.families.reading import activation, check_rescaling
 from miron_jax.model.stateful.recurrent import (
     causal_conv,
@@ -136,10 +136,10 @@ def _model(fields: Fields) -> FamilyModel:
 def _names() -> Table:
     return {
         **mixer_names(),
-        "layers/dt_bias_H": Source("layers.{}.mixer.dt_bias"),
-        "layers/A_log_H": Source("layers.{}.mixer.A_log"),
-        "layers/D_H": Source("layers.{}.mixer.D"),
-        "layers/gated_norm/weight": Source("layers.{}.mixer.norm.weight"),
+        "layers/dt_bias_H": Tensor("layers.{}.mixer.dt_bias"),
+        "layers/A_log_H": Tensor("layers.{}.mixer.A_log"),
+        "layers/D_H": Tensor("layers.{}.mixer.D"),
+        "layers/gated_norm/weight": Tensor("layers.{}.mixer.norm.weight"),
     }
 
 

@@ -13,7 +13,7 @@ from miron_jax.model.families.family import Family
 from miron_jax.model.families.fields import Fields
 from miron_jax.model.families.granite import granite_like
 from miron_jax.model.families.llama import QWEN_WINDOWS
-from miron_jax.model.families.naming import Source, Table, experts, linear, llama_names
+from miron_jax.model.families.naming import Table, Tensor, experts, linear, llama_names
 from miron_jax.model.families.reading import LLAMA_FIELDS, experts_of, llama_like
 
 _EXPERTS = "num_experts num_experts_per_tok norm_topk_prob"
@@ -120,9 +120,9 @@ def _granitemoe_names(config: ModelConfig) -> Table:
     stored = "layers.{}.block_sparse_moe"
     return llama_names(config) | {
         **linear("layers/mlp/router", f"{stored}.router.layer"),
-        "layers/mlp/gate_EDF": Source(f"{stored}.input_linear.weight", True, tuple(gate), width),
-        "layers/mlp/up_EDF": Source(f"{stored}.input_linear.weight", True, tuple(up), width),
-        "layers/mlp/down_EFD": Source(f"{stored}.output_linear.weight", True),
+        "layers/mlp/gate_EDF": Tensor(f"{stored}.input_linear.weight", True, tuple(gate), width),
+        "layers/mlp/up_EDF": Tensor(f"{stored}.input_linear.weight", True, tuple(up), width),
+        "layers/mlp/down_EFD": Tensor(f"{stored}.output_linear.weight", True),
     }
 
 
@@ -133,13 +133,13 @@ def _gpt_oss_names(config: ModelConfig) -> Table:
     stored = "layers.{}.mlp.experts"
     return llama_names(config) | {
         **linear("layers/mlp/router", "layers.{}.mlp.router"),
-        "layers/attn/sinks_N": Source("layers.{}.self_attn.sinks"),
-        "layers/mlp/gate_EDF": Source(f"{stored}.gate_up_proj", columns=gate, width=width),
-        "layers/mlp/up_EDF": Source(f"{stored}.gate_up_proj", columns=up, width=width),
-        "layers/mlp/down_EFD": Source(f"{stored}.down_proj"),
-        "layers/mlp/gate_bias_EF": Source(f"{stored}.gate_up_proj_bias", columns=gate, width=width),
-        "layers/mlp/up_bias_EF": Source(f"{stored}.gate_up_proj_bias", columns=up, width=width),
-        "layers/mlp/down_bias_ED": Source(f"{stored}.down_proj_bias"),
+        "layers/attn/sinks_N": Tensor("layers.{}.self_attn.sinks"),
+        "layers/mlp/gate_EDF": Tensor(f"{stored}.gate_up_proj", columns=gate, width=width),
+        "layers/mlp/up_EDF": Tensor(f"{stored}.gate_up_proj", columns=up, width=width),
+        "layers/mlp/down_EFD": Tensor(f"{stored}.down_proj"),
+        "layers/mlp/gate_bias_EF": Tensor(f"{stored}.gate_up_proj_bias", columns=gate, width=width),
+        "layers/mlp/up_bias_EF": Tensor(f"{stored}.gate_up_proj_bias", columns=up, width=width),
+        "layers/mlp/down_bias_ED": Tensor(f"{stored}.down_proj_bias"),
     }
 
 

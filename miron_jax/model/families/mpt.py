@@ -8,7 +8,7 @@ from dataclasses import replace
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
 from miron_jax.model.families.fields import Fields
-from miron_jax.model.families.naming import Source, Table, fused, linear, norm
+from miron_jax.model.families.naming import Table, Tensor, fused, linear, norm
 from miron_jax.model.families.reading import alibi_slopes, layer_normed
 
 WANTED = {"attn_type": "multihead_attention", "prefix_lm": False, "qk_ln": False, "alibi": True,
@@ -53,7 +53,7 @@ def _mpt_config(fields: Fields) -> ModelConfig:
 
 def _mpt_names(config: ModelConfig) -> Table:
     return {
-        "embedding_VD": Source("wte.weight"),
+        "embedding_VD": Tensor("wte.weight"),
         **norm("final_norm", "norm_f"),
         **norm("layers/attn_norm", "blocks.{}.norm_1"),
         **fused(

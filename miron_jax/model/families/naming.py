@@ -13,7 +13,7 @@ from miron_jax.model.config import ModelConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Tensor:
     """The tensor, or the tensors, that one layer's leaf is read from."""
 
     # without the checkpoint's prefix; {} stands for the layer index, {part} for the index of a part
@@ -41,7 +41,7 @@ class Source:
         return [self.name.format(layer, part=part) for part in range(self.parts)]
 
 
-Table = dict[str, Source]  # leaf name -> its tensor
+Table = dict[str, Tensor]  # leaf name -> its tensor
 
 
 def of_layers(table: Table, layers: Iterable[int]) -> Table:
@@ -65,11 +65,11 @@ def linear(
     columns: np.ndarray | None = None,
     width: int = 0,
 ) -> Table:
-    """Kernel and bias of a linear layer; the arguments are the fields of `Source`."""
+    """Kernel and bias of a linear layer; the arguments are the fields of `Tensor`."""
     selected = None if columns is None else tuple(columns.tolist())
     return {
-        f"{leaf}/kernel_IO": Source(f"{tensor}.weight", transposed, selected, width),
-        f"{leaf}/bias_O": Source(f"{tensor}.bias", False, selected, width),
+        f"{leaf}/kernel_IO": Tensor(f"{tensor}.weight", transposed, selected, width),
+        f"{leaf}/bias_O": Tensor(f"{tensor}.bias", False, selected, width),
     }
 
 
@@ -103,7 +103,7 @@ def by_head(tensor: str, config: ModelConfig) -> Table:
 
 def norm(leaf: str, tensor: str) -> Table:
     """Weight and bias of a norm."""
-    return {f"{leaf}/weight": Source(f"{tensor}.weight"), f"{leaf}/bias": Source(f"{tensor}.bias")}
+    return {f"{leaf}/weight": Tensor(f"{tensor}.weight"), f"{leaf}/bias": Tensor(f"{tensor}.bias")}
 
 
 def half_split(config: ModelConfig, num_heads: int) -> np.ndarray:
@@ -120,13 +120,13 @@ def half_split(config: ModelConfig, num_heads: int) -> np.ndarray:
 def experts(leaf: str, tensor: str, config: ModelConfig) -> Table:
     """The kernels of experts, each stored in a tensor of its own; {part} is the expert's index."""
     count = 0 if config.experts is None else config.experts.count
-    return {leaf: Source(f"{tensor}.weight", transposed=True, parts=count)}
+    return {leaf: Tensor(f"{tensor}.weight", transposed=True, parts=count)}
 
 
 def llama_names(config: ModelConfig) -> Table:
     """Names of Llama's tensors, which most later families share."""
     return {
-        "embedding_VD": Source("embed_tokens.weight"),
+        "embedding_VD": Tensor("embed_tokens.weight"),
         **norm("final_norm", "norm"),
         **norm("layers/attn_norm", "layers.{}.input_layernorm"),
         **linear("layers/attn/q", "layers.{}.self_attn.q_proj"),

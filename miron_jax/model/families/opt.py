@@ -8,7 +8,7 @@ from dataclasses import replace
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
 from miron_jax.model.families.fields import Fields
-from miron_jax.model.families.naming import Source, Table, linear, norm
+from miron_jax.model.families.naming import Table, Tensor, linear, norm
 from miron_jax.model.families.reading import layer_normed
 
 
@@ -38,8 +38,8 @@ def _opt_config(fields: Fields) -> ModelConfig:
 
 def _opt_names(config: ModelConfig) -> Table:
     return {
-        "embedding_VD": Source("decoder.embed_tokens.weight"),
-        "position_PD": Source("decoder.embed_positions.weight"),
+        "embedding_VD": Tensor("decoder.embed_tokens.weight"),
+        "position_PD": Tensor("decoder.embed_positions.weight"),
         **norm("final_norm", "decoder.final_layer_norm"),
         **norm("layers/attn_norm", "decoder.layers.{}.self_attn_layer_norm"),
         **linear("layers/attn/q", "decoder.layers.{}.self_attn.q_proj"),

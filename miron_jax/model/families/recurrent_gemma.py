@@ -31,7 +31,7 @@ from miron_jax.model.families.family_model import (
 )
 from miron_jax.model.families.family_model import linear as matmul
 from miron_jax.model.families.fields import Fields
-from miron_jax.model.families.naming import Source, Table, linear, of_layers
+from miron_jax.model.families.naming import Table, Tensor, linear, of_layers
 from miron_jax.model.families.reading import activation, head_size, ropes
 from miron_jax.model.stateful.recurrent import (
     causal_conv,
@@ -181,17 +181,17 @@ def _names(sizes: _GriffinSizes) -> Table:
         **linear("recurrent/x", f"{block}.linear_x"),
         **linear("recurrent/out", f"{block}.linear_out"),
         **conv_names("recurrent/conv", f"{block}.conv_1d"),
-        "recurrent/decay_W": Source(f"{rg_lru}.recurrent_param"),
-        "recurrent/input_gate/weight": Source(f"{rg_lru}.input_gate_weight"),
-        "recurrent/input_gate/bias": Source(f"{rg_lru}.input_gate_bias"),
-        "recurrent/decay_gate/weight": Source(f"{rg_lru}.recurrent_gate_weight"),
-        "recurrent/decay_gate/bias": Source(f"{rg_lru}.recurrent_gate_bias"),
+        "recurrent/decay_W": Tensor(f"{rg_lru}.recurrent_param"),
+        "recurrent/input_gate/weight": Tensor(f"{rg_lru}.input_gate_weight"),
+        "recurrent/input_gate/bias": Tensor(f"{rg_lru}.input_gate_bias"),
+        "recurrent/decay_gate/weight": Tensor(f"{rg_lru}.recurrent_gate_weight"),
+        "recurrent/decay_gate/bias": Tensor(f"{rg_lru}.recurrent_gate_bias"),
     }
     return {
-        "embedding_VD": Source("embed_tokens.weight"),
-        "final_norm/weight": Source("final_norm.weight"),
-        "layers/mixer_norm/weight": Source("layers.{}.temporal_pre_norm.weight"),
-        "layers/mlp_norm/weight": Source("layers.{}.channel_pre_norm.weight"),
+        "embedding_VD": Tensor("embed_tokens.weight"),
+        "final_norm/weight": Tensor("final_norm.weight"),
+        "layers/mixer_norm/weight": Tensor("layers.{}.temporal_pre_norm.weight"),
+        "layers/mlp_norm/weight": Tensor("layers.{}.channel_pre_norm.weight"),
         **linear("layers/gate", f"{mlp}.gate_proj"),
         **linear("layers/up", f"{mlp}.up_proj"),
         **linear("layers/down", f"{mlp}.down_proj"),

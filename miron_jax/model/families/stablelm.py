@@ -8,7 +8,7 @@ from dataclasses import replace
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
 from miron_jax.model.families.fields import Fields
-from miron_jax.model.families.naming import Source, Table, llama_names
+from miron_jax.model.families.naming import Table, Tensor, llama_names
 from miron_jax.model.families.reading import llama_like
 
 
@@ -29,8 +29,8 @@ def _stablelm_names(config: ModelConfig) -> Table:
     """Each head has a norm of its own, stored as a tensor of its own."""
     q_norm, k_norm = (f"layers.{{}}.self_attn.{x}_layernorm.norms.{{part}}.weight" for x in "qk")
     return llama_names(config) | {
-        "layers/attn/q_norm/weight": Source(q_norm, parts=config.num_heads),
-        "layers/attn/k_norm/weight": Source(k_norm, parts=config.num_kv_heads),
+        "layers/attn/q_norm/weight": Tensor(q_norm, parts=config.num_heads),
+        "layers/attn/k_norm/weight": Tensor(k_norm, parts=config.num_kv_heads),
     }
 
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from miron_jax.model.families.family_model import embedded, rms_norm
-from miron_jax.model.families.naming import Source, Table
+from miron_jax.model.families.naming import Table, Tensor
 from miron_jax.model.families.naming import linear as linear_names
 from miron_jax.runtime.devices import Tree
 
@@ -26,9 +26,9 @@ Mixer = Callable[[Tree, Tree, jax.Array], tuple[jax.Array, Tree]]
 def mixer_names() -> Table:
     """Names of the tensors that Mamba 1 and 2 share."""
     return {
-        "embedding_VD": Source("embeddings.weight"),
-        "final_norm/weight": Source("norm_f.weight"),
-        "layers/norm/weight": Source("layers.{}.norm.weight"),
+        "embedding_VD": Tensor("embeddings.weight"),
+        "final_norm/weight": Tensor("norm_f.weight"),
+        "layers/norm/weight": Tensor("layers.{}.norm.weight"),
         **linear_names("layers/in", "layers.{}.mixer.in_proj"),
         **conv_names("layers/conv", "layers.{}.mixer.conv1d"),
         **linear_names("layers/out", "layers.{}.mixer.out_proj"),
@@ -57,8 +57,8 @@ def step_of_layers(mixer: Mixer, norm_eps: float) -> Callable[..., tuple[jax.Arr
 
 def conv_names(leaf: str, tensor: str) -> Table:
     return {
-        f"{leaf}/weight_C1K": Source(f"{tensor}.weight"),
-        f"{leaf}/bias_C": Source(f"{tensor}.bias"),
+        f"{leaf}/weight_C1K": Tensor(f"{tensor}.weight"),
+        f"{leaf}/bias_C": Tensor(f"{tensor}.bias"),
     }
 
 

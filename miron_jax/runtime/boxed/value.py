@@ -29,7 +29,7 @@ class NoForm(Exception):
     """The value equals no expression of builtin types."""
 
 
-def normal_form(value: Any, depth: int = 0) -> str:
+def normal_form(value: object, depth: int = 0) -> str:
     """A text that is the same for equal values.  Raises NoForm, RecursionError."""
     if depth > MAX_DEPTH:
         raise NoForm
@@ -68,7 +68,7 @@ def _number(value: Any) -> str:
         raise NoForm from None
 
 
-def form_of(value: Any) -> str:
+def form_of(value: object) -> str:
     """The normal form, or "?"."""
     try:
         form = normal_form(value)
