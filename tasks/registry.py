@@ -191,8 +191,10 @@ def _matches(
     if not names:
         same = [name for name in tasks_by_name if name.partition("/")[2] == pattern]
         names = same or (list(tasks_by_name) if "/" in pattern else list(among))
-        nearest = process.extractOne(pattern, names) if pattern else None
-        hint = f"did you mean {nearest[0]}? " if nearest else ""
+        hint = ""
+        if pattern:
+            nearest, *_ = process.extractOne(pattern, names)
+            hint = f"did you mean {nearest}? "
         raise InputError(
             f"--tasks: {pattern!r} is no suite, task or matching glob: {hint}`miron-jax tasks` "
             "lists them"

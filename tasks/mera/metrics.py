@@ -82,7 +82,9 @@ def exam_points(answer: str, gold: str, kind: str, id_task: str) -> int:
     answers = answer.split(",")
     golds = gold.split(",")
     if kind == "matching":
-        return sum(map(eq, answers, golds)) if len(answers) == len(golds) else 0
+        if len(answers) != len(golds):
+            return 0
+        return sum(map(eq, answers, golds))
     if kind == "text":
         return int(re.sub(r"[\d+\W]", "", answer).lower() in golds)
     num_shared = len(set(answers) & set(golds))

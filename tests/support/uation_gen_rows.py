@@ -11,10 +11,10 @@ META = "additionalMetadata_"
 BY_NAME = {generated.name: generated for generated in table.GENERATED}
 
 
-class _Rows(Mapping[str, Mapping[str, table.Rows]]):
+class _Rows(Mapping[str, Mapping[str, list[JsonObject]]]):
     """Rows by set and split."""
 
-    def __getitem__(self, name: str) -> Mapping[str, table.Rows]:
+    def __getitem__(self, name: str) -> Mapping[str, list[JsonObject]]:
         return _files(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -29,7 +29,7 @@ _make = sets.make  # which a test may replace
 
 
 @cache
-def _files(name: str) -> Mapping[str, table.Rows]:
+def _files(name: str) -> Mapping[str, list[JsonObject]]:
     return _make(BY_NAME[name])
 
 

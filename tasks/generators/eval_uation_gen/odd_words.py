@@ -99,7 +99,9 @@ def _pairs(split: str, count: int) -> list[tuple[Category, Category, int]]:
     for times in range(rounds):
         draw = Stream("eval-ua-tion-gen", VERSION, "pairs", split, times)
         pairs_and_times += [(main, other, times) for main, other in draw.shuffled(pairs)]
-    return pairs_and_times[:count] if split == "fewshot" else pairs_and_times
+    if split == "fewshot":
+        return pairs_and_times[:count]
+    return pairs_and_times
 
 
 def _meta(

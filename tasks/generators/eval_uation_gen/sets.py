@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
 
+from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.generators.eval_uation_gen import odd_words, pairs, places, stories
 from miron_jax.tasks.generators.eval_uation_gen.articles import articles
 from miron_jax.tasks.generators.eval_uation_gen.gaps import read_stories, rows_of_stories
@@ -17,22 +18,21 @@ from miron_jax.tasks.generators.eval_uation_gen.table import (
     GENERATED,
     NAME,
     GeneratedSet,
-    Rows,
     jsonl,
 )
 from miron_jax.tasks.generators.eval_uation_gen.titles import masked_row, read_articles, title_rows
 
 
-def _unmasked(split: str, count: int) -> Rows:
+def _unmasked(split: str, count: int) -> list[JsonObject]:
     return title_rows(articles(count), NAME)
 
 
-def _masked(split: str, count: int) -> Rows:
+def _masked(split: str, count: int) -> list[JsonObject]:
     return [masked_row(row) for row in _unmasked(split, count)]
 
 
 # Rows of a split, by the number of rows.
-MAKERS: Mapping[str, Callable[[str, int], Rows]] = {
+MAKERS: Mapping[str, Callable[[str, int], list[JsonObject]]] = {
     "ua_cbt": stories.rows_of,
     "lmes_low": places.letters,
     "lmes_wis": places.sentence_words,
@@ -45,7 +45,7 @@ MAKERS: Mapping[str, Callable[[str, int], Rows]] = {
 }
 
 
-def make(generated: GeneratedSet) -> Mapping[str, Rows]:
+def make(generated: GeneratedSet) -> Mapping[str, list[JsonObject]]:
     """Rows by split."""
     num_rows = {"train": generated.num_rows, "fewshot": generated.num_shots}
     return {split: MAKERS[generated.name](split, num_rows[split]) for split in generated.splits}
@@ -86,7 +86,7 @@ def export_stories(folder: Path, path: Path, say: Callable[[str], None]) -> list
     )
 
 
-def write_rows(folder: Path, split: str, rows: Rows) -> list[Path]:
+def write_rows(folder: Path, split: str, rows: list[JsonObject]) -> list[Path]:
     """Writes SPLIT.jsonl and SPLIT.parquet with every column of the rows; returns both paths."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = folder / f"{split}.jsonl"
@@ -96,7 +96,7 @@ def write_rows(folder: Path, split: str, rows: Rows) -> list[Path]:
     return [lines, table]
 
 
-def write_parquet(path: Path, rows: Rows) -> None:
+def write_parquet(path: Path, rows: list[JsonObject]) -> None:
     """Write a table with every column that any row has."""
     import pyarrow
     from pyarrow import parquet

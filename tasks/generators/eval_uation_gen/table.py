@@ -28,7 +28,6 @@ CITATION = (
     "data"
 )
 FROZEN = Path(__file__).parent / "frozen"
-Rows = list[JsonObject]
 
 
 class GeneratedSet(NamedTuple):
@@ -97,7 +96,7 @@ GENERATED: tuple[GeneratedSet, ...] = (
 # fmt: on
 
 
-def frozen_rows(name: str, split: str) -> Rows:
+def frozen_rows(name: str, split: str) -> list[JsonObject]:
     """The rows of a split as they come with the package."""
     from pyarrow import parquet
 
@@ -107,7 +106,7 @@ def frozen_rows(name: str, split: str) -> Rows:
     return rows
 
 
-def jsonl(rows: Rows) -> bytes:
+def jsonl(rows: list[JsonObject]) -> bytes:
     """The rows in canonical form: sorted keys, no optional spaces, UTF-8."""
     encoder = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     return "".join(f"{encoder.encode(row)}\n" for row in rows).encode()

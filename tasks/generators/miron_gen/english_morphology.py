@@ -71,8 +71,10 @@ def ending(stem: str) -> str:
         return "vowel_y" if stem[-2] in _VOWELS else "consonant_y"
     if stem[-1] == "e":
         return "silent_e"
-    one_short_vowel = stem[-2] in _VOWELS and sum(letter in _VOWELS for letter in stem) == 1
-    return "doubling" if one_short_vowel and stem[-1] not in _VOWELS + "w" else "plain"
+    one_short_vowel = stem[-2] in _VOWELS and sum(map(stem.count, _VOWELS)) == 1
+    if one_short_vowel and stem[-1] not in _VOWELS + "w":
+        return "doubling"
+    return "plain"
 
 
 def inflect(stem: str, form: str) -> str:

@@ -99,7 +99,9 @@ def _geometric_next(terms: Sequence[int]) -> Fraction | None:
     if len(terms) < 2 or 0 in terms:
         return None
     ratios = [Fraction(after, before) for before, after in pairwise(terms)]
-    return terms[-1] * ratios[0] if _is_constant(ratios) else None
+    if not _is_constant(ratios):
+        return None
+    return terms[-1] * ratios[0]
 
 
 def _second_difference_next(terms: Sequence[int]) -> Fraction | None:
