@@ -24,10 +24,8 @@ from miron_jax.tasks.mera.metrics import ETHICS, QUESTIONS
 _TABLE = "ai-forever/MERA, humanbenchmarks/README.md at 12daebd"
 _CARDS = "MERA's dataset cards and leaderboard, mera.a-ai.ru/en/submits/10001"
 _OWN_ITEMS = "people saw items of their own, made by the same generator"
-_RSG, _TAPE = (
-    "Russian SuperGLUE, Shavrina et al. 2020",
-    "TAPE, Taktasheva et al. 2022, arXiv:2210.12813",
-)
+_RSG = "Russian SuperGLUE, Shavrina et al. 2020"
+_TAPE = "TAPE, Taktasheva et al. 2022, arXiv:2210.12813"
 _HHH = "people saw several wordings of the instruction, the model the record's own"
 _TIE_A = "people did not see the turns before a question"
 

@@ -201,7 +201,8 @@ def _with_shots(
     itself left out."""
     if dataset.shape in ("odd_word", "yes_no"):
         names = joined_draws([example.cluster or "" for example in examples])
-        examples = list(map(_in_cluster, examples, names))
+        pairs = zip(examples, names, strict=True)
+        examples = [replace(example, cluster=name) for example, name in pairs]
     if not num_shots:
         return [replace(example, shots=()) for example in examples]
     from_test_rows = dataset.shots_file is None
@@ -223,10 +224,6 @@ def _with_shots(
         shots = tuple(texts[i] for i in sampled[:num_shots])
         with_shots.append(replace(example, shots=shots))
     return with_shots
-
-
-def _in_cluster(example: Example, cluster: str) -> Example:
-    return replace(example, cluster=cluster)
 
 
 def _shot_items(dataset: UationSet, path: Path) -> list[ChoiceQuestion]:

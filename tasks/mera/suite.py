@@ -138,12 +138,7 @@ def _profile(dataset: DataSet, version: Version) -> ProgramProfile | AnswerProfi
     )
 
 
-_KINDS = {
-    "program": "code",
-    "text": "generation",
-    "dialogue": "dialogue",
-    "choice": "multiple_choice",
-}
+_KINDS = {"program": "code", "text": "generation", "choice": "multiple_choice"}
 
 
 def _task(dataset: DataSet, version: Version) -> PromptedTask:
@@ -163,7 +158,7 @@ def _task(dataset: DataSet, version: Version) -> PromptedTask:
         )
     return Task(
         f"{SUITE_NAME[version]}/{dataset.config}",
-        _KINDS[dataset.kind],
+        _KINDS.get(dataset.kind, dataset.kind),
         _profile(dataset, version),
         DataFile(f"{dataset.config}/test.jsonl", dataset.rules(version).tests, None),
         {"random": dataset.random, "human": None},
