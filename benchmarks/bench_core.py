@@ -58,7 +58,7 @@ from peers import LmEval, PlainTorch, padded_by_example, padded_by_length
 
 from miron_jax.engine.batches import Shape
 from miron_jax.engine.model import Model, load_model
-from miron_jax.evaluation.task_kinds.interface import Source
+from miron_jax.evaluation.task_kinds.interface import LoadedTask
 from miron_jax.files.readers import JsonObject
 from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.tokens.records import Requests
@@ -91,7 +91,7 @@ CLOSE = 2e-4
 
 class Workload(NamedTuple):
     name: str
-    sources: list[Source]
+    sources: list[LoadedTask]
     limit: int | None
     works: list[Work]  # every item: what miron_jax runs
     sample: list[Work]  # what the peers run
@@ -157,7 +157,7 @@ def make_workload(
     return Workload(name, sources, limit, works, [every(work, FLAGS.peer_every) for work in works])
 
 
-def tokenized(sources: list[Source], limit: int | None, tokenizer: Tokenizer) -> list[Work]:
+def tokenized(sources: list[LoadedTask], limit: int | None, tokenizer: Tokenizer) -> list[Work]:
     """Prepare every task.  CORE sets no length limit; a model with learned positions does."""
     learned = from_hf_config(Path(FLAGS.model)).num_positions
     return [prepare(source, limit, tokenizer, learned) for source in sources]

@@ -27,8 +27,8 @@ from miron_jax.definitions.data_files import DataState, read_examples
 from miron_jax.definitions.records import Task
 from miron_jax.engine.growing import GrowingText
 from miron_jax.engine.model import load_model
-from miron_jax.evaluation.task_kinds.dialogue import Dialogue
-from miron_jax.evaluation.task_kinds.interface import Setup, Source, TaskScores
+from miron_jax.evaluation.task_kinds.dialogue import DialogueKind
+from miron_jax.evaluation.task_kinds.interface import LoadedTask, Setup, TaskScores
 from miron_jax.tasks.mera.suite import V1
 from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.token_bytes import TokenBytes
@@ -85,7 +85,7 @@ def main(_: Sequence[str]) -> None:
         TokenBytes(tokenizer, len(tokenizer)),
         LengthLimit(None, None),
     )
-    kind = Dialogue(Source(task, examples, DataState("generated", None)), setup)
+    kind = DialogueKind(LoadedTask(task, examples, DataState("generated", None)), setup)
     scores = TaskScores(kind)
     engine = Engine(model)
     text = GrowingText(model, FLAGS.places)

@@ -65,7 +65,7 @@ from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.records import Inputs, Outcome
 from miron_jax.evaluation.run import evaluate
 from miron_jax.evaluation.task_kinds.cloze import ClozeRow
-from miron_jax.evaluation.task_kinds.interface import Source
+from miron_jax.evaluation.task_kinds.interface import LoadedTask
 from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.cloze import lev_score, target_confidence
 from miron_jax.model.checkpoints.hf_reader import resolve_model
@@ -158,7 +158,7 @@ class CardEngine:
         self.engine = Engine(model)
         self.generator = Generator(model, twin.tokenizer, twin.ends)
 
-    def tokenize(self, source: Source) -> ClozeRequests:
+    def tokenize(self, source: LoadedTask) -> ClozeRequests:
         """The card's requests alone, without those of distractors, clean prefixes and other
         tokenizations."""
         bare = [replace(item, distractors=(), clean_prefix=None) for item in source.examples]
@@ -224,7 +224,7 @@ class CardEngine:
         )
 
 
-def cloze_sources(inputs: Inputs) -> list[Source]:
+def cloze_sources(inputs: Inputs) -> list[LoadedTask]:
     return [source for source in inputs.sources if source.task.kind == "cloze"]
 
 

@@ -25,7 +25,7 @@ from miron_jax.prompting.prompts import TAIL, digest_of
 from miron_jax.report.compare.runs import compare
 from miron_jax.report.html.page import page_of
 from miron_jax.results.document import example_json, run_json, strict_json
-from miron_jax.results.records import Data, RunResult, SuiteResult, TaskResult
+from miron_jax.results.records import RunResult, SuiteResult, TaskData, TaskResult
 from miron_jax.results.run_folder import read_runs
 from miron_jax.results.samples import AskedPrompt, ExampleResult, Option
 from miron_jax.statistics.estimate import estimates
@@ -109,7 +109,7 @@ def write_run(folder: Path, files: Sequence[tuple[str, Path]], seed: int) -> int
             baselines={"random": 0.25, "human": None},
             main="accuracy",
             profile={"num_fewshot": 10, "categories": "pooled"},
-            data=Data(path.name, state="as published"),
+            data=TaskData(path.name, state="as published"),
             kind="multiple_choice",
         )
         target = folder / "samples" / f"{name}.jsonl"

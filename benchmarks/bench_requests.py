@@ -31,7 +31,7 @@ from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.records import Outcome
 from miron_jax.evaluation.run import RunTasks, evaluate
 from miron_jax.evaluation.run_result import run_result
-from miron_jax.evaluation.task_kinds.interface import Pair
+from miron_jax.evaluation.task_kinds.interface import RequestTexts
 from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model
 from miron_jax.results.document import run_json
 from miron_jax.tokens.records import Requests
@@ -72,7 +72,7 @@ def write_set(folder: Path) -> int:
     lines: list[str] = []
     num_tasks = 0
     for kind in tasks.kinds:
-        by_doc: dict[int, list[Pair]] = {}
+        by_doc: dict[int, list[RequestTexts]] = {}
         for pair in kind.pairs():
             by_doc.setdefault(pair.doc_id, []).append(pair)
         gold = [pairs[pairs[0].gold or 0] for pairs in by_doc.values()]

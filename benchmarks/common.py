@@ -47,7 +47,7 @@ from miron_jax.engine.forward import Forward  # noqa: E402
 from miron_jax.engine.model import ForwardSpeed, Model  # noqa: E402
 from miron_jax.engine.scores import score_planned  # noqa: E402
 from miron_jax.engine.self_check import Unchecked  # noqa: E402
-from miron_jax.evaluation.task_kinds.interface import Source  # noqa: E402
+from miron_jax.evaluation.task_kinds.interface import LoadedTask  # noqa: E402
 from miron_jax.model.costs import cost_model, useful_flops  # noqa: E402
 from miron_jax.planning.request_batches import RequestBatch, Totals, plan_request_batches, select  # noqa: E402
 
@@ -80,7 +80,7 @@ class Answers(NamedTuple):
     greedy: list[np.ndarray]  # bool, the token is the most probable one
 
 
-def read_tasks(data_dir: str, labels: Sequence[str]) -> list[Source]:
+def read_tasks(data_dir: str, labels: Sequence[str]) -> list[LoadedTask]:
     """CORE tasks of these labels (all when empty), in published order; a task without its file is
     left out."""
     folder = core.locate(Path(data_dir))
@@ -90,14 +90,14 @@ def read_tasks(data_dir: str, labels: Sequence[str]) -> list[Source]:
     chosen = [tasks[label] for label in tasks if not labels or label in labels]
     states = {task.name: data_state(task, folder) for task in chosen}
     return [
-        Source(task, read_examples(task, folder, allow_changed=True), states[task.name])
+        LoadedTask(task, read_examples(task, folder, allow_changed=True), states[task.name])
         for task in chosen
         if states[task.name].state != "missing"
     ]
 
 
 def prepare(
-    source: Source,
+    source: LoadedTask,
     limit: int | None,
     tokenizer: Tokenizer,
     max_length: int | None,

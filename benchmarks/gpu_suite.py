@@ -72,7 +72,7 @@ from miron_jax.engine.model import load_model
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import Evaluation
 from miron_jax.evaluation.run_result import run_result
-from miron_jax.evaluation.task_kinds.interface import Source
+from miron_jax.evaluation.task_kinds.interface import LoadedTask
 from miron_jax.files.readers import JsonObject
 from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model
 from miron_jax.model.checkpoints.hf_config import from_hf_config
@@ -385,7 +385,7 @@ class Suite:
         return {"attention": attention_seconds(FLAGS.smoke), "head": head_seconds(FLAGS.smoke)}
 
 
-def texts(sources: Sequence[Source]) -> list[str]:
+def texts(sources: Sequence[LoadedTask]) -> list[str]:
     """The text of the examples, to train a tokenizer on."""
     examples = [example for source in sources for example in source.examples[:2000]]
     return [text for example in examples for text in (*example.contexts, *example.continuations)]

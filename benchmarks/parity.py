@@ -27,7 +27,7 @@ from common import Engine, Work, environment, joined, prepare, read_tasks, run, 
 from peers import PlainTorch
 
 from miron_jax.engine.model import load_model
-from miron_jax.evaluation.task_kinds.interface import Source
+from miron_jax.evaluation.task_kinds.interface import LoadedTask
 from miron_jax.tokens.tokenizers import load_tokenizer
 
 FLAGS = flags.FLAGS
@@ -69,7 +69,7 @@ def prepare_works() -> list[Work]:
     ]
 
 
-def shot_counts(source: Source) -> list[int]:
+def shot_counts(source: LoadedTask) -> list[int]:
     """Distinct counts of --shots; native is the suite's own."""
     native = source.task.profile.num_fewshot
     return list(dict.fromkeys(native if shots == "native" else int(shots) for shots in FLAGS.shots))

@@ -39,7 +39,7 @@ from miron_jax.evaluation.records import Inputs
 from miron_jax.evaluation.run import evaluate
 from miron_jax.evaluation.task_kinds.choice import ChoiceRow
 from miron_jax.evaluation.task_kinds.generation import GenerationRow
-from miron_jax.evaluation.task_kinds.interface import Row, Source
+from miron_jax.evaluation.task_kinds.interface import LoadedTask, ScoredRow
 from miron_jax.files.readers import JsonObject
 from miron_jax.prompting.prompts import render
 from miron_jax.tokens.answer_requests import answer_requests
@@ -319,7 +319,7 @@ def main(_: Sequence[str]) -> None:
     report(comparisons, inputs, time.perf_counter() - start)
 
 
-def package_choices(source: Source, tokenizer: Tokenizer) -> Iterator[TokenChoices]:
+def package_choices(source: LoadedTask, tokenizer: Tokenizer) -> Iterator[TokenChoices]:
     """Each item's choices as this package sends them to the model."""
     task, prompts = source.task, render(source.task, source.examples, FLAGS.limit)
     if task.kind == "generation":
@@ -336,7 +336,7 @@ def package_choices(source: Source, tokenizer: Tokenizer) -> Iterator[TokenChoic
 
 
 def compare(
-    rows: Sequence[Row], reference: Reference, tokens: list[TokenChoices], torch: PlainTorch
+    rows: Sequence[ScoredRow], reference: Reference, tokens: list[TokenChoices], torch: PlainTorch
 ) -> Comparison:
     wrong: list[str] = []
     close: list[str] = []

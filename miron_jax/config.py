@@ -18,8 +18,8 @@ from miron_jax.kernels.forest_attention import IMPLEMENTATIONS
 
 Sharding = Literal["pmap", "mesh"]
 Dtype = Literal["float32", "bfloat16"]
-HumanBaseline = Literal["A", "B"]
-Kind = Literal["string", "integer", "float", "bool", "enum", "list", "optional"]
+BaselineProcedure = Literal["A", "B"]
+FlagKind = Literal["string", "integer", "float", "bool", "enum", "list", "optional"]
 Topic = Literal[
     "model", "tasks", "output", "screen", "devices", "hosts", "export", "annotations", "submission",
     "comparison", "sampling",
@@ -36,7 +36,7 @@ class Setting:
     default: Any  # of the flag; None: absent
     topic: Topic  # heading in --help
     help: str
-    kind: Kind = "string"
+    kind: FlagKind = "string"
     choices: tuple[str, ...] = ()  # of an enum
     low: int | None = None  # smallest valid value
     over_seconds: float | None = None  # a valid value is greater, seconds
@@ -296,7 +296,7 @@ class RunConfig:
     items_per_category: int = setting(
         500, "tasks", "Items of each language and category of miron-gen.", low=1
     )
-    human_baseline: HumanBaseline = setting(
+    human_baseline: BaselineProcedure = setting(
         "B",
         "tasks",
         "Human baselines of human gaps: A, MERA's published table, drops samples without 3 equal "
@@ -371,7 +371,12 @@ class RunConfig:
         return self.until is not None or self.budget is not None
 
 
-_KINDS: dict[Any, Kind] = {bool: "bool", int: "integer", float: "float", tuple[str, ...]: "list"}
+_KINDS: dict[Any, FlagKind] = {
+    bool: "bool",
+    int: "integer",
+    float: "float",
+    tuple[str, ...]: "list",
+}
 
 
 def _typed(declared: Setting, annotation: Any) -> Setting:

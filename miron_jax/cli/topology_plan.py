@@ -53,7 +53,7 @@ from miron_jax.model.network import Network
 from miron_jax.model.own import OwnModel
 from miron_jax.model.own_probe import compile_probe
 from miron_jax.planning.request_batches import RequestBatch, Totals
-from miron_jax.report.tables.topology import Program, TopologyPlan, gigabytes
+from miron_jax.report.tables.topology import PlannedProgram, TopologyPlan, gigabytes
 from miron_jax.runtime.devices import EXPERT, FSDP, MODEL, Placement, Tree
 from miron_jax.runtime.hlo import cycles_of, kernel_calls, sends
 from miron_jax.runtime.progress import Progress
@@ -121,7 +121,7 @@ class _Planner:
             architecture.config, architecture.network, state, self.placement, config.attention
         )
         self.forward = Forward(self.model, config.token_budget, progress, tasks.setup.table.id_sets)
-        self.programs: list[Program] = []
+        self.programs: list[PlannedProgram] = []
         self._halved: set[int] = set()  # row lengths whose batches did not fit
 
     def plan(self, inputs: Inputs) -> TopologyPlan:
@@ -343,7 +343,7 @@ class _Planner:
             seconds = max(seconds, flops / chips / self.chip.peak)
         arguments = memory.argument_size_in_bytes - (self.weights if takes_weights else 0)
         share = None if flops is None or is_partial else flops / chips / self.chip.peak / seconds
-        added = Program(
+        added = PlannedProgram(
             name,
             calls,
             kernels > 0 and (pairs > 0 or not has_experts),

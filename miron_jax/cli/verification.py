@@ -33,6 +33,7 @@ from miron_jax.files.readers import JsonObject, parse_json
 from miron_jax.model.config import RopeClasses
 from miron_jax.model.costs import cost_model
 from miron_jax.planning.request_batches import Totals
+from miron_jax.report.tables.verify import WayDifference
 from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.tokens.ragged import offsets_of
 from miron_jax.tokens.records import Requests
@@ -46,16 +47,6 @@ OTHER_BUDGET = 512  # slots of a batch, where the engine would take as many as t
 OTHER_LENGTH = 96  # slots that rows of the second way are longer
 PLAIN_TOKENS = 1100  # the last ones of a text, whose logits the plain way holds all at once
 MATE_TOKENS = 32  # by which a row mate leaves a text
-
-
-class WayDifference(NamedTuple):
-    """One way of scoring against another."""
-
-    name: str
-    largest: float  # nats a token
-    # tokens of which one way says that they are the most probable one, and the other does not
-    flips: int
-    kl: float | None = None  # nats, largest over the texts; None: not asked
 
 
 class Verified(NamedTuple):

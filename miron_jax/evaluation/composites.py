@@ -40,28 +40,30 @@ def suite_composites(
 def _composites(
     suite: Suite[AnyTask], tasks: Mapping[str, TaskResult], takes_sampled: bool
 ) -> dict[str, CompositeResult]:
-    estimates = {name: _averaged(task, takes_sampled) for name, task in tasks.items()}
-    estimates = {name: metrics for name, metrics in estimates.items() if metrics}
-    measured = {
-        name: _measured(tasks[name], metrics, takes_sampled) for name, metrics in estimates.items()
-    }
-    composites = {}
+    estimates = dict[str, dict[str, Estimate]]()
+    measured = dict[str, Measured]()
+    for name, task in tasks.items():
+        if metrics := _averaged(task, takes_sampled):
+            estimates[name] = metrics
+            measured[name] = _measured(task, metrics, takes_sampled)
+    composites = dict[str, CompositeResult]()
     for name, composite in suite.composites(measured).items():
         of_tasks = {
-            task: metrics[composite.metric] if composite.metric else next(iter(metrics.values()))
+            task: metrics[composite.metric or next(iter(metrics))]
             for task, metrics in estimates.items()
             if task in composite.weights
         }
-        estimate = estimate_composite(composite, of_tasks)
-        composites[name] = CompositeResult(
-            value=math.nan if composite.value is None else composite.value,
-            stderr=estimate.stderr if estimate else math.nan,
-            ci95=estimate.ci95 if estimate else None,
+        result = CompositeResult(
             complete=composite.complete,
             missing=composite.missing,
             weights=composite.weights,
             metric=composite.metric,
         )
+        if estimate := estimate_composite(composite, of_tasks):
+            result = replace(
+                result, value=estimate.value, stderr=estimate.stderr, ci95=estimate.ci95
+            )
+        composites[name] = result
     return composites
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from miron_jax.definitions.rules import printed
 from miron_jax.errors import InputError
 from miron_jax.evaluation.records import Earlier, Inputs
-from miron_jax.evaluation.task_kinds.interface import Source
+from miron_jax.evaluation.task_kinds.interface import LoadedTask
 from miron_jax.results.run_folder import Run
 
 
@@ -37,7 +37,7 @@ def earlier_of(run: Run, tasks: Collection[str]) -> dict[str, Earlier]:
     return by_task
 
 
-def check_same_tasks(run: Run, sources: Sequence[Source]) -> None:
+def check_same_tasks(run: Run, sources: Sequence[LoadedTask]) -> None:
     """Raises InputError for a task that the earlier run scored on other data, by other rules or
     another metric."""
     for source in sources:

@@ -12,7 +12,7 @@ from miron_jax.definitions.data_files import data_state
 from miron_jax.definitions.records import Task
 from miron_jax.errors import InputError
 from miron_jax.evaluation.records import Inputs, Selected
-from miron_jax.evaluation.task_kinds.interface import Source
+from miron_jax.evaluation.task_kinds.interface import LoadedTask
 from miron_jax.evaluation.task_kinds.kinds import kind_of
 from miron_jax.files.places import public
 from miron_jax.model import demo
@@ -86,7 +86,7 @@ def find_inputs(
                 examples = kind_of(task).load(task, folder, config, runs)
                 if config.num_fewshot is not None and isinstance(task, Task):
                     check_shots(task, examples, config.limit, all_of_them=True)
-                sources.append(Source(task, examples, data))
+                sources.append(LoadedTask(task, examples, data))
     if not sources:
         raise InputError(
             f"none of the tasks asked for has its data file: {next(iter(missing.values()))} and "
@@ -97,15 +97,17 @@ def find_inputs(
 
 def _texts(config: RunConfig) -> Path | None:
     """The folder of documents, if tasks of it are selected."""
-    wants = any(name.partition("/")[0] == text.NAME for name in config.tasks)
-    return registry.SUITES[text.NAME].named_folder(config.data_dir) if wants else None
+    if not any(name.partition("/")[0] == text.NAME for name in config.tasks):
+        return None
+    return registry.SUITES[text.NAME].named_folder(config.data_dir)
 
 
 def unverified(config: RunConfig, inputs: Inputs, checkpoint: Checkpoint) -> list[str]:
     """Inputs without a published checksum, in which a changed bit may go unnoticed."""
     lines = []
     if config.model != demo.NAME:
-        lines += [f"weights: {public(str(checkpoint.folder))}"] if checkpoint.folder else []
+        if checkpoint.folder:
+            lines.append(f"weights: {public(str(checkpoint.folder))}")
         lines.append(f"configuration and tokenizer: {public(config.tokenizer or config.model)}")
     for source in inputs.sources:
         if source.data.state not in ("as published", "generated"):

@@ -1,8 +1,8 @@
 """The request batches of a run: tokenized examples of one or more tasks, about REQUEST_BATCH_TOKENS
 tokens each.
 
-Arrives: the run's `TaskKind`s.  Leaves: lists of `Piece`s, and the row lengths that a run of many
-batches compiles.  It deliberately does not know weights or scores.
+Arrives: the run's `TaskKind`s.  Leaves: lists of `TokenizedExamples`, and the row lengths that a
+run of many batches compiles.  It deliberately does not know weights or scores.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,25 +12,23 @@ from typing import NamedTuple
 import numpy as np
 
 from miron_jax.errors import InputError
-from miron_jax.evaluation.task_kinds.interface import Piece, TaskKind
+from miron_jax.evaluation.task_kinds.interface import TaskKind, TokenizedExamples
 from miron_jax.planning.packing import choose_lengths
 from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
 from miron_jax.tokens.records import Requests, concatenate
 
-Part = list[Piece]
 
-
-def parts_of(kinds: Sequence[TaskKind], order: Sequence[int]) -> Iterator[Part]:
+def parts_of(kinds: Sequence[TaskKind], order: Sequence[int]) -> Iterator[list[TokenizedExamples]]:
     """Tokenized examples in parts of about REQUEST_BATCH_TOKENS tokens, across tasks.  `order`: see
     `Survey`."""
-    part: Part = []
+    part = list[TokenizedExamples]()
     tokens = 0
     for index in order:
         if kinds[index].due == frozenset():  # it has run whole in an earlier round
             continue
         for examples, requests in kinds[index].pieces():
-            part.append(Piece(index, examples, requests))
+            part.append(TokenizedExamples(index, examples, requests))
             tokens += len(requests.token_ids)
             if tokens >= REQUEST_BATCH_TOKENS:
                 yield part
@@ -40,7 +38,7 @@ def parts_of(kinds: Sequence[TaskKind], order: Sequence[int]) -> Iterator[Part]:
         yield part
 
 
-def requests_of(part: Part, vocab_size: int) -> Requests:
+def requests_of(part: Sequence[TokenizedExamples], vocab_size: int) -> Requests:
     """Raises InputError for a token id that the model does not have."""
     requests = concatenate([piece.requests for piece in part])
     highest = int(requests.token_ids.max(initial=0))

@@ -12,7 +12,7 @@ from miron_jax.definitions.records import AnyTask, Suite
 from miron_jax.engine.model import ForwardSpeed
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.engine.text_requests import GenerationSpeed
-from miron_jax.evaluation.task_kinds.interface import Source, TaskScores
+from miron_jax.evaluation.task_kinds.interface import LoadedTask, TaskScores
 from miron_jax.model.checkpoints.training_run import Checkpoint
 from miron_jax.planning.request_batches import Totals
 from miron_jax.results.records import Decided
@@ -42,7 +42,7 @@ class Selected(NamedTuple):
 class Inputs(NamedTuple):
     """The tasks of a run with their checked data files."""
 
-    sources: list[Source]
+    sources: list[LoadedTask]
     missing: Mapping[
         str, str
     ]  # tasks of a suite that are left out -> where the data file should be, or why it is left out

@@ -27,7 +27,7 @@ from miron_jax.evaluation.inputs import unverified
 from miron_jax.evaluation.journal_key import agreed_key, key_with_answers
 from miron_jax.evaluation.parts import parts_of, requests_of, survey
 from miron_jax.evaluation.records import Inputs, Outcome
-from miron_jax.evaluation.sampling import Sampling
+from miron_jax.evaluation.sampling import ExampleSampling
 from miron_jax.evaluation.saved_requests import save_requests
 from miron_jax.evaluation.task_kinds.interface import Setup, TaskKind, TaskScores
 from miron_jax.evaluation.task_kinds.kinds import kind_of
@@ -100,7 +100,7 @@ class RunTasks(NamedTuple):
         """Tokenize and plan one part at a time.  `several`: the run has more rounds than this
         one."""
         generates = any(kind.generates and not kind.scores_spans for kind in self.kinds)
-        cost = cost_model(self.model, SCORING_PROGRAMS - (GENERATION_PROGRAMS if generates else 0))
+        cost = cost_model(self.model, SCORING_PROGRAMS - GENERATION_PROGRAMS * generates)
         lengths, totals.expected, order = survey(self.kinds, cost, several)
         planner = RequestPlanner(cost, totals, lengths, self.setup.table.id_sets)
         for part in parts_of(self.kinds, order):
@@ -116,10 +116,10 @@ def cost_of(totals: Totals) -> str:
     counts = (totals.unique_tokens, totals.plain_tokens, totals.useful_flops)
     unique, plain, flops = (count / totals.share for count in counts)
     unit, size = next((pair for pair in _FLOPS if flops >= pair[1]), _FLOPS[-1])
+    about = "" if totals.share == 1 else "about "
     return (
-        f"{'' if totals.share == 1 else 'about '}{unique:,.0f} unique tokens of {plain:,.0f} to "
-        f"compute, {flops / size:,.3g} {unit} ({plain / max(1.0, unique):.1f} times fewer than one "
-        "row a request)"
+        f"{about}{unique:,.0f} unique tokens of {plain:,.0f} to compute, {flops / size:,.3g} "
+        f"{unit} ({plain / max(1.0, unique):.1f} times fewer than one row a request)"
     )
 
 
@@ -301,9 +301,9 @@ class Evaluation:
                 return None
             engine = self._engine_with(model)
             weights = weights_fingerprint(model.on_one_device.state)
-            warnings = (
-                [] if isinstance(config, OwnModel) else implausible(model.on_one_device.state)
-            )
+            warnings = list[str]()
+            if not isinstance(config, OwnModel):
+                warnings = implausible(model.on_one_device.state)
             for line in warnings:
                 self.progress.warn(line)
             with self._journal(model, weights, answers) as journal:
@@ -341,10 +341,11 @@ class Evaluation:
         """Hub commits of the model's files and the tokenizer's; None: they did not come from the
         hub."""
         tokenizer = Path(str(getattr(self.architecture.tokenizer, "name_or_path", "")))
-        of_model = (
-            None if checkpoint.folder is None else commit_of(checkpoint.folder / "config.json")
-        )
-        return {"model": of_model, "tokenizer": commit_of(tokenizer / "tokenizer.json")}
+        folder = checkpoint.folder
+        return {
+            "model": folder and commit_of(folder / "config.json"),
+            "tokenizer": commit_of(tokenizer / "tokenizer.json"),
+        }
 
     @contextmanager
     def _journal(
@@ -384,7 +385,7 @@ class Evaluation:
     ) -> Outcome | None:
         kinds = self._tasks.kinds
         name = str(self._num_scored)
-        tasks = [TaskScores(kind) for kind in kinds]
+        tasks = [*map(TaskScores, kinds)]
         totals = self._totals or Totals()
         done = 0
         # processes that share the rows
@@ -396,8 +397,11 @@ class Evaluation:
             total = 0.0 if self.config.is_sampled else totals.unique_tokens / totals.share / sharing
             self.progress.advance("scoring", done, total, "tokens")
 
-        sampling = self._sampling() if self.config.is_sampled else None
-        rounds = iter([None]) if sampling is None else sampling.rounds(tasks, self.hosts, name)
+        sampling = None
+        rounds = iter([None])
+        if self.config.is_sampled:
+            sampling = self._sampling()
+            rounds = sampling.rounds(tasks, self.hosts, name)
         for i, _ in enumerate(rounds):
             batches = self._request_batches(totals)
             of_round = f"{name}/round/{i}" if self.config.is_sampled else name
@@ -433,12 +437,12 @@ class Evaluation:
             engine.generator.speed if any(kind.generates for kind in kinds) else None,
             checkpoint,
             0.0 if journal is None else journal.seconds,
-            decided=sampling.decided if sampling else None,
+            decided=sampling and sampling.decided,
         )
 
-    def _sampling(self) -> Sampling:
+    def _sampling(self) -> ExampleSampling:
         cost = cost_model(self._tasks.model, SCORING_PROGRAMS)
-        return Sampling(
+        return ExampleSampling(
             self.config, self._tasks.kinds, self.inputs.suites, cost, self.inputs.earlier
         )
 
@@ -452,9 +456,8 @@ class Evaluation:
         self.progress.advance("planning")
         for i, batch in enumerate(self._tasks.request_batches(totals, self.config.is_sampled)):
             if not i and not self.config.is_sampled:
-                self.progress.say(
-                    f"{'for each checkpoint: ' if self.keep else ''}{cost_of(totals)}"
-                )
+                each = "for each checkpoint: " if self.keep else ""
+                self.progress.say(f"{each}{cost_of(totals)}")
             self.progress.advance("planning", totals.plain_tokens, totals.expected, "tokens")
             if self.keep and not self.config.is_sampled:
                 self._planned.append(batch)

@@ -16,9 +16,16 @@ from miron_jax.config import RunConfig
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.evaluation.composites import suite_composites
 from miron_jax.evaluation.records import Outcome
-from miron_jax.evaluation.task_kinds.interface import Facts
+from miron_jax.evaluation.task_kinds.interface import RunFacts
 from miron_jax.results.document import config_json
-from miron_jax.results.records import Checked, Environment, RunResult, Speed, SuiteResult, Weights
+from miron_jax.results.records import (
+    RunEnvironment,
+    RunResult,
+    RunSpeed,
+    SelfCheckResult,
+    SuiteResult,
+    Weights,
+)
 
 _PACKAGES = ("jax", "jaxlib", "flax", "transformers", "tokenizers", "numpy")
 
@@ -26,23 +33,18 @@ _PACKAGES = ("jax", "jaxlib", "flax", "transformers", "tokenizers", "numpy")
 def run_result(
     config: RunConfig, outcome: Outcome, wall_seconds: float, step: int | None = None
 ) -> RunResult:
-    facts = Facts(config, outcome.length_limit, outcome.bos)
+    facts = RunFacts(config, outcome.length_limit, outcome.bos)
     tasks = {scores.source.task.name: scores.kind.result(scores, facts) for scores in outcome.tasks}
+    suites = {}
+    for suite in outcome.inputs.suites:
+        missing = outcome.inputs.missing.items()
+        of_suite = {name: why for name, why in missing if name.startswith(f"{suite.name}/")}
+        suites[suite.name] = SuiteResult(suite_composites(suite, tasks), of_suite)
     return RunResult(
         config=config_json(config),
         environment=environment(),
         tasks=tasks,
-        suites={
-            suite.name: SuiteResult(
-                suite_composites(suite, tasks),
-                {
-                    name: why
-                    for name, why in outcome.inputs.missing.items()
-                    if name.startswith(f"{suite.name}/")
-                },
-            )
-            for suite in outcome.inputs.suites
-        },
+        suites=suites,
         speed=_speed(outcome, wall_seconds),
         generation=outcome.generation,
         self_check=_checked(outcome.check),
@@ -54,9 +56,9 @@ def run_result(
     )
 
 
-def environment() -> Environment:
+def environment() -> RunEnvironment:
     device = jax.devices()[0]
-    return Environment(
+    return RunEnvironment(
         python=platform.python_version(),
         packages={"miron-jax": __version__, **{name: version(name) for name in _PACKAGES}},
         device=device.device_kind,
@@ -68,12 +70,12 @@ def environment() -> Environment:
     )
 
 
-def _speed(outcome: Outcome, wall_seconds: float) -> Speed:
+def _speed(outcome: Outcome, wall_seconds: float) -> RunSpeed:
     totals = outcome.totals
     speed = outcome.speed
     computed = speed.computed_tokens / max(totals.unique_tokens, 1)
     seconds = speed.device_seconds
-    return Speed(
+    return RunSpeed(
         requests=totals.requests,
         load_seconds=outcome.load_seconds,
         unique_tokens=totals.unique_tokens,
@@ -92,8 +94,8 @@ def _speed(outcome: Outcome, wall_seconds: float) -> Speed:
     )
 
 
-def _checked(check: SelfCheck) -> Checked:
-    return Checked(
+def _checked(check: SelfCheck) -> SelfCheckResult:
+    return SelfCheckResult(
         tolerance=check.tolerance,
         requests=check.requests,
         tokens=check.tokens,

@@ -12,7 +12,7 @@ independent examples (completions, dialogues, means of categories) runs whole.
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 from zlib import crc32
@@ -28,7 +28,6 @@ from miron_jax.planning.records import CostModel
 from miron_jax.results.records import Decided, Sampled
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.statistics.sequential import (
-    Interval,
     Stratum,
     allocation,
     betting_interval,
@@ -37,6 +36,7 @@ from miron_jax.statistics.sequential import (
 )
 
 FIRST, GROWTH = 100, 1.5  # examples of a task in its first round; how much each round adds
+NO_EXAMPLES = Earlier({}, {})
 DEVIATION = 0.5  # of an example's right or wrong, where no earlier run says
 _UNTIL = re.compile(
     r"(?:(?P<name>.+):)?\s*(?P<rule>decided|ci\s*<=\s*(?P<width>\d*\.?\d+(?:e-?\d+)?))\s*"
@@ -84,7 +84,10 @@ class _Pool:
     kind: TaskKind
     order: np.ndarray  # ids
     cost: float  # tokens of an example
-    num_due: int = 0  # so many of the order are to run, or have
+    num_wanted: int = 0  # so many of the order are to run
+    num_run: int = 0  # so many have, or run in this round
+    # the main metric of those that have run, in their order; NaN counts as 0, and ends the run
+    values: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     @property
     def name(self) -> str:
@@ -94,8 +97,16 @@ class _Pool:
     def size(self) -> int:
         return len(self.order)
 
+    @property
+    def ids(self) -> list[int]:
+        """Of the examples that have run."""
+        return self.order[: self.num_run].tolist()
 
-class Sampling:
+    def grow(self) -> None:
+        self.num_wanted = min(self.size, math.ceil(GROWTH * self.num_run))
+
+
+class ExampleSampling:
     """The rounds of one run."""
 
     def __init__(
@@ -113,32 +124,34 @@ class Sampling:
         self.earlier = earlier or {}
         self.pools = [_pool(kind, config.seed, cost) for kind in kinds if kind.may_be_sampled]
         self.until = None if config.until is None else parse_until(config.until)
+        self.name = self.until.name if self.until else ""
+        # the task that --until names; None: it names a composite, or none
+        self.target = next((pool for pool in self.pools if pool.name == self.name), None)
         # of a composite that is compared with the earlier run, at the last round
         self.decided: Decided | None = None
-        if self.until and self.until.name and self._target() is None:
+        if self.until and self.name and self.target is None:
             self._check_composite(self.until)
 
     def _check_composite(self, until: Until) -> None:
-        composite = self._composite({pool.name: np.full(2, 0.5) for pool in self.pools})
-        if composite is not None and composite.value is None:
+        composite = self._composite()
+        if composite is None:
+            composites = [name for suite in self.suites for name in suite.composites({})]
+            names = (*(pool.name for pool in self.pools), *composites)
+            raise InputError(
+                f"--until={until.text}: {until.name} is no task of this run whose examples may be "
+                f"chosen, nor a composite: expected one of {', '.join(names)}"
+            )
+        if composite.value is None:
             missing = ", ".join(composite.missing[:4])
             raise InputError(
                 f"--until={until.text}: {until.name} wants tasks that are not in this run, or "
                 f"cannot be sampled: {missing}{' ...' if composite.missing[4:] else ''}"
             )
-        if composite is not None and composite.metric not in (
-            "",
-            *(pool.kind.source.task.main for pool in self.pools),
-        ):
+        mains = {pool.kind.source.task.main for pool in self.pools}
+        if composite.metric not in {"", *mains}:
             raise InputError(
                 f"--until={until.text}: {until.name} averages {composite.metric}, and --until "
                 "knows right or wrong alone"
-            )
-        if composite is None:
-            raise InputError(
-                f"--until={until.text}: {until.name} is no task of this run whose examples may be "
-                "chosen, nor a composite: expected one of "
-                f"{', '.join((*[pool.name for pool in self.pools], *self._composite_names()))}"
             )
 
     def rounds(
@@ -149,184 +162,144 @@ class Sampling:
     ) -> Iterator[None]:
         """Before each round the kinds are told which examples are due.  `name`: of these weights,
         unique within the process group.  Raises InputError."""
-        numbers = {id(pool): min(FIRST, pool.size) for pool in self.pools}
-        by_kind = {id(task.kind): task for task in scores}
-        if self.until is None:
-            numbers = self._of_budget()
+        by_name = {task.source.task.name: task for task in scores}
+        for pool in self.pools:
+            pool.num_wanted = min(FIRST, pool.size)
+        if self.config.budget is not None:
+            self._spend(self.config.budget)
         for i in count():
-            due = hosts.agree(f"{name}/due/{i}", [numbers[id(pool)] for pool in self.pools])
-            if i and due == [pool.num_due for pool in self.pools]:
+            due = hosts.agree(f"{name}/due/{i}", [pool.num_wanted for pool in self.pools])
+            if i and due == [pool.num_run for pool in self.pools]:
                 break
             for kind in self.kinds:
                 kind.due = None if not i and not kind.may_be_sampled else frozenset()
             for pool, number in zip(self.pools, due, strict=True):
-                pool.kind.due = frozenset(pool.order[pool.num_due : number].tolist())
-                pool.num_due = number
+                pool.kind.due = frozenset(pool.order[pool.num_run : number].tolist())
+                pool.num_run = number
             yield
-            if self.until is not None and hosts.is_first:
-                numbers = self._next(
-                    {id(pool): self._values(pool, by_kind[id(pool.kind)]) for pool in self.pools}
-                )
+            if not hosts.is_first:
+                continue
+            for pool in self.pools:
+                by_id = by_name[pool.name].values_by_id()
+                pool.values = np.nan_to_num(np.asarray([by_id[i] for i in pool.ids], np.float64))
+            if self.until is not None:
+                self._want_more(self.until)
         for pool in self.pools if hosts.is_first else ():
-            task = by_kind[id(pool.kind)]
-            task.sampled = self._sampled(pool, self._values(pool, task))
+            task = by_name[pool.name]
+            task.sampled = self._sampled(pool)
             task.rows.sort(key=lambda row: row.id)
 
     # How many examples each task runs
 
-    def _next(self, values: Mapping[int, np.ndarray]) -> dict[int, int]:
-        """Examples of each pool after the next round, by id(pool); as many as now where it is
-        done."""
-        assert self.until is not None
-        if self.until.name and self._target() is None:
-            return self._next_of_composite(values)
-        return {id(pool): self._grown(pool, values[id(pool)]) for pool in self.pools}
+    def _want_more(self, until: Until) -> None:
+        """Raise `num_wanted` of each pool of which more examples are to run."""
+        if until.name and self.target is None:
+            self._want_more_of_composite(until)
+            return
+        for pool in self.pools:
+            if self._is_of_target(pool) and not self._is_known(pool, until):
+                pool.grow()
 
-    def _grown(self, pool: _Pool, values: np.ndarray) -> int:
-        assert self.until is not None
-        if not self._is_of_target(pool) or self._is_known(pool, values):
-            return pool.num_due
-        return min(pool.size, math.ceil(GROWTH * pool.num_due))
+    def _is_known(self, pool: _Pool, until: Until) -> bool:
+        if until.width is not None:
+            return betting_interval(pool.values, pool.size).half_width <= until.width
+        return winner(pool.values - self._rivals(pool), pool.size) != 0
 
-    def _is_known(self, pool: _Pool, values: np.ndarray) -> bool:
-        assert self.until is not None
-        if self.until.width is not None:
-            return betting_interval(values, pool.size).half_width <= self.until.width
-        return winner(values - self._rivals(pool), pool.size) != 0
-
-    def _next_of_composite(self, values: Mapping[int, np.ndarray]) -> dict[int, int]:
-        assert self.until is not None
-        composite = self._composite({pool.name: values[id(pool)] for pool in self.pools})
+    def _want_more_of_composite(self, until: Until) -> None:
+        composite = self._composite({pool.name: float(pool.values.mean()) for pool in self.pools})
         assert composite is not None
         pools = [pool for pool in self.pools if composite.weights.get(pool.name)]
-        decides = self.until.width is None
-        compared = [values[id(pool)] - (self._rivals(pool) if decides else 0.0) for pool in pools]
-        strata = [
-            Stratum(composite.weights[pool.name], of_pool, pool.size)
-            for pool, of_pool in zip(pools, compared, strict=True)
-        ]
+        strata = []
+        for pool in pools:
+            values = pool.values
+            if until.width is None:
+                values = values - self._rivals(pool)
+            strata.append(Stratum(composite.weights[pool.name], values, pool.size))
         total = sum(stratum.weight * float(stratum.values.mean()) for stratum in strata)
-        width = abs(total) if self.until.width is None else self.until.width
+        width = abs(total) if until.width is None else until.width
         half = half_width(strata, max(width, 1e-9))
-        now = {id(pool): pool.num_due for pool in self.pools}
-        if decides:
-            self.decided = Decided(
-                self.until.name, total, half, 0 if half >= abs(total) else 1 if total > 0 else -1
-            )
+        if until.width is None:
+            better = 1 if total > 0 else -1
+            self.decided = Decided(until.name, total, half, better if half < abs(total) else 0)
         if half <= width:
-            return now
+            return
         deviations = [abs(stratum.weight) * _deviation(stratum.values) for stratum in strata]
-        costs = [pool.cost for pool in pools]
-        spent = sum(pool.num_due * pool.cost for pool in pools)
-        numbers = allocation(deviations, costs, [pool.size for pool in pools], GROWTH * spent)
-        grown = {
-            id(pool): max(pool.num_due, number) for pool, number in zip(pools, numbers, strict=True)
-        }
+        spent = sum(pool.num_run * pool.cost for pool in pools)
+        _allocate(pools, deviations, GROWTH * spent)
         # Neyman's shares are reached: all grow
-        if all(grown[id(pool)] == pool.num_due for pool in pools):
-            grown = {id(pool): min(pool.size, math.ceil(GROWTH * pool.num_due)) for pool in pools}
-        return now | grown
+        if all(pool.num_wanted == pool.num_run for pool in pools):
+            for pool in pools:
+                pool.grow()
 
-    def _of_budget(self) -> dict[int, int]:
-        assert self.config.budget is not None
-        composite = self._composite({pool.name: np.full(2, 0.5) for pool in self.pools})
+    def _spend(self, budget: float) -> None:
+        composite = self._composite()
         weights = composite.weights if composite is not None else {}
         equal = 1 / max(1, len(self.pools))
-        deviations = [
-            abs(weights.get(pool.name, equal))
-            * _deviation(np.asarray(list(self._values_of_earlier(pool))))
-            for pool in self.pools
-        ]
-        sizes = [pool.size for pool in self.pools]
-        numbers = allocation(
-            deviations, [pool.cost for pool in self.pools], sizes, self.config.budget
-        )
-        return {id(pool): number for pool, number in zip(self.pools, numbers, strict=True)}
-
-    # Names
-
-    def _target(self) -> _Pool | None:
-        assert self.until is not None
-        return next((pool for pool in self.pools if pool.name == self.until.name), None)
+        deviations = []
+        for pool in self.pools:
+            earlier = self.earlier.get(pool.name, NO_EXAMPLES)
+            values = np.asarray([*earlier.values.values()], np.float64)
+            deviation = _deviation(values[~np.isnan(values)])
+            deviations.append(abs(weights.get(pool.name, equal)) * deviation)
+        _allocate(self.pools, deviations, budget)
 
     def _is_of_target(self, pool: _Pool) -> bool:
         """Whether the rule is about this task, alone or in a composite."""
-        assert self.until is not None
-        if not self.until.name or pool is self._target():
+        if not self.name or pool is self.target:
             return True
-        if self._target() is not None:
+        if self.target is not None:
             return False
-        composite = self._composite({each.name: np.full(2, 0.5) for each in self.pools})
+        composite = self._composite()
         return composite is not None and bool(composite.weights.get(pool.name))
 
-    def _composite(self, values: Mapping[str, np.ndarray]) -> Composite | None:
-        """The composite that --until names, or of a budget the one of most tasks, at these
-        means."""
-        name = self.until.name if self.until else ""
+    def _composite(self, means: Mapping[str, float] | None = None) -> Composite | None:
+        """The composite that --until names, or of a budget the one of most tasks, at these means
+        (None: a half each)."""
+        measured = {
+            pool.name: Measured(means[pool.name] if means else 0.5, pool.size)
+            for pool in self.pools
+        }
         composites = list[Composite]()
-        sizes = {pool.name: pool.size for pool in self.pools}
         for suite in self.suites:
-            measured = {
-                task.name: Measured(float(of_task.mean()), sizes[task.name])
-                for task in suite.tasks
-                if (of_task := values.get(task.name)) is not None
-            }
-            for label, composite in suite.composites(measured).items():
-                if name in (label, f"{suite.name}: {label}") or (not name and composite.weights):
+            names = [task.name for task in suite.tasks if task.name in measured]
+            of_suite = suite.composites({name: measured[name] for name in names})
+            for label, composite in of_suite.items():
+                is_named = self.name in (label, f"{suite.name}: {label}")
+                if is_named or (not self.name and composite.weights):
                     composites.append(composite)
         return max(composites, key=lambda composite: len(composite.weights), default=None)
 
-    def _composite_names(self) -> list[str]:
-        return [name for suite in self.suites for name in suite.composites({})]
-
     # Values
-
-    def _values(self, pool: _Pool, scores: TaskScores) -> np.ndarray:
-        """The main metric of the examples that have run, in their random order; NaN counts as 0,
-        and ends the run anyway."""
-        by_id = scores.values_by_id()
-        return np.nan_to_num(
-            np.asarray([by_id[i] for i in pool.order[: pool.num_due].tolist()], np.float64)
-        )
 
     def _rivals(self, pool: _Pool) -> np.ndarray:
         """The earlier run's values of the same examples.  Raises InputError."""
         earlier = self.earlier.get(pool.name)
-        ids = pool.order[: pool.num_due].tolist()
-        if earlier is None or any(i not in earlier.values for i in ids):
+        if earlier is None or any(i not in earlier.values for i in pool.ids):
             raise InputError(
                 f"--against: its run has not scored {pool.name} on the examples that are due here: "
                 "name a run of all of them, or one by the same --seed that ran at least as many"
             )
-        nan = next((i for i in ids if math.isnan(earlier.values[i])), None)
-        if nan is not None:
-            raise InputError(
-                f"--against: its run has no score for example {nan} of {pool.name}: name another "
-                "run"
-            )
         prompts = pool.kind.digests()
-        other = next((i for i in ids if earlier.prompts.get(i) != prompts[i]), None)
-        if other is not None:
-            raise InputError(
-                f"--against: its run asked {pool.name} otherwise (example {other}): its prompts "
-                "must be those of this run"
-            )
-        return np.asarray([earlier.values[i] for i in ids], np.float64)
+        for i in pool.ids:
+            if math.isnan(earlier.values[i]):
+                raise InputError(
+                    f"--against: its run has no score for example {i} of {pool.name}: name another "
+                    "run"
+                )
+            if earlier.prompts.get(i) != prompts[i]:
+                raise InputError(
+                    f"--against: its run asked {pool.name} otherwise (example {i}): its prompts "
+                    "must be those of this run"
+                )
+        return np.asarray([earlier.values[i] for i in pool.ids], np.float64)
 
-    def _values_of_earlier(self, pool: _Pool) -> Iterator[float]:
-        earlier = self.earlier.get(pool.name)
-        yield from (
-            ()
-            if earlier is None
-            else (value for value in earlier.values.values() if not math.isnan(value))
-        )
-
-    def _sampled(self, pool: _Pool, values: np.ndarray) -> Sampled:
+    def _sampled(self, pool: _Pool) -> Sampled:
         how = f"--until={self.config.until}" if self.until else f"--budget={self.config.budget:g}"
-        interval = betting_interval(values, pool.size) if len(values) else Interval(0.0, 1.0)
-        decides = self.until is not None and self.until.width is None and self._is_of_target(pool)
-        better = winner(values - self._rivals(pool), pool.size) if decides else None
-        return Sampled(len(values), pool.size, how, self.config.seed, interval, better)
+        better = None
+        if self.until is not None and self.until.width is None and self._is_of_target(pool):
+            better = winner(pool.values - self._rivals(pool), pool.size)
+        interval = betting_interval(pool.values, pool.size)
+        return Sampled(pool.num_run, pool.size, how, self.config.seed, interval, better)
 
 
 def order_of(ids: Collection[int], task: str, seed: int) -> np.ndarray:
@@ -356,3 +329,11 @@ def _deviation(values: np.ndarray) -> float:
     """Of one example; DEVIATION where too few say, and never 0, as all may have been right by
     chance."""
     return max(float(values.std(ddof=1)), 0.05) if len(values) > 1 else DEVIATION
+
+
+def _allocate(pools: Sequence[_Pool], deviations: Sequence[float], budget: float) -> None:
+    """Want of each pool what `allocation` gives it, or what has run."""
+    costs = [pool.cost for pool in pools]
+    sizes = [pool.size for pool in pools]
+    for pool, number in zip(pools, allocation(deviations, costs, sizes, budget), strict=True):
+        pool.num_wanted = max(pool.num_run, number)

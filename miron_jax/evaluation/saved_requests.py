@@ -30,7 +30,8 @@ def save_requests(kinds: Sequence[TaskKind], store: Store, progress: Progress) -
                     "context": context,
                     "continuation": continuation,
                 }
-                request |= {} if gold is None else {"gold": gold}
+                if gold is not None:
+                    request["gold"] = gold
                 yield f"{json.dumps(request, ensure_ascii=False)}\n".encode()
 
     store.put(f"{REQUESTS}/requests.jsonl", lines())

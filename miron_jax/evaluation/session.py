@@ -180,13 +180,13 @@ class Session:
         hosts.rest(False)
         if hosts.count > 1 and hosts.is_first:
             assert self._store is not None
-            kind, content = (
-                ("npz", _npz(requests))
-                if isinstance(requests, Requests)
-                else ("json", _json(requests))
-            )
-            file = f"{CALLS}/{uuid.uuid4().hex}.{kind}"
-            self._store.put(file, content)
+            file = f"{CALLS}/{uuid.uuid4().hex}"
+            if isinstance(requests, Requests):
+                file += ".npz"
+                self._store.put(file, _npz(requests))
+            else:
+                file += ".json"
+                self._store.put(file, _json(requests))
             hosts.agree(name, file)
         try:
             yield name
@@ -306,11 +306,9 @@ def architecture_with(
     the model's own)."""
     if not isinstance(model, OwnModel):
         architecture = architecture_of(config, files)
-        return (
-            architecture
-            if tokenizer is None
-            else architecture._replace(tokenizer=_tokenizer(tokenizer))
-        )
+        if tokenizer is None:
+            return architecture
+        return architecture._replace(tokenizer=_tokenizer(tokenizer))
     tokenizer = model.tokenizer if tokenizer is None else tokenizer
     if tokenizer is None:
         raise InputError("the OwnModel has no tokenizer: give one there, or beside it")

@@ -19,6 +19,7 @@ from miron_jax.runtime.progress import SILENT, Progress
 
 BLOCKS_EACH = 4  # per process; another process may take over whole blocks
 NEW_TOKEN_COST = 16  # cost of a generated token, in prompt tokens
+NO_TEXT = Generated("", (), "nan")  # the journal keeps no answer of NaN
 
 
 def generate_texts(
@@ -53,7 +54,9 @@ def generated(
 
     shares = hosts.count > 1 and not generator.placement.is_global
     num_ended = 0
-    num_distinct = len(set(requests)) / (hosts.count if shares else 1)
+    num_distinct = float(len(set(requests)))
+    if shares:
+        num_distinct /= hosts.count
     if requests:
         progress.advance("generating", 0, num_distinct, "completions")
 
@@ -74,15 +77,17 @@ def generated(
         meet(journal, hosts, name)
         if not hosts.is_first:
             return []
-    known = [None if journal is None else journal.text_of(request.digest) for request in requests]
-    missing = hosts.agree(f"{name}/missing", [i for i, text in enumerate(known) if text is None])
-    num_distinct = len({requests[i] for i in missing})
-    new = dict(zip(missing, generator.run([requests[i] for i in missing], finished), strict=True))
+    known = dict[int, Generated]()
+    for i, request in enumerate(requests):
+        if journal is not None and (text := journal.text_of(request.digest)) is not None:
+            known[i] = Generated(*text)
+    of_host = [i for i in range(len(requests)) if i not in known]
+    missing = hosts.agree(f"{name}/missing", of_host)
+    new = [requests[i] for i in missing]
+    num_distinct = len(set(new))
+    known |= zip(missing, generator.run(new, finished), strict=True)
     progress.end("generating")
-    return [
-        new[i] if i in new else Generated(*(text or JournalText("", (), "nan")))
-        for i, text in enumerate(known)
-    ]
+    return [known.get(i, NO_TEXT) for i in range(len(requests))]
 
 
 def _blocks(requests: list[TextRequest], count: int) -> list[list[list[TextRequest]]]:
@@ -92,12 +97,10 @@ def _blocks(requests: list[TextRequest], count: int) -> list[list[list[TextReque
     cost = np.cumsum(
         [len(request.token_ids) + NEW_TOKEN_COST * request.max_new_tokens for request in unique]
     )
-    num_blocks = count * BLOCKS_EACH
-    bounds = np.searchsorted(
-        cost, np.linspace(0, cost[-1] if len(cost) else 0, num_blocks + 1)[1:-1], side="right"
-    )
-    blocks = [unique[a:b] for a, b in pairwise([0, *bounds.tolist(), len(unique)])]
-    return [
-        [block for block in blocks[i * BLOCKS_EACH : (i + 1) * BLOCKS_EACH] if block]
-        for i in range(count)
-    ]
+    even = np.linspace(0, cost.max(initial=0), count * BLOCKS_EACH + 1)[1:-1]
+    bounds = [0, *np.searchsorted(cost, even, side="right").tolist(), len(unique)]
+    blocks: list[list[list[TextRequest]]] = [[] for _ in range(count)]
+    for k, (start, end) in enumerate(pairwise(bounds)):
+        if start < end:
+            blocks[k // BLOCKS_EACH].append(unique[start:end])
+    return blocks

@@ -23,5 +23,7 @@ def krippendorff_alpha(units: Iterable[Sequence[str]]) -> float | None:
         totals.update(counts)
         observed += sum(count * (size - count) for count in counts.values()) / (size - 1)
     n = totals.total()
-    expected = sum(count * (n - count) for count in totals.values()) / (n - 1) if n > 1 else 0.0
-    return 1 - observed / expected if expected else None
+    expected = sum(count * (n - count) for count in totals.values()) / max(n - 1, 1)
+    if not expected:
+        return None
+    return 1 - observed / expected

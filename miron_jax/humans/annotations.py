@@ -15,13 +15,14 @@ import io
 import math
 import re
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
 from miron_jax.errors import InputError
 
 DELIMITERS = "\t;,|"
-_WHOLE = re.compile(r"([+-]?\d+)\.0+")
+_WHOLE = re.compile(r"\A([+-]?\d+)\.0+\Z")
 
 
 STARTED, SUBMITTED = "ASSIGNMENT:started", "ASSIGNMENT:submitted"
@@ -81,7 +82,8 @@ def read_annotations(
     """The answers of all pools, end to end.  Raises InputError for a missing column, a ragged line,
     or not UTF-8."""
     answers: list[Answer] = []
-    num_dropped, inputs = 0, None
+    num_dropped = 0
+    inputs = None
     for path in paths:
         header, lines = read_table(path)
         if not columns.answer and project.answer_column in header:
@@ -105,16 +107,10 @@ def read_annotations(
             if unanswered or not worker or not any(field.strip() for field in item):
                 num_dropped += 1
                 continue
-            right = canonical(line[names.right]) if names.right else ""
-            answers.append(
-                Answer(
-                    item,
-                    worker,
-                    canonical(line[names.answer]),
-                    right or None,
-                    line.get(project.time_column, ""),
-                )
-            )
+            right = canonical(line[names.right]) or None if names.right else None
+            answer = canonical(line[names.answer])
+            time = line.get(project.time_column, "")
+            answers.append(Answer(item, worker, answer, right, time))
     assert inputs is not None, "at least one file"
     return Annotations(inputs, answers, num_dropped)
 
@@ -132,14 +128,14 @@ def _one_text_a_row(
             "--project"
         )
     bare = [name.removesuffix(ends[0]) for name in numbered]
-    if absent := [f"{name}{end}" for name in bare for end in ends if f"{name}{end}" not in header]:
-        raise InputError(f"{path}: no column {absent[0]}, expected {count} texts a line")
+    for name, end in product(bare, ends):
+        if f"{name}{end}" not in header:
+            raise InputError(f"{path}: no column {name}{end}, expected {count} texts a line")
     shared = [name for name in header if not name.endswith(tuple(ends))]
-    split = [
-        {**{name: line[name] for name in shared}, **{name: line[f"{name}{end}"] for name in bare}}
-        for line in lines
-        for end in ends
-    ]
+    split = list[dict[str, str]]()
+    for line, end in product(lines, ends):
+        item = {name: line[f"{name}{end}"] for name in bare}
+        split.append({name: line[name] for name in shared} | item)
     return [*shared, *bare], split
 
 
@@ -161,15 +157,9 @@ def _one_question_a_row(
                 f"{path}, line {number}: {answer} is {line[answer]!r:.40}, expected a list of "
                 '{"question": ..., "answer": ...}'
             ) from None
-        split += [
-            {
-                **{name: line[name] for name in others},
-                "INPUT:place": str(i),
-                "INPUT:question": question,
-                answer: text,
-            }
-            for i, (question, text) in enumerate(pairs)
-        ]
+        for i, (question, text) in enumerate(pairs):
+            item = {"INPUT:place": str(i), "INPUT:question": question, answer: text}
+            split.append({name: line[name] for name in others} | item)
     return ["INPUT:place", "INPUT:question", *others], split
 
 
@@ -198,8 +188,7 @@ def canonical(value: str) -> str:
     value = value.strip()
     if value.lower() in ("true", "false"):
         return value.lower()
-    whole = _WHOLE.fullmatch(value)
-    return whole[1] if whole else value
+    return _WHOLE.sub(r"\1", value)
 
 
 def normalized(item: Sequence[str]) -> tuple[str, ...]:
@@ -250,10 +239,10 @@ def _resolve(columns: Columns, header: Sequence[str], path: Path) -> Columns:
     """The column names of this file; an optional column that it lacks is ""."""
     inputs = columns.inputs or tuple(name for name in header if name.startswith("INPUT:"))
     answer = columns.answer or _only("OUTPUT:", "--answer_column", header, path)
-    golden = answer.replace("OUTPUT:", "GOLDEN:", 1)
-    resolved = columns._replace(
-        inputs=inputs, answer=answer, right=columns.right or (golden if golden != answer else "")
-    )
+    right = columns.right
+    if not right and "OUTPUT:" in answer:
+        right = answer.replace("OUTPUT:", "GOLDEN:", 1)
+    resolved = columns._replace(inputs=inputs, answer=answer, right=right)
     required = {
         "--input_columns": inputs,
         "--answer_column": (answer,),
@@ -272,17 +261,17 @@ def _resolve(columns: Columns, header: Sequence[str], path: Path) -> Columns:
                 raise InputError(
                     f"{path}: no column {name}, it has {', '.join(header)}: name it with {flag}"
                 )
-    return resolved if resolved.right in header else resolved._replace(right="")
+    if right not in header:
+        return resolved._replace(right="")
+    return resolved
 
 
 def _only(prefix: str, flag: str, header: Sequence[str], path: Path) -> str:
     matches = [name for name in header if name.startswith(prefix)]
     if len(matches) != 1:
-        named = (
-            f"several columns begin with {prefix} ({', '.join(matches)})"
-            if matches
-            else f"no column begins with {prefix}"
-        )
+        named = f"no column begins with {prefix}"
+        if matches:
+            named = f"several columns begin with {prefix} ({', '.join(matches)})"
         raise InputError(
             f"{path}: {named}, of {', '.join(header)}: name the one with answers with {flag}"
         )

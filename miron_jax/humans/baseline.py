@@ -14,7 +14,7 @@ import numpy as np
 
 from miron_jax.humans.agreement import krippendorff_alpha
 from miron_jax.humans.annotations import PROJECTS, Annotations, Project
-from miron_jax.humans.gold import Rule
+from miron_jax.humans.gold import GoldRule
 from miron_jax.humans.votes import (
     NEEDED,
     Label,
@@ -68,7 +68,7 @@ class Baseline:
 
 def baseline(
     annotations: Annotations,
-    rule: Rule | None,
+    rule: GoldRule | None,
     skills: Mapping[str, float],
     needed: int = NEEDED,
     project: Project = PROJECTS["plain"],
@@ -82,10 +82,9 @@ def baseline(
         for name, worker in known.items()
         if worker.is_rejected and project.is_filtered
     }
-    everyone, kept = (
-        collect_votes(annotations.answers, names, project) for names in ((), rejected)
-    )
-    right = {item: None if rule is None else rule(item) for item in everyone}
+    everyone = collect_votes(annotations.answers, (), project)
+    kept = collect_votes(annotations.answers, rejected, project)
+    right = {item: rule and rule(item) for item in everyone}
     labels = procedure_a(kept, needed, project.plurality)
     decided = procedure_b(kept, skills)
     if any(label.origin == "undecided" for label in decided.values()):
@@ -108,7 +107,7 @@ def baseline(
         controls_a_worker=median(worker.controls for worker in known.values()) if known else 0.0,
         alpha_before=_alpha(everyone),
         alpha=_alpha(kept),
-        single_annotator=_accuracy(single) if rule is not None else None,
+        single_annotator=_accuracy(single),
         a=_procedure(labels, Counter({how: len(labels)}), right, rule),
         b=_procedure(
             {item: label.answer for item, label in decided.items() if label.origin != "undecided"},
@@ -128,7 +127,7 @@ def _procedure(
     labels: Mapping[tuple[str, ...], str],
     origins: Counter[str],
     right: Mapping[tuple[str, ...], str | None],
-    rule: Rule | None,
+    rule: GoldRule | None,
 ) -> Procedure:
     pairs = [(answer, gold) for item, answer in labels.items() if (gold := right[item]) is not None]
     accuracy = _accuracy([answer == gold for answer, gold in pairs])
@@ -145,8 +144,10 @@ def _over_all(pairs: list[tuple[str, str]]) -> tuple[float | None, float | None]
     answers, right = zip(*pairs, strict=True)
     weights = np.ones(len(pairs))
     values = sorted({*answers, *right})
-    positive = [np.asarray(labels) == values[-1] for labels in (answers, right)]
-    mcc = matthews(positive[0], positive[1], weights) if len(values) == 2 else None
+    mcc = None
+    if len(values) == 2:
+        positive = values[-1]
+        mcc = matthews(np.asarray(answers) == positive, np.asarray(right) == positive, weights)
     return macro_f1(answers, right, weights), mcc
 
 

@@ -29,10 +29,11 @@ def kept_pairs(paths: Sequence[Path]) -> Kept:
     Fluency and toxicity are looked up by the rewrite's text: several toxic texts may share a
     rewrite.  Raises InputError if a project's file is missing or named twice.
     """
-    projects: dict[str, tuple[Annotations, dict[tuple[str, ...], str], int]] = {}
+    kept = Kept({}, {}, [])
+    passing: dict[str, list[tuple[str, ...]]] = {}
     for path in paths:
         name, annotations = _project(path)
-        if name in projects:
+        if name in passing:
             raise InputError(
                 f"{path}: a second file with {name}, expected one each of {', '.join(_PASS)}"
             )
@@ -40,24 +41,20 @@ def kept_pairs(paths: Sequence[Path]) -> Kept:
             name for name, worker in workers(annotations.answers).items() if worker.is_rejected
         }
         labels = procedure_a(collect_votes(annotations.answers, rejected))
-        projects[name] = annotations, labels, len(rejected)
-    if missing := _PASS.keys() - projects.keys():
+        kept.labelled[name] = len(labels)
+        kept.rejected[name] = len(rejected)
+        passing[name] = _passing(annotations, labels, _PASS[name])
+    if missing := _PASS.keys() - passing.keys():
         raise InputError(
             f"--project=rudetox wants a file with each of {', '.join(_PASS)}: none has "
             f"{sorted(missing)[0]}"
         )
-    passing = {
-        name: _passing(annotations, labels, _PASS[name])
-        for name, (annotations, labels, _) in projects.items()
-    }
-    rewrites = {item[-1] for item in passing["OUTPUT:fluent"]} & {
-        item[-1] for item in passing["OUTPUT:toxic"]
-    }
-    return Kept(
-        {name: len(labels) for name, (_, labels, _) in projects.items()},
-        {name: count for name, (_, _, count) in projects.items()},
-        [(item[0], item[-1]) for item in passing["OUTPUT:is_match"] if item[-1] in rewrites],
-    )
+    fluent = {item[-1] for item in passing["OUTPUT:fluent"]}
+    harmless = {item[-1] for item in passing["OUTPUT:toxic"]}
+    for item in passing["OUTPUT:is_match"]:
+        if item[-1] in fluent and item[-1] in harmless:
+            kept.pairs.append((item[0], item[-1]))
+    return kept
 
 
 def _project(path: Path) -> tuple[str, Annotations]:

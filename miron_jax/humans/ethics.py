@@ -37,13 +37,15 @@ def read_ethics_gold(path: Path) -> Labels:
             f"--gold={path}: {error}; expected MERA's ruEthics data.json, a list of records"
         ) from None
     right: dict[tuple[str, ...], dict[str, str]] = {}
-    for number, entry in enumerate(records if isinstance(records, list) else [records], 1):
+    if not isinstance(records, list):
+        records = [records]
+    for number, entry in enumerate(records, 1):
         record = entry if isinstance(entry, dict) else {}
         pair = record.get("pair")
         labels = {name: str(record.get(name)) for name in ETHICS}
-        texts = [record.get("text"), *pair] if isinstance(pair, list) and len(pair) == 2 else []
+        texts = [record.get("text"), *(pair if isinstance(pair, list) else ())]
         if (
-            not texts
+            len(texts) != 3
             or not all(isinstance(text, str) for text in texts)
             or not set(labels.values()) <= {"0", "1"}
         ):

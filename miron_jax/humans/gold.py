@@ -13,7 +13,7 @@ from miron_jax.errors import InputError
 from miron_jax.files.places import local_path
 from miron_jax.humans.annotations import canonical, normalized, read_table
 
-Rule = Callable[[tuple[str, ...]], str | None]
+GoldRule = Callable[[tuple[str, ...]], str | None]
 
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 _OPERATORS = {
@@ -37,7 +37,7 @@ def brackets(item: tuple[str, ...]) -> str:
 
 def common_subsequence(item: tuple[str, ...]) -> str:
     """Length of the longest common subsequence of two strings (MERA's LCS)."""
-    left, right = (field.strip() for field in item)
+    left, right = map(str.strip, item)
     before = [0] * (len(right) + 1)
     for a in left:
         row = [0]
@@ -77,10 +77,14 @@ def _value(node: ast.expr) -> Fraction:
     raise SyntaxError(f"{ast.unparse(node)} is no arithmetic")
 
 
-RULES: dict[str, Rule] = {"lcs": common_subsequence, "brackets": brackets, "arithmetic": arithmetic}
+RULES: dict[str, GoldRule] = {
+    "lcs": common_subsequence,
+    "brackets": brackets,
+    "arithmetic": arithmetic,
+}
 
 
-def rule_of(name: str, inputs: Sequence[str]) -> Rule:
+def rule_of(name: str, inputs: Sequence[str]) -> GoldRule:
     """A named rule, or one that looks answers up in a file: a table of the item's columns and the
     right answer.
 

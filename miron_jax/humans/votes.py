@@ -55,18 +55,14 @@ def collect_votes(
     An item without votes keeps its entry.  If the project's control tasks count as items too, an
     annotator who met one several times has one vote on it, the earliest.
     """
-    votes: Votes = {
-        answer.item: [] for answer in answers if answer.right is None or project.controls_vote
-    }
+    counted = [answer for answer in answers if answer.right is None or project.controls_vote]
+    votes: Votes = {answer.item: [] for answer in counted}
     voted: set[tuple[str, tuple[str, ...]]] = set()
-    ordered = sorted(answers, key=lambda answer: answer.time) if project.controls_vote else answers
-    for vote in ordered:
+    if project.controls_vote:
+        counted.sort(key=lambda answer: answer.time)
+    for vote in counted:
         is_repeated = project.controls_vote and (vote.worker, vote.item) in voted
-        if (
-            vote.worker not in rejected
-            and (vote.right is None or project.controls_vote)
-            and not is_repeated
-        ):
+        if vote.worker not in rejected and not is_repeated:
             voted.add((vote.worker, vote.item))
             votes[vote.item].append(vote)
     return votes
@@ -82,13 +78,14 @@ def procedure_a(
     """
     labels = {}
     for item, cast in votes.items():
-        counts = Counter(vote.answer for vote in cast).most_common(2)
-        if counts and (
-            counts[0][1] > (counts[1][1] if counts[1:] else 0)
-            if plurality
-            else counts[0][1] >= needed
-        ):
-            labels[item] = counts[0][0]
+        if not cast:
+            continue
+        (answer, most), *others = Counter(vote.answer for vote in cast).most_common(2)
+        has_won = most >= needed
+        if plurality:
+            has_won = not others or most > others[0][1]
+        if has_won:
+            labels[item] = answer
     return labels
 
 

@@ -66,25 +66,23 @@ def score_choices(
     NaN, never 0.
     """
     empty = any(len(logprobs) == 0 for logprobs in token_logprobs)
-    if any(np.isnan(logprobs).any() for logprobs in token_logprobs):
+    if _has_nan(token_logprobs):
         return ExampleScore(None, None, False, empty, dict.fromkeys(CHOICE_METRICS, math.nan))
     losses = normalizer.call(token_logprobs, continuations)
     prediction = tie.call(losses)
     tied = sum(bool(loss == losses[prediction]) for loss in losses) > 1
     if gold is None:
         return ExampleScore(prediction, None, tied, empty, dict.fromkeys(CHOICE_METRICS, math.nan))
+    metrics = {"accuracy": float(prediction == gold)}
+    for metric in OF_OPTIONS:
+        metrics[metric.name] = metric.of(token_logprobs, continuations, gold)
     return ExampleScore(
         prediction=prediction,
         correct=prediction == gold,
         tied=tied,
         empty_span=empty,
         rounded=normalizer is EXP_MEAN and prediction != tie.call(mean_losses(token_logprobs)),
-        metrics={
-            "accuracy": float(prediction == gold),
-            **{
-                metric.name: metric.of(token_logprobs, continuations, gold) for metric in OF_OPTIONS
-            },
-        },
+        metrics=metrics,
     )
 
 
@@ -110,23 +108,27 @@ def with_extra_metrics(
     completions, as other tokens may spell the same text.
     """
     metrics = dict(example.metrics)
-    is_nan = any(np.isnan(logprobs).any() for logprobs in token_logprobs)
     best = np.argmin(np.asarray(CHAR.call(token_logprobs, continuations)))
-    metrics["accuracy_char"] = math.nan if is_nan else float(int(best) == gold)
+    metrics["accuracy_char"] = _right(int(best) == gold, _has_nan(token_logprobs))
     if neutral_logprobs:
         with np.errstate(invalid="ignore"):  # -inf less -inf
             gain = _sums(token_logprobs).astype(np.float64) - _sums(neutral_logprobs)
-        metrics["accuracy_pmi"] = (
-            math.nan if np.isnan(gain).any() else float(int(np.argmax(gain)) == gold)
-        )
+        metrics["accuracy_pmi"] = _right(int(np.argmax(gain)) == gold, _has_nan([gain]))
     if endings:
-        is_nan = any(np.isnan(logprobs).any() for logprobs, _ in endings)
-        metrics["greedy_exact"] = (
-            math.nan if is_nan else float(any(bool(np.all(ranks == 0)) for _, ranks in endings))
-        )
+        is_greedy = any(bool(np.all(ranks == 0)) for _, ranks in endings)
+        is_nan = _has_nan([logprobs for logprobs, _ in endings])
+        metrics["greedy_exact"] = _right(is_greedy, is_nan)
     return replace(
         example, metrics=metrics, neutral_logprobs=tuple(map(float, _sums(neutral_logprobs)))
     )
+
+
+def _right(is_right: bool, is_nan: bool) -> float:
+    return math.nan if is_nan else float(is_right)
+
+
+def _has_nan(arrays: Sequence[np.ndarray]) -> bool:
+    return any(np.isnan(array).any() for array in arrays)
 
 
 def score_continuation(

@@ -9,7 +9,7 @@ apsua/MIRON_Benchmark, `compute_metrics`.
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ CLOZE_PROPORTIONS = frozenset(
 NOT_AVERAGED = frozenset({"drift_percent"})
 
 
-class Span(NamedTuple):
+class ScoredSpan(NamedTuple):
     """A scored text."""
 
     logprob: np.ndarray  # float32 nats, of its tokens
@@ -46,12 +46,12 @@ class Span(NamedTuple):
 class ClozeAnswers(NamedTuple):
     """The model's answers to one item."""
 
-    target: Span
+    target: ScoredSpan
     card: np.ndarray | None  # log p of the card's tokens; None: its formula finds none
-    unprefixed: Span | None
-    clean: Span | None
-    distractors: Sequence[Span | None]  # None: the tokenizer cannot spell it
-    segmentations: Sequence[Span] | None  # None: not searched
+    unprefixed: ScoredSpan | None
+    clean: ScoredSpan | None
+    distractors: Sequence[ScoredSpan | None]  # None: the tokenizer cannot spell it
+    segmentations: Sequence[ScoredSpan] | None  # None: not searched
     generated: str | None  # None: the logits were NaN
 
 
@@ -75,9 +75,7 @@ def score_cloze(
     """Every number of one item."""
     span = answers.target
     generated = answers.generated or ""
-    is_nan = any(
-        np.isnan(scored.logprob).any() or math.isnan(scored.held) for scored in _spans(answers)
-    )
+    num_words = len(prefix.split())
     metrics = {
         "lev_score": lev_score(generated, target),
         "target_confidence": target_confidence(answers.card),
@@ -87,18 +85,14 @@ def score_cloze(
         "greedy_exact": _greedy(span, fragments.seam),
         "first_token_rank": math.nan if fragments.seam else float(span.rank[0]),
         "pmi": span.total - answers.unprefixed.total if answers.unprefixed else math.nan,
-        "marginal_gap": math.nan
-        if answers.segmentations is None
-        else marginal_gap(span, answers.segmentations),
+        "marginal_gap": marginal_gap(span, answers.segmentations),
         **text_scores(generated, target),
         "card_zero": float(answers.card is None),
         "seam": float(fragments.seam),
         "regress": float(fragments.regress),
         "target_tokens": float(fragments.target_tokens),
         "single_token": float(fragments.target_tokens == 1),
-        "prefix_fertility": fragments.prefix_tokens / len(prefix.split())
-        if prefix.split()
-        else math.nan,
+        "prefix_fertility": fragments.prefix_tokens / num_words if num_words else math.nan,
     }
     if distractors:
         metrics["contrast_accuracy"] = contrast_accuracy(
@@ -107,7 +101,7 @@ def score_cloze(
     if answers.clean is not None:
         metrics |= drift(span, answers.clean, fragments.seam)
         metrics["token_inflation"] = fragments.prefix_tokens / fragments.clean_tokens
-    if is_nan or answers.generated is None:
+    if answers.generated is None or any(map(_is_nan, _spans(answers))):
         metrics = dict.fromkeys(metrics, math.nan)
     exact = metrics["greedy_exact"]
     return ExampleScore(None, None if math.isnan(exact) else bool(exact), False, False, metrics)
@@ -119,8 +113,8 @@ def lev_score(generated: str, target: str) -> float:
 
     The card's formula, literally.  Text that runs on costs as much as text that is wrong.
     """
-    longer = max(len(generated), len(target))
-    return 100 * (1 - Levenshtein.distance(generated, target) / longer) if longer else 100.0
+    longer = max(len(generated), len(target), 1)
+    return 100 * (1 - Levenshtein.distance(generated, target) / longer)
 
 
 def target_confidence(logprobs: np.ndarray | None) -> float:
@@ -130,46 +124,49 @@ def target_confidence(logprobs: np.ndarray | None) -> float:
     A geometric mean per token: it grows if a tokenizer cuts the same target into more tokens, so it
     must not be compared between tokenizers.  Bits per character may.
     """
-    return 0.0 if logprobs is None else 100 * math.exp(float(np.mean(logprobs, dtype=np.float64)))
+    if logprobs is None:
+        return 0.0
+    return 100 * math.exp(float(np.mean(logprobs, dtype=np.float64)))
 
 
 def text_scores(generated: str, target: str) -> dict[str, float]:
     """lev_score after NFC and stripping of both texts: of all, of the target's length, and of the
     first word."""
-    generated, target = (unicodedata.normalize("NFC", text).strip() for text in (generated, target))
+    generated = unicodedata.normalize("NFC", generated).strip()
+    target = unicodedata.normalize("NFC", target).strip()
     words = re.findall(r"\w+(?:[-'\u2019]\w+)*", generated)
     return {
         "lev_stripped": lev_score(generated, target),
         "lev_truncated": lev_score(generated[: len(target)], target),
-        "lev_first_word": lev_score(words[0] if words else "", target),
+        "lev_first_word": lev_score("".join(words[:1]), target),
     }
 
 
-def marginal_gap(span: Span, others: Sequence[Span]) -> float:
+def marginal_gap(span: ScoredSpan, others: Sequence[ScoredSpan] | None) -> float:
     """log of the sum of P over all scored tokenizations, less log P of the tokenizer's own: nats,
-    at least 0."""
+    at least 0.  NaN where others were not searched."""
+    if others is None or not math.isfinite(span.total):
+        return math.nan
     totals = [span.total, *(other.total for other in others)]
-    return (
-        float(np.logaddexp.reduce(totals)) - span.total if math.isfinite(span.total) else math.nan
-    )
+    return float(np.logaddexp.reduce(totals)) - span.total
 
 
 def contrast_accuracy(
-    span: Span, target: str, others: Sequence[Span | None], distractors: Sequence[str]
+    span: ScoredSpan, target: str, others: Sequence[ScoredSpan | None], distractors: Sequence[str]
 ) -> float:
     """1 if the target has a larger log P per character than every distractor, else 0; no tokenizer
     is favoured."""
-    pairs = [
-        (other.total, text)
+    rates = [
+        other.total / len(text)
         for other, text in zip(others, distractors, strict=True)
         if other is not None
     ]
-    if not pairs:
+    if not rates:
         return math.nan
-    return float(all(span.total / len(target) > total / len(text) for total, text in pairs))
+    return float(all(span.total / len(target) > rate for rate in rates))
 
 
-def drift(noisy: Span, clean: Span, seam: bool = False) -> dict[str, float]:
+def drift(noisy: ScoredSpan, clean: ScoredSpan, seam: bool = False) -> dict[str, float]:
     """The effect of noise in the prefix on one target: added bits, lost share of P, flipped
     answers."""
     right_before = _greedy(clean, seam)
@@ -183,18 +180,19 @@ def drift(noisy: Span, clean: Span, seam: bool = False) -> dict[str, float]:
     }
 
 
-def _spans(answers: ClozeAnswers) -> list[Span]:
-    card = [] if answers.card is None else [Span(answers.card, np.zeros(0, np.int32))]
-    maybe = [answers.unprefixed, answers.clean, *answers.distractors]
-    return [
-        answers.target,
-        *card,
-        *(answers.segmentations or ()),
-        *(span for span in maybe if span is not None),
-    ]
+def _spans(answers: ClozeAnswers) -> Iterator[ScoredSpan]:
+    yield answers.target
+    if answers.card is not None:
+        yield ScoredSpan(answers.card, np.zeros(0, np.int32))
+    yield from answers.segmentations or ()
+    yield from filter(None, (answers.unprefixed, answers.clean, *answers.distractors))
 
 
-def _greedy(span: Span, seam: bool) -> float:
+def _is_nan(span: ScoredSpan) -> bool:
+    return bool(np.isnan(span.logprob).any()) or math.isnan(span.held)
+
+
+def _greedy(span: ScoredSpan, seam: bool) -> float:
     """1 if every token is the most probable one.  NaN on a seam: the first token holds the end of
     the prefix too."""
     return math.nan if seam else float(bool(np.all(span.rank == 0)))

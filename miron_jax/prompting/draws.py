@@ -6,7 +6,7 @@ not know texts.
 
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, repeat
@@ -15,7 +15,7 @@ from typing import Any
 from miron_jax.definitions.rules import Rule
 
 Order = Callable[[int], list[int]]
-Draw = Callable[[int, int], Iterator[list[int]]]
+ShotSampler = Callable[[int, int], Iterator[list[int]]]
 
 
 def _shuffled(seed: int, num_rows: int) -> list[int]:
@@ -108,42 +108,44 @@ OWN_ANSWERS = Rule("own_answers", _model_answers)
 
 
 @dataclass(frozen=True, slots=True)
-class Distinct(Rule[Draw]):
+class Distinct(Rule[ShotSampler]):
     """A draw of which examples that ask the same as the question are left out; the next ones that
     it has stand there."""
 
 
-def distinct(draw: Rule[Draw]) -> Distinct:
+def distinct(draw: Rule[ShotSampler]) -> Distinct:
     return Distinct(f"{draw.name}_distinct", draw.call)
 
 
 def order_named(name: str) -> Rule[Order] | None:
     """file, or shuffle_SEED; None: there is no such order."""
+    if name == "file":
+        return FILE_ORDER
     seed = re.fullmatch(r"shuffle_(\d{1,9})", name, re.ASCII)
-    return FILE_ORDER if name == "file" else shuffle(int(seed[1])) if seed else None
+    return seed and shuffle(int(seed[1]))
 
 
-def draw_named(name: str) -> Rule[Draw] | None:
+def draw_named(name: str) -> Rule[ShotSampler] | None:
     """per_item_SEED, stream_SEED, stream_lm_eval or stream_lm_eval_SEED: shots from the examples
     themselves; None: there is no such draw."""
-    return STREAM_LM_EVAL if name == "stream_lm_eval" else _seeded(name, _OF_EXAMPLES)
+    return _rule_named(name, {"stream_lm_eval": STREAM_LM_EVAL}, _OF_EXAMPLES)
 
 
-def other_draw_named(name: str) -> Rule[Draw] | None:
+def other_draw_named(name: str) -> Rule[ShotSampler] | None:
     """The same names, and `first`: shots from examples of another file, of which none needs to be
     left out."""
-    return (
-        FIRST_SHOTS
-        if name == "first"
-        else STREAM_OF_OTHERS
-        if name == "stream_lm_eval"
-        else _seeded(name, _OF_OTHERS)
-    )
+    fixed = {"first": FIRST_SHOTS, "stream_lm_eval": STREAM_OF_OTHERS}
+    return _rule_named(name, fixed, _OF_OTHERS)
 
 
-def _seeded(name: str, draws: dict[str, Any]) -> Rule[Draw] | None:
+def _rule_named(
+    name: str, fixed: Mapping[str, Rule[ShotSampler]], seeded: Mapping[str, Any]
+) -> Rule[ShotSampler] | None:
+    """One of `fixed`, or one of `seeded` with its seed behind its name; None: there is none."""
     seed = re.fullmatch(r"(\w+?)_(\d{1,9})", name, re.ASCII)
-    return Rule(name, partial(draws[seed[1]], int(seed[2]))) if seed and seed[1] in draws else None
+    if seed and seed[1] in seeded:
+        return Rule(name, partial(seeded[seed[1]], int(seed[2])))
+    return fixed.get(name)
 
 
 def _per_item_of_others(seed: int, num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
@@ -156,11 +158,11 @@ def _stream_of_others(seed: int, num_pool: int, num_fewshot: int) -> Iterator[li
     return (stream.sample(range(num_pool), num_fewshot) for _ in count())
 
 
-FIRST_SHOTS: Rule[Draw] = Rule(
+FIRST_SHOTS: Rule[ShotSampler] = Rule(
     "first", lambda num_pool, num_fewshot: repeat(list(range(num_fewshot)))
 )
-STREAM_OF_OTHERS: Rule[Draw] = Rule("stream_lm_eval", partial(_stream_of_others, 1234))
-PER_ITEM_OF_OTHERS: Rule[Draw] = Rule("per_item_1234", partial(_per_item_of_others, 1234))
+STREAM_OF_OTHERS: Rule[ShotSampler] = Rule("stream_lm_eval", partial(_stream_of_others, 1234))
+PER_ITEM_OF_OTHERS: Rule[ShotSampler] = Rule("per_item_1234", partial(_per_item_of_others, 1234))
 _OF_EXAMPLES: dict[str, Any] = {
     "per_item": _per_item,
     "stream": _stream,

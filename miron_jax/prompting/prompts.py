@@ -80,13 +80,10 @@ def render(
     """
     if task.arrange is not None:
         return [_arranged(task, idx, example) for idx, example in enumerate(examples[:limit])]
-    pools = _pools(task, examples)
-    rendered = [prompt for pool in pools for prompt in _render_pool(task, pool, limit)]
-    return (
-        [replace(prompt, id=idx) for idx, prompt in enumerate(rendered)]
-        if len(pools) > 1
-        else rendered
-    )
+    rendered = list[Prompt]()
+    for pool in _pools(task, examples):
+        rendered += _render_pool(task, pool, limit, first_id=len(rendered))
+    return rendered
 
 
 def with_shots(
@@ -118,17 +115,20 @@ def without_shots(prompt: Prompt) -> Prompt:
     num_choices = len(prompt.contexts) - prompt.num_extra
     contexts = prompt.contexts[:num_choices]
     continuations = prompt.continuations[:num_choices]
-    same = all(context == contexts[0] for context in contexts)
+    distinct = contexts
+    last_lines = tuple(context.rsplit("\n", 1)[-1] for context in contexts)
+    if all(context == contexts[0] for context in contexts):
+        distinct = contexts[:1]
+        last_lines = ("",) * num_choices
     return replace(
         prompt,
-        contexts=tuple("" if same else context.rsplit("\n", 1)[-1] for context in contexts),
+        contexts=last_lines,
         continuations=continuations,
         preamble="",
         shot_starts=(),
         num_extra=0,
         tail=(prompt.preamble[-TAIL:] + contexts[0])[-TAIL:],
-        digest=prompt.digest
-        or digest_of(prompt.preamble, *contexts[: 1 if same else None], *continuations),
+        digest=prompt.digest or digest_of(prompt.preamble, *distinct, *continuations),
     )
 
 
@@ -150,7 +150,7 @@ def digest_of(*texts: str) -> str:
 
 def without_first_shot(prompt: Prompt) -> Prompt:
     """The prompt with one shot fewer; it must have at least one."""
-    cut = prompt.shot_starts[1] if len(prompt.shot_starts) > 1 else len(prompt.preamble)
+    cut = (*prompt.shot_starts, len(prompt.preamble))[1]
     starts = tuple(start - cut for start in prompt.shot_starts[1:])
     return replace(
         prompt, preamble=prompt.preamble[cut:], shot_starts=starts, num_shots=len(starts)
@@ -192,7 +192,9 @@ def _sampled(
 ) -> tuple[Sequence[Example], Iterator[list[int]]]:
     """The pool, and each example's shots as positions in it."""
     profile = task.profile
-    pool = examples[: pool_size(profile, limit)] if task.shots_from is None else task.shots_from()
+    pool = examples[: pool_size(profile, limit)]
+    if task.shots_from is not None:
+        pool = task.shots_from()
     _check_sizes(task, len(pool), limit)
     if isinstance(profile.fewshot_draw, Distinct):
         return pool, _distinct(task, examples, pool)
@@ -206,9 +208,8 @@ def _distinct(
     num_fewshot = task.profile.num_fewshot
     num_others = len(pool) - (task.shots_from is None)
     wanted = min(num_fewshot + most_repeats(examples, pool), num_others) if num_fewshot else 0
-    for example, sampled in zip(
-        examples, task.profile.fewshot_draw.call(len(pool), wanted), strict=False
-    ):
+    draws = task.profile.fewshot_draw.call(len(pool), wanted)
+    for example, sampled in zip(examples, draws, strict=False):
         kept = [i for i in sampled if not asks_the_same(example, pool[i])][:num_fewshot]
         if len(kept) < num_fewshot:
             raise InputError(
@@ -220,23 +221,16 @@ def _distinct(
 
 
 def _render_pool(
-    task: Task[Wording], examples: Sequence[Example], limit: int | None
-) -> list[Prompt]:
+    task: Task[Wording], examples: Sequence[Example], limit: int | None, first_id: int
+) -> Iterator[Prompt]:
     profile = task.profile
     pool, sampled = _sampled(task, examples, limit)
     shots = [_shot(example, profile) for example in pool]
-    prefix = [profile.prompt_string] if profile.prompt_string else []
-    return [
-        _prompt(
-            task,
-            idx,
-            example,
-            profile.shot_separator.join([*prefix, *(shots[i] for i in shot_idx)]),
-        )
-        for idx, (example, shot_idx) in enumerate(
-            islice(zip(examples, sampled, strict=False), limit)
-        )
-    ]
+    prefix = [*filter(None, [profile.prompt_string])]
+    pairs = zip(examples, sampled, strict=False)
+    for idx, (example, shot_idx) in enumerate(islice(pairs, limit), first_id):
+        texts = [*prefix, *(shots[i] for i in shot_idx)]
+        yield _prompt(task, idx, example, profile.shot_separator.join(texts))
 
 
 def _check_sizes(
@@ -262,29 +256,33 @@ def _check_sizes(
 
 def _context(example: Example, choice: int, profile: Wording, delimiter: str) -> str:
     """Everything before a choice's continuation, without the shots."""
-    text = example.contexts[choice if len(example.contexts) > 1 else 0]
-    return profile.prelimiter + (text.strip() if profile.strip == "context" else text) + delimiter
+    text = _of_choice(example.contexts, choice)
+    if profile.strip == "context":
+        text = text.strip()
+    return profile.prelimiter + text + delimiter
 
 
-def _continuation(example: Example, choice: int) -> str:
-    return example.continuations[choice if len(example.continuations) > 1 else 0]
+def _of_choice(texts: Sequence[str], choice: int) -> str:
+    """The text of a choice; one text is that of all choices."""
+    return texts[choice] if len(texts) > 1 else texts[0]
 
 
 def _shot(example: Example, profile: Wording) -> str:
-    assert example.gold is not None, (
+    gold = example.gold
+    assert gold is not None, (
         "a suite whose right answers are not published arranges its own examples"
     )
-    return _context(example, example.gold, profile, profile.delimiter) + _continuation(
-        example, example.gold
-    )
+    context = _context(example, gold, profile, profile.delimiter)
+    return context + _of_choice(example.continuations, gold)
 
 
 def _question_delimiter(profile: Wording, example: Example, preamble: str) -> str:
     """The delimiter after the question itself."""
     if profile.question_delimiter != "right_stripped":
         return profile.delimiter
-    is_schema = len(example.contexts) > 1
-    return "" if is_schema and not preamble else profile.delimiter.rstrip()
+    if len(example.contexts) > 1 and not preamble:  # a schema
+        return ""
+    return profile.delimiter.rstrip()
 
 
 def _arranged(task: Task[Wording], idx: int, example: Example) -> Prompt:
@@ -293,7 +291,7 @@ def _arranged(task: Task[Wording], idx: int, example: Example) -> Prompt:
     prompt = _prompt(task, idx, example, "".join(shots))
     if task.profile.truncation != "whole_shots":
         return prompt
-    starts = tuple(accumulate(map(len, shots[:-1]), initial=0)) if shots else ()
+    starts = tuple(accumulate(map(len, shots[:-1]), initial=0))[: len(shots)]
     return replace(prompt, shot_starts=starts, num_shots=len(shots))
 
 
@@ -302,21 +300,24 @@ def _prompt(task: Task[Wording], idx: int, example: Example, preamble: str) -> P
     between = task.profile.shot_separator if preamble and task.arrange is None else ""
     delimiter = _question_delimiter(task.profile, example, preamble)
     contexts = tuple(
-        between + _context(example, c, task.profile, delimiter)
-        for c in range(len(example.contexts))
+        between + _context(example, choice, task.profile, delimiter)
+        for choice in range(len(example.contexts))
     )
     if task.profile.question_delimiter == "spaces_stripped":
         contexts = tuple(map(without_end_spaces, contexts))
-    num_choices = max(len(contexts), len(example.continuations))
-    contexts = contexts if len(contexts) == num_choices else contexts * num_choices
-    continuations = tuple(_continuation(example, choice) for choice in range(num_choices))
-    extra = _extra(task, example, contexts, continuations)
+    continuations = tuple(example.continuations)
+    num_choices = max(len(contexts), len(continuations))
+    if len(contexts) < num_choices:
+        contexts *= num_choices
+    if len(continuations) < num_choices:
+        continuations *= num_choices
+    extra_contexts, extra_continuations = _extra(task, example, contexts, continuations)
     return Prompt(
         id=idx,
         row=example.row,
-        contexts=(*contexts, *(context for context, _ in extra)),
-        continuations=(*continuations, *(continuation for _, continuation in extra)),
-        num_extra=len(extra),
+        contexts=(*contexts, *extra_contexts),
+        continuations=(*continuations, *extra_continuations),
+        num_extra=len(extra_contexts),
         gold=example.gold if num_choices > 1 else None,
         preamble=preamble,
         category=example.category,
@@ -325,14 +326,16 @@ def _prompt(task: Task[Wording], idx: int, example: Example, preamble: str) -> P
 
 def _extra(
     task: Task[Wording], example: Example, contexts: tuple[str, ...], continuations: tuple[str, ...]
-) -> list[tuple[str, str]]:
-    """(context, continuation) pairs beside the choices: gold with each ending, then every choice
-    after a neutral context."""
-    pairs = []
+) -> tuple[list[str], list[str]]:
+    """Contexts and continuations beside the choices: gold with each ending, then every choice after
+    a neutral context."""
+    before = list[str]()
+    behind = list[str]()
     if example.gold is not None:
-        context = contexts[example.gold]
-        continuation = continuations[example.gold]
-        pairs += [(context, continuation + ending) for ending in task.profile.endings]
+        for ending in task.profile.endings:
+            before.append(contexts[example.gold])
+            behind.append(continuations[example.gold] + ending)
     if example.neutral is not None:
-        pairs += [(example.neutral, continuation) for continuation in continuations]
-    return pairs
+        before += [example.neutral] * len(continuations)
+        behind += continuations
+    return before, behind

@@ -202,8 +202,8 @@ class ClozeDetails(Details):
         drift = self.drift.get("all")
         if drift and drift.n:
             low, high = drift.ci95
-            flips = (drift.metrics.get(name) for name in ("flip_to_wrong", "flip_to_right"))
-            wrong, right = (shown_with_error(flip) if flip else "" for flip in flips)
+            wrong = shown_with_error(drift.metrics.get("flip_to_wrong"))
+            right = shown_with_error(drift.metrics.get("flip_to_right"))
             yield (
                 f"noise in the prefix takes a median {drift.median_percent:.1f} % ({low:.1f} to "
                 f"{high:.1f}) of P(target); share of items turned wrong {wrong}, turned right "
@@ -218,9 +218,9 @@ class ClozeDetails(Details):
         }
 
 
-def shown_with_error(estimate: Estimate) -> str:
+def shown_with_error(estimate: Estimate | None) -> str:
     """Value and standard error; "" without a value."""
-    if not math.isfinite(estimate.value):
+    if estimate is None or not math.isfinite(estimate.value):
         return ""
     digits = 1 if abs(estimate.value) >= 10 else 2
     value = f"{estimate.value:.{digits}f}"

@@ -26,9 +26,8 @@ from miron_jax.results.details import (
     ProgramDetails,
     TextDetails,
 )
-from miron_jax.results.records import CompositeResult, Data, RunResult, TaskResult
+from miron_jax.results.records import CompositeResult, RunResult, TaskData, TaskResult
 from miron_jax.results.samples import (
-    Answered,
     Asked,
     AskedDocument,
     AskedItem,
@@ -36,6 +35,7 @@ from miron_jax.results.samples import (
     AskedPrompt,
     Completion,
     ExampleResult,
+    ModelOutput,
     Option,
     Programs,
     ProgramText,
@@ -81,7 +81,7 @@ ABSENT: Mapping[type, frozenset[str]] = {
     TaskResult: frozenset(
         {"control_tokens", "num_shots", "robustness", "reference", "licence", "sampled", "limit"}
     ),
-    Data: frozenset({"rows", "published_rows"}),
+    TaskData: frozenset({"rows", "published_rows"}),
     ChoiceDetails: frozenset({"dialogue", "crossed_pairs"}),
     GenerationDetails: frozenset({"alike", "prompts_end_in_space"}),
     CompositeResult: frozenset({"metric"}),
@@ -95,7 +95,7 @@ ABSENT: Mapping[type, frozenset[str]] = {
 # left out where absent, as in files of older versions
 LATER_SETTINGS = frozenset({"special_tokens"})
 
-Record = TypeVar("Record")
+AnyRecord = TypeVar("AnyRecord")
 
 
 # Records -> JSON
@@ -156,11 +156,9 @@ def plain(value: Any) -> Json:
 def config_json(config: RunConfig) -> JsonObject:
     """The configuration, without credentials or home folders in its paths."""
     document = json.loads(json.dumps(asdict(config)))
-    document = {
-        key: value
-        for key, value in document.items()
-        if value is not None or key not in LATER_SETTINGS
-    }
+    for key in LATER_SETTINGS:
+        if document[key] is None:
+            del document[key]
     return each_leaf(document, lambda leaf: public(leaf) if isinstance(leaf, str) else leaf)
 
 
@@ -221,25 +219,25 @@ def _counted(estimates: Mapping[str, Estimate]) -> JsonObject:
 def _fragmentation(details: ClozeDetails) -> JsonObject:
     fragmentation = details.fragmentation
     spearman = fragmentation.spearman_tokens_bits_per_char
-    reason = {"reason": "tokens or bits are the same for all items"} if math.isnan(spearman) else {}
-    return {
-        "spearman_tokens_bits_per_char": plain(spearman),
-        **reason,
-        "by_target_tokens": {
-            name: _counted(means) for name, means in fragmentation.by_target_tokens.items()
-        },
-        "segmentation_tokens": fragmentation.segmentation_tokens,
+    entry: JsonObject = {"spearman_tokens_bits_per_char": plain(spearman)}
+    if math.isnan(spearman):
+        entry["reason"] = "tokens or bits are the same for all items"
+    entry["by_target_tokens"] = {
+        name: _counted(means) for name, means in fragmentation.by_target_tokens.items()
     }
+    entry["segmentation_tokens"] = fragmentation.segmentation_tokens
+    return entry
 
 
 def _drift(drift: Drift) -> JsonObject:
-    return {
+    entry: JsonObject = {
         "median_percent": plain(drift.median_percent),
         "ci95": plain(drift.ci95),
         "n": drift.n,
-        **({} if drift.n else {"reason": "no pair has a defined value"}),
-        **_counted(drift.metrics),
     }
+    if not drift.n:
+        entry["reason"] = "no pair has a defined value"
+    return entry | _counted(drift.metrics)
 
 
 # JSON -> records
@@ -263,7 +261,7 @@ def writer_of(document: JsonObject) -> str:
         return "unknown"
 
 
-def _structured(document: Json, record: type[Record]) -> Record:
+def _structured(document: Json, record: type[AnyRecord]) -> AnyRecord:
     from cattrs import BaseValidationError, transform_error
 
     if not isinstance(document, dict):
@@ -293,7 +291,7 @@ def _converter(says_where: bool) -> "Converter":
         lambda kind: kind == Asked, lambda line, _: converter.structure(line, _asked_by(line))
     )
     converter.register_structure_hook_func(
-        lambda kind: kind == Answered, lambda line, _: _answered_of(line, converter)
+        lambda kind: kind == ModelOutput, lambda line, _: _answered_of(line, converter)
     )
     converter.register_structure_hook(Answers, lambda value, _: Answers.of_json(value))
     converter.register_structure_hook(Estimate, lambda entry, _: _estimate_of(entry, converter))
@@ -342,30 +340,32 @@ def _floats_of(values: Json, _: type) -> list[float]:
 
 
 def _estimate_of(entry: Json, converter: "Converter") -> Estimate:
-    low, high = entry.get("ci95") or (None, None)
-    value, stderr, low, high = (
-        converter.structure(number, float)
-        for number in (entry["value"], entry.get("stderr"), low, high)
+    ci95 = entry.get("ci95") or (None, None)
+    low, high = (converter.structure(end, float) for end in ci95)
+    return Estimate(
+        converter.structure(entry["value"], float),
+        converter.structure(entry.get("stderr"), float),
+        (low, high),
+        converter.structure(entry.get("n", 0 if entry.get("reason") == NO_VALUE else OF_TASK), int),
+        converter.structure(entry.get("undefined", 0), int),
     )
-    num_examples = entry.get("n", 0 if entry.get("reason") == NO_VALUE else OF_TASK)
-    counts = (
-        converter.structure(count, int) for count in (num_examples, entry.get("undefined", 0))
-    )
-    return Estimate(value, stderr, (low, high), *counts)
 
 
 def _of_all(metrics: Mapping[str, Estimate], n: int) -> Mapping[str, Estimate]:
     """Estimates with the task's own n where they have none."""
-    return {
-        name: replace(each, num_examples=n) if each.num_examples == OF_TASK else each
-        for name, each in metrics.items()
-    }
+    whole = dict(metrics)
+    for name, each in metrics.items():
+        if each.num_examples == OF_TASK:
+            whole[name] = replace(each, num_examples=n)
+    return whole
 
 
-def _answered_of(line: JsonObject, converter: "Converter") -> Answered:
+def _answered_of(line: JsonObject, converter: "Converter") -> ModelOutput:
     if "programs" in line:
         return converter.structure(line, Programs)
-    return converter.structure(line, Completion) if "ended" in line else None
+    if "ended" in line:
+        return converter.structure(line, Completion)
+    return None
 
 
 def _asked_by(line: JsonObject) -> type:

@@ -26,7 +26,7 @@ from miron_jax.results.document import (
     strict_json,
 )
 from miron_jax.results.records import RunResult
-from miron_jax.results.samples import ExampleResult
+from miron_jax.results.samples import ExamplesOf
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.journal import FOLDER as JOURNAL
 
@@ -65,11 +65,9 @@ def check_output(config: RunConfig, why_not_grown: WhyNot = lambda limit: "") ->
         reason = (
             getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
         )
-        remedy = (
-            "install what its store needs, or name another folder"
-            if store.is_remote
-            else "name another folder"
-        )
+        remedy = "name another folder"
+        if store.is_remote:
+            remedy = f"install what its store needs, or {remedy}"
         raise InputError(
             f"--output={store.name} cannot be written to ({reason:.200}): {remedy}"
         ) from None
@@ -107,7 +105,7 @@ def _check_writable(store: Store) -> None:
 
 
 def _check_same_run(config: RunConfig, store: Store, why_not: WhyNot, below: str = "") -> None:
-    folder = "/".join(part for part in (store.name, below) if part)
+    folder = "/".join(filter(None, (store.name, below)))
     try:
         earlier = _result_in(store, below).config
     except (OSError, ValueError) as error:
@@ -145,7 +143,12 @@ def leave_smaller_run(config: RunConfig, store: Store) -> None:
 
 def _result_in(store: Store, below: str) -> RunResult:
     """Raises OSError, ValueError."""
-    return run_of(parse_json(store.get(f"{below}/{RESULTS}" if below else RESULTS)))
+    return run_of(parse_json(store.get(joined(below, RESULTS))))
+
+
+def joined(below: str, name: str) -> str:
+    """A file in a folder of the store; "": at its top."""
+    return f"{below}/{name}" if below else name
 
 
 def _identity(config: RunConfig) -> JsonObject:
@@ -164,8 +167,9 @@ def _resolved(setting: Json) -> Json:
     equal."""
 
     def real_path(leaf: Json) -> Json:
-        path = os.path.expanduser(leaf) if isinstance(leaf, str) else None
-        return os.path.realpath(path) if path is not None and os.path.exists(path) else leaf
+        if isinstance(leaf, str) and os.path.exists(path := os.path.expanduser(leaf)):
+            return os.path.realpath(path)
+        return leaf
 
     return each_leaf(setting, real_path)
 
@@ -173,7 +177,7 @@ def _resolved(setting: Json) -> Json:
 def write_run(
     store: Store,
     result: RunResult,
-    examples: Callable[[str], Iterable[ExampleResult]],
+    examples: ExamplesOf,
     further: Iterable[tuple[str, bytes]] = (),
 ) -> None:
     """Write samples and results.json, of one checkpoint of several in a folder of its own.
@@ -189,7 +193,7 @@ def write_run(
 
     below = "" if result.step is None else f"{STEP}{result.step}"
     for name, content in further:
-        store.put(f"{below}/{name}" if below else name, content)
+        store.put(joined(below, name), content)
     _write(store, below, samples(), result)
 
 
@@ -207,23 +211,22 @@ def write_top(
     for name, content in further:
         store.put(name, content)
     names = [f"{task}.jsonl" for task in result.tasks]
-    _write(
-        store,
-        "",
-        ((name, store.get(f"{STEP}{last.step}/{SAMPLES}/{name}")) for name in names),
-        result,
-    )
+    samples = ((name, store.get(f"{STEP}{last.step}/{SAMPLES}/{name}")) for name in names)
+    _write(store, "", samples, result)
     return result
 
 
 def steps_there(config: RunConfig) -> dict[int, RunResult]:
     """Results by step in the output folder, which `check_output` has checked."""
     store = Store(config.output)
-    names = [
-        name for name in store.names() if name.startswith(STEP) and store.has(f"{name}/{RESULTS}")
-    ]
-    results = [_result_in(store, name) for name in names]
+    results = [_result_in(store, name) for name in step_folders(store)]
     return {result.step: result for result in results if result.step is not None}
+
+
+def step_folders(store: Store) -> list[str]:
+    """Those with results."""
+    steps = [name for name in store.names() if name.startswith(STEP)]
+    return [name for name in steps if store.has(f"{name}/{RESULTS}")]
 
 
 def stored_result(
@@ -256,9 +259,11 @@ def stored_result(
         and result.config.get("limit") == config.limit  # else it may have been grown
         and result.environment.packages.get("miron-jax") == __version__
     )
-    if answers is not None:
-        is_same = is_same and weights.answers is not None and not answers.differ(weights.answers)
-    return result if is_same else None
+    if not is_same:
+        return None
+    if answers is not None and (weights.answers is None or answers.differ(weights.answers)):
+        return None
+    return result
 
 
 def _write(
@@ -270,12 +275,11 @@ def _write(
     an object store has no rename.
     """
     document = (strict_json(run_json(result), indent=1) + "\n").encode()
-    lead = f"{below}/" if below else ""
     if store.is_remote:
-        store.remove(f"{lead}{RESULTS}")
+        store.remove(joined(below, RESULTS))
         for name, content in samples:
-            store.put(f"{lead}{SAMPLES}/{name}", content)
-        store.put(f"{lead}{RESULTS}", document)
+            store.put(joined(below, f"{SAMPLES}/{name}"), content)
+        store.put(joined(below, RESULTS), document)
         return
     folder = store.root / below
     partial = folder / PARTIAL

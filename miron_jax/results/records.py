@@ -15,7 +15,7 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.results.details import Details
 from miron_jax.runtime.answers import Answers
 from miron_jax.statistics.estimate import Estimate
-from miron_jax.statistics.human_gaps import Gap
+from miron_jax.statistics.human_gaps import HumanGap
 from miron_jax.statistics.robustness import Robustness
 
 UNKNOWN = Estimate(math.nan, math.nan, (math.nan, math.nan), 0, 0)
@@ -39,7 +39,7 @@ class Rescaled:
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
+class TaskData:
     """The file of a task's examples."""
 
     file: str | None = None  # None: made by the package
@@ -77,7 +77,7 @@ class TaskResult:
     groups: Mapping[str, Group] = field(default_factory=dict)
     # accuracies; "random" and "human" among them
     baselines: Mapping[str, float | None] = field(default_factory=dict)
-    human: tuple[Gap, ...] = ()
+    human: tuple[HumanGap, ...] = ()
     rescaled: Rescaled | None = None
     profile: JsonObject = field(default_factory=dict)  # its rules, as results name them
     kind: str = ""
@@ -90,7 +90,7 @@ class TaskResult:
     # few-shot examples -> prompts that keep so many; None: not counted
     num_shots: Mapping[str, int] | None = None
     robustness: Robustness | None = None
-    data: Data = Data()
+    data: TaskData = TaskData()
     citation: str = ""
     reference: Mapping[str, float] = field(default_factory=dict)  # published scores, by model
     licence: str = ""
@@ -134,7 +134,7 @@ class SuiteResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
+class RunEnvironment:
     python: str = ""
     packages: Mapping[str, str] = field(default_factory=dict)
     device: str = ""
@@ -146,7 +146,7 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Speed:
+class RunSpeed:
     """Counts of tokens, and seconds."""
 
     requests: int = 0
@@ -168,7 +168,7 @@ class Speed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class SelfCheckResult:
     """What the self-check scored a second time."""
 
     tolerance: float = math.nan  # nats
@@ -209,12 +209,12 @@ class RunResult:
     """All numbers of a run, or of one checkpoint of a training run."""
 
     config: JsonObject
-    environment: Environment = Environment()
+    environment: RunEnvironment = RunEnvironment()
     tasks: Mapping[str, TaskResult]
     suites: Mapping[str, SuiteResult]
-    speed: Speed = Speed()
+    speed: RunSpeed = RunSpeed()
     generation: GenerationSpeed | None = None  # None: nothing was generated
-    self_check: Checked = Checked()
+    self_check: SelfCheckResult = SelfCheckResult()
     unanswered: int = 0  # examples that the model answers with NaN
     decided: Decided | None = None
     unverified: tuple[str, ...] = ()  # inputs without a checksum
@@ -222,16 +222,26 @@ class RunResult:
     step: int | None = None  # of a training run
     steps: Mapping[str, str] = field(default_factory=dict)  # its steps -> their results.json
 
+    def tasks_of(self, suite: str) -> dict[str, TaskResult]:
+        return {name: task for name, task in self.tasks.items() if name.startswith(f"{suite}/")}
+
+    def metric(self, task: str, name: str) -> Estimate:
+        """An undefined number where the run, or the task, lacks it."""
+        return self.tasks[task].metric(name) if task in self.tasks else UNKNOWN
+
+    def composite(self, suite: str, name: str) -> CompositeResult:
+        """An undefined one where the run lacks it."""
+        of_suite = self.suites.get(suite, SuiteResult({}))
+        return of_suite.composites.get(name, CompositeResult())
+
     def not_scored(self, composite: CompositeResult) -> tuple[str, ...]:
         """Tasks that a composite lacks although --tasks names all that it lacks; () for one that
         nobody asked for."""
         patterns = self.config.get("tasks")
-        patterns = patterns if isinstance(patterns, list | tuple) else ("*",)
-        named = [
-            any(
-                fnmatchcase(task, str(pattern)) or task.partition("/")[0] == pattern
-                for pattern in patterns
-            )
-            for task in composite.missing
-        ]
-        return composite.missing if all(named) else ()
+        if not isinstance(patterns, list | tuple):
+            return composite.missing
+        for task in composite.missing:
+            suite, _, _ = task.partition("/")
+            if not any(suite == each or fnmatchcase(task, str(each)) for each in patterns):
+                return ()
+        return composite.missing

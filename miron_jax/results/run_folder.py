@@ -4,6 +4,7 @@ Arrives: names of folders, local or in an object store.  Leaves: `Run`s.  It del
 know what a metric means.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -12,7 +13,7 @@ from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_json
 from miron_jax.files.store import Store
 from miron_jax.results.document import SCHEMA, example_of, run_of, writer_of
-from miron_jax.results.output import PARTIAL, RESULTS, SAMPLES, STEP
+from miron_jax.results.output import PARTIAL, RESULTS, SAMPLES, joined, step_folders
 from miron_jax.results.records import RunResult, TaskResult
 from miron_jax.results.samples import ExampleResult
 from miron_jax.runtime.journal import FOLDER as JOURNAL
@@ -32,7 +33,7 @@ class Run:
 
     @property
     def folder(self) -> str:
-        return f"{self.store.name}/{self.below}" if self.below else self.store.name
+        return "/".join(filter(None, (self.store.name, self.below)))
 
     @property
     def tasks(self) -> Mapping[str, TaskResult]:
@@ -40,7 +41,7 @@ class Run:
 
     def path_of(self, name: str) -> str:
         """A file of the run, as its store names it."""
-        return f"{self.below}/{name}" if self.below else name
+        return joined(self.below, name)
 
     def examples(self, task: str) -> Iterator[ExampleResult]:
         """The examples of a task, in its order.  Raises InputError."""
@@ -76,11 +77,11 @@ class Run:
 def read_runs(names: Sequence[str]) -> list[Run]:
     """Raises InputError for a folder that is no run, or one of another schema."""
     stores = [Store(name.rstrip("/") or name) for name in names]
-    last = [PurePosixPath(store.name).name for store in stores]
-    labels = [
-        name if last.count(name) == 1 else store.name
-        for name, store in zip(last, stores, strict=True)
-    ]
+    labels = [PurePosixPath(store.name).name for store in stores]
+    count = Counter(labels)
+    for i, store in enumerate(stores):
+        if count[labels[i]] > 1:
+            labels[i] = store.name
     if twice := next((label for label in labels if labels.count(label) > 1), None):
         raise InputError(f"{twice} is named twice: name folders of different runs")
     return [_read(store, label) for store, label in zip(stores, labels, strict=True)]
@@ -90,8 +91,7 @@ def _read(store: Store, label: str) -> Run:
     names = store.names()
     if RESULTS in names:
         return Run(label, store, "", _result(store, ""))
-    steps = [name for name in names if name.startswith(STEP) and store.has(f"{name}/{RESULTS}")]
-    if steps:
+    if steps := step_folders(store):
         by_folder = {name: _result(store, name) for name in steps}
         last = max(by_folder, key=lambda name: by_folder[name].step or 0)
         files = {str(result.step): f"{name}/{RESULTS}" for name, result in by_folder.items()}
@@ -113,11 +113,13 @@ def _state(store: Store, names: Sequence[str]) -> str:
         return f"holds no {RESULTS}"
     if store.root.is_file():
         return "is a file"
-    return "is empty" if store.root.is_dir() else "is not there"
+    if store.root.is_dir():
+        return "is empty"
+    return "is not there"
 
 
 def _result(store: Store, below: str) -> RunResult:
-    name = f"{below}/{RESULTS}" if below else RESULTS
+    name = joined(below, RESULTS)
     try:
         document = parse_json(store.get(name))
         if not isinstance(document, dict):

@@ -6,7 +6,7 @@ deliberately does not know how an example is scored.
 Field names are the keys of a line.  A number that is not defined is NaN here and null there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from miron_jax.files.readers import Json, JsonObject
@@ -91,7 +91,7 @@ class Programs:
 
 
 Asked = AskedPrompt | AskedItem | AskedDocument | AskedProblem
-Answered = Completion | Programs | None
+ModelOutput = Completion | Programs | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class ExampleResult:
     options: tuple[Option, ...] = ()
     neutral_logprobs: Sequence[float] = ()  # of the options after the neutral context
     generated: str | None = None
-    answered: Answered = None
+    answered: ModelOutput = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     meta: JsonObject | None = None  # of its record in a submission
     reason: str = ""  # why a number is not defined
@@ -115,3 +115,6 @@ class ExampleResult:
         """Of the prompt or text; "": a run of an older version has none."""
         asked = self.asked
         return asked.text_sha256 if isinstance(asked, AskedDocument) else asked.prompt_sha256
+
+
+ExamplesOf = Callable[[str], Iterable[ExampleResult]]  # by name of the task

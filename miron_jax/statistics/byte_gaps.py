@@ -59,16 +59,10 @@ def gaps_by_kind(pairs: Iterable[BytePair]) -> list[KindGap]:
             )
             sums[kind] = sums.get(kind, np.zeros(3)) + sum_3
     whole = sum((each[2] - each[1] for each in sums.values()), 0.0)
-    gaps = [
-        KindGap(
-            kind,
-            int(n),
-            a / n / math.log(2),
-            b / n / math.log(2),
-            (b - a) / whole if whole else 0.0,
-        )
-        for kind, (n, a, b) in sums.items()
-    ]
+    gaps = list[KindGap]()
+    for kind, (n, a, b) in sums.items():
+        share = (b - a) / whole if whole else 0.0
+        gaps.append(KindGap(kind, int(n), a / n / math.log(2), b / n / math.log(2), share))
     return sorted(gaps, key=lambda gap: -abs(gap.second - gap.first) * gap.num_bytes)
 
 
@@ -85,11 +79,9 @@ def worst_spans(pairs: Iterable[BytePair], most: int) -> tuple[list[SpanGap], li
             start = stop
         gaps = [*_extremes(gaps, most), *_extremes(gaps, most, -1)]
         gaps = list(dict.fromkeys(gaps))
-    worse = _extremes(gaps, most)
-    better = _extremes(gaps, most, -1)
-    return [gap for gap in worse if gap.difference > 0], [
-        gap for gap in better if gap.difference < 0
-    ]
+    worse = [gap for gap in _extremes(gaps, most) if gap.difference > 0]
+    better = [gap for gap in _extremes(gaps, most, -1) if gap.difference < 0]
+    return worse, better
 
 
 def _extremes(spans: Sequence[SpanGap], most: int, sign: int = 1) -> list[SpanGap]:

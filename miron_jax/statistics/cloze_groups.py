@@ -6,7 +6,7 @@ metric is computed.
 """
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -44,30 +44,29 @@ class ClozeGroups:
 
 
 def cloze_groups(scored: Sequence[tuple[Cloze, ExampleScore]]) -> ClozeGroups:
-    by_category = _grouped([(item.category, example) for item, example in scored])
+    by_category = defaultdict[str, list[ExampleScore]](list)
+    by_tokens = defaultdict[str, list[ExampleScore]](list)
+    by_noise = defaultdict[str, list[ExampleScore]](list)
+    for item, example in scored:
+        by_category[item.category].append(example)
+        by_tokens[_tokens(example)].append(example)
+        if item.operator and "drift_percent" in example.metrics:
+            for key in ("all", f"operator {item.operator}", f"edits {item.num_edits}"):
+                by_noise[key].append(example)
     means = {name: estimates(examples) for name, examples in by_category.items()}
-    tokens = [(_tokens(example), example) for _, example in scored]
-    by_noise = _grouped(
-        [
-            (key, example)
-            for item, example in scored
-            if item.operator and "drift_percent" in example.metrics
-            for key in ("all", f"operator {item.operator}", f"edits {item.num_edits}")
-        ]
-    )
+    drift = {}
+    flips = {}
+    for name, examples in by_noise.items():
+        drift[name] = _median([example.metrics["drift_percent"] for example in examples])
+        flips[name] = _flips(estimates(examples))
     return ClozeGroups(
         categories=means,
         sizes=Counter(item.category for item, _ in scored),
         macro=_macro(by_category, means),
-        by_target_tokens={
-            name: estimates(examples) for name, examples in sorted(_grouped(tokens).items())
-        },
+        by_target_tokens={name: estimates(by_tokens[name]) for name in sorted(by_tokens)},
         spearman=_spearman([example for _, example in scored]),
-        drift={
-            name: _median([example.metrics["drift_percent"] for example in examples])
-            for name, examples in by_noise.items()
-        },
-        flips={name: _flips(estimates(examples)) for name, examples in by_noise.items()},
+        drift=drift,
+        flips=flips,
     )
 
 
@@ -81,14 +80,6 @@ def _macro(
         for name, each in macros.items()
         if all(name in group for group in means.values())
     }
-
-
-def _grouped(pairs: Sequence[tuple[str, ExampleScore]]) -> dict[str, list[ExampleScore]]:
-    """Examples by key, keys in order of first appearance."""
-    groups: dict[str, list[ExampleScore]] = {}
-    for key, example in pairs:
-        groups.setdefault(key, []).append(example)
-    return groups
 
 
 def _tokens(example: ExampleScore) -> str:
@@ -107,10 +98,8 @@ def _flips(metrics: Mapping[str, Estimate]) -> dict[str, Estimate]:
 def _spearman(examples: Sequence[ExampleScore]) -> float:
     from scipy.stats import spearmanr  # takes a second and 60 MB; only cloze tasks need it
 
-    tokens, bits = (
-        [example.metrics[name] for example in examples]
-        for name in ("target_tokens", "bits_per_char")
-    )
+    tokens = [example.metrics["target_tokens"] for example in examples]
+    bits = [example.metrics["bits_per_char"] for example in examples]
     if len(set(tokens)) < 2 or len(set(bits)) < 2:
         return math.nan
     return float(np.asarray(spearmanr(tokens, bits))[0])
@@ -118,12 +107,14 @@ def _spearman(examples: Sequence[ExampleScore]) -> float:
 
 def _median(values: Sequence[float]) -> Median:
     """Median of the finite values with a bootstrap interval, resampled with seed 0."""
-    finite = np.asarray([value for value in values if math.isfinite(value)], np.float64)
+    finite = np.asarray(values, np.float64)
+    finite = finite[np.isfinite(finite)]
     if not len(finite):
         return Median(math.nan, (math.nan, math.nan), 0)
     generator = np.random.default_rng(0)
-    blocks = (
-        generator.integers(0, len(finite), (BLOCK, len(finite))) for _ in range(RESAMPLES // BLOCK)
-    )
-    low, high = np.quantile([np.median(finite[block], axis=1) for block in blocks], [0.025, 0.975])
+    medians = []
+    for _ in range(RESAMPLES // BLOCK):
+        block = generator.integers(0, len(finite), (BLOCK, len(finite)))
+        medians.append(np.median(finite[block], axis=1))
+    low, high = np.quantile(medians, [0.025, 0.975])
     return Median(float(np.median(finite)), (float(low), float(high)), len(finite))

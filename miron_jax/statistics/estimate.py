@@ -5,9 +5,11 @@ Arrives: one value per example and metric; composites and their tasks' standard 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -38,16 +40,20 @@ def estimate(values: Sequence[float] | np.ndarray, proportion: bool) -> Estimate
     n = len(defined)
     num_undefined = len(values) - len(defined)
     if n == 0:
-        return Estimate(math.nan, math.nan, (math.nan, math.nan), 0, num_undefined)
+        return _undefined(num_undefined)
     value = float(defined.mean())
     if proportion:
         return Estimate(
             value, math.sqrt(value * (1 - value) / n), wilson(value, n), n, num_undefined
         )
-    stderr = (
-        float(defined.std(ddof=1) / math.sqrt(n)) if n > 1 and math.isfinite(value) else math.nan
-    )
+    stderr = math.nan
+    if n > 1 and math.isfinite(value):
+        stderr = float(defined.std(ddof=1) / math.sqrt(n))
     return Estimate(value, stderr, _symmetric(value, stderr), n, num_undefined)
+
+
+def _undefined(num_undefined: int) -> Estimate:
+    return Estimate(math.nan, math.nan, (math.nan, math.nan), 0, num_undefined)
 
 
 def wilson(p: float, n: int, z: float = _Z) -> tuple[float, float]:
@@ -62,13 +68,18 @@ def wilson(p: float, n: int, z: float = _Z) -> tuple[float, float]:
 
 def estimates(examples: Sequence[ExampleScore]) -> dict[str, Estimate]:
     """Estimates of every metric, each over the examples that have it."""
-    names = dict.fromkeys(name for example in examples for name in example.metrics)
-    values = {
-        name: [example.metrics[name] for example in examples if name in example.metrics]
-        for name in names
-    }
-    averaged = [name for name in names if name not in NOT_AVERAGED]
-    return {name: estimate(values[name], _is_proportion(name, values[name])) for name in averaged}
+    columns = _columns(examples)
+    return {name: estimate(values, _is_proportion(name, values)) for name, values in columns}
+
+
+def _columns(examples: Iterable[ExampleScore]) -> Iterable[tuple[str, list[float]]]:
+    """Metrics that are averaged, each with its values over the examples that have it."""
+    columns = defaultdict[str, list[float]](list)
+    for example in examples:
+        for name, value in example.metrics.items():
+            if name not in NOT_AVERAGED:
+                columns[name].append(value)
+    return columns.items()
 
 
 def _is_proportion(name: str, values: Sequence[float]) -> bool:
@@ -80,11 +91,9 @@ def _is_proportion(name: str, values: Sequence[float]) -> bool:
 def macro_estimates(categories: Mapping[str, Sequence[ExampleScore]]) -> dict[str, Estimate]:
     """The plain mean of the categories' estimates of each metric, over the categories that have
     it."""
-    examples = [example for scores in categories.values() for example in scores]
-    means = [estimates(scores) for scores in categories.values()]
+    means = [*map(estimates, categories.values())]
     macros = {}
-    for name in dict.fromkeys(name for metrics in means for name in metrics):
-        values = [example.metrics[name] for example in examples if name in example.metrics]
+    for name, values in _columns(chain(*categories.values())):
         of_categories = [metrics[name] for metrics in means if name in metrics]
         macros[name] = macro(of_categories, _is_proportion(name, values))
     return macros
@@ -110,21 +119,18 @@ def by_category(
     join the metrics unless the rule is "macro"."""
     if rule == "pooled":
         return TaskEstimates({**estimates(examples), **whole_set}, {}, {})
-    members: dict[str, list[ExampleScore]] = {}
+    members = defaultdict[str, list[ExampleScore]](list)
     for category, example in zip(categories, examples, strict=True):
-        members.setdefault(category or "", []).append(example)
+        members[category or ""].append(example)
     means = {category: estimates(scores) for category, scores in members.items()}
+    sizes = dict[str, int]()
     if rule == "reported":
-        named = {category: metrics for category, metrics in means.items() if category}
-        sizes = {
-            category: sum(not is_unscored(example) for example in members[category])
-            for category in named
-        }
-        return TaskEstimates({**estimates(examples), **whole_set}, named, sizes)
-    sizes = {
-        category: sum(example.correct is not None for example in scores)
-        for category, scores in members.items()
-    }
+        means.pop("", None)
+        for category in means:
+            sizes[category] = sum(not is_unscored(example) for example in members[category])
+        return TaskEstimates({**estimates(examples), **whole_set}, means, sizes)
+    for category, scores in members.items():
+        sizes[category] = sum(example.correct is not None for example in scores)
     return TaskEstimates(macro_estimates(members), means, sizes)
 
 
@@ -140,14 +146,12 @@ def ratio(numerators: np.ndarray, denominators: np.ndarray) -> Estimate:
     n = int(defined.sum())
     num_undefined = len(numerators) - n
     if not b.sum() > 0:
-        return Estimate(math.nan, math.nan, (math.nan, math.nan), 0, num_undefined)
+        return _undefined(num_undefined)
     value = float(a.sum() / b.sum())
-    is_known = n > 1 and math.isfinite(value)
-    stderr = (
-        math.sqrt(n / (n - 1) * float(np.square(a - value * b).sum())) / float(b.sum())
-        if is_known
-        else math.nan
-    )
+    stderr = math.nan
+    if n > 1 and math.isfinite(value):
+        squares = float(np.square(a - value * b).sum())
+        stderr = math.sqrt(n / (n - 1) * squares) / float(b.sum())
     return Estimate(value, stderr, _symmetric(value, stderr), n, num_undefined)
 
 
@@ -157,17 +161,19 @@ def macro(groups: Sequence[Estimate], are_proportions: bool = False) -> Estimate
     The interval of proportions is the stratified Wilson interval: 1.96 standard errors are 0 where
     each group's share is 0 or 1, as if nothing were unknown.
     """
+    if not groups:
+        return _undefined(0)
     with np.errstate(invalid="ignore"):  # groups with infinities of both signs have no mean
-        value = float(np.mean([group.value for group in groups])) if groups else math.nan
-    stderr = math.hypot(*(group.stderr for group in groups)) / len(groups) if groups else math.nan
-    counted = (
-        sum(group.num_examples for group in groups),
-        sum(group.num_undefined for group in groups),
-    )
-    if not are_proportions or math.isnan(value):
-        return Estimate(value, stderr, _symmetric(value, stderr), *counted)
-    low, high = (_stratified_wilson(groups, side) for side in (0, 1))
-    return Estimate(value, stderr, (min(low, value), max(high, value)), *counted)
+        value = float(np.mean([group.value for group in groups]))
+    stderr = math.hypot(*(group.stderr for group in groups)) / len(groups)
+    interval = _symmetric(value, stderr)
+    if are_proportions and not math.isnan(value):
+        low = _stratified_wilson(groups, 0)
+        high = _stratified_wilson(groups, 1)
+        interval = (min(low, value), max(high, value))
+    num_examples = sum(group.num_examples for group in groups)
+    num_undefined = sum(group.num_undefined for group in groups)
+    return Estimate(value, stderr, interval, num_examples, num_undefined)
 
 
 def _stratified_wilson(groups: Sequence[Estimate], side: int) -> float:
@@ -197,11 +203,13 @@ def whole_set_estimates(
     """Numbers over all examples, by `rule`: (examples, weights) -> numbers.  Standard error and
     ci95 (percentiles 2.5 and 97.5) come from BOOTSTRAP resamples of the examples with seed 0."""
     values = rule(answered, np.ones(len(answered)))
+    if not answered:
+        return dict.fromkeys(values, _undefined(num_undefined))
     size = len(answered)
-    if size < 2:  # resamples of one example are all equal
+    if size == 1:  # resamples of one example are all equal
         nan = math.nan
         return {
-            name: Estimate(value if size else nan, nan, (nan, nan), size, num_undefined)
+            name: Estimate(value, nan, (nan, nan), 1, num_undefined)
             for name, value in values.items()
         }
     counts = np.random.default_rng(0).multinomial(size, np.full(size, 1 / size), BOOTSTRAP)
@@ -236,15 +244,28 @@ def estimate_composite(composite: Composite, tasks: Mapping[str, Estimate]) -> E
         return None
     of_tasks = [(weight, tasks[name]) for name, weight in composite.weights.items()]
     stderr = math.hypot(*(weight * estimate.stderr for weight, estimate in of_tasks))
-    to_ends = [
-        sorted(weight * (end - estimate.value) for end in estimate.ci95)
-        for weight, estimate in of_tasks
-    ]
-    low = math.hypot(*(end for end, _ in to_ends))
-    high = math.hypot(*(end for _, end in to_ends))
-    return Estimate(
-        composite.value, stderr, (composite.value - low, composite.value + high), len(of_tasks), 0
-    )
+    below, above = ends_of_sum(of_tasks)
+    interval = (composite.value - below, composite.value + above)
+    return Estimate(composite.value, stderr, interval, len(of_tasks), 0)
+
+
+class HasInterval(Protocol):
+    @property
+    def value(self) -> float: ...
+    @property
+    def ci95(self) -> tuple[float, float]: ...
+
+
+def ends_of_sum(parts: Sequence[tuple[float, HasInterval]]) -> tuple[float, float]:
+    """How far the interval of a weighted sum reaches below and above it, by Zou and Donner:
+    sqrt(sum of (weight * (value - end))²)."""
+    below = list[float]()
+    above = list[float]()
+    for weight, part in parts:
+        low, high = sorted(weight * (end - part.value) for end in part.ci95)
+        below.append(low)
+        above.append(high)
+    return math.hypot(*below), math.hypot(*above)
 
 
 def _symmetric(value: float, stderr: float) -> tuple[float, float]:

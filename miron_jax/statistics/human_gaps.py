@@ -1,8 +1,8 @@
 """The human gap: a model's score minus a human baseline, with an interval, or the reason why there
 is none.
 
-Arrives: a task's estimates and human baselines.  Leaves: `Gap`s.  It deliberately does not know
-suites.
+Arrives: a task's estimates and human baselines.  Leaves: `HumanGap`s.  It deliberately does not
+know suites.
 """
 
 import math
@@ -16,7 +16,7 @@ from miron_jax.statistics.estimate import Estimate, wilson
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class HumanGap:
     metric: str
     human: HumanBaseline
     value: float | None  # model minus human; None: not comparable
@@ -31,7 +31,7 @@ def gaps(
     procedure: str,
     rows: int,
     data: DataState,
-) -> list[Gap]:
+) -> list[HumanGap]:
     """One gap per human baseline of this procedure.  `rows`: records of the test file on disk.
 
     Model and human scores are taken as independent samples even if they are over the same items,
@@ -46,17 +46,18 @@ def gaps(
 
 def _gap(
     model: Estimate | None, human: HumanBaseline, rows: int, data: DataState, proportion: bool
-) -> Gap:
+) -> HumanGap:
     if why := _why_not(model, human, rows, data):
-        return Gap(human.metric, human, None, None, "", why)
+        return HumanGap(human.metric, human, None, None, "", why)
     assert model is not None
     value = model.value - human.value
     if proportion and human.n and human.source == "measured":
         interval = newcombe(model.ci95, model.value, wilson(human.value, human.n), human.value)
-        return Gap(human.metric, human, value, interval, "Newcombe, independent samples", "")
-    low, high = (end - human.value for end in model.ci95)
+        return HumanGap(human.metric, human, value, interval, "Newcombe, independent samples", "")
+    low, high = model.ci95
+    interval = None if math.isnan(low) else (low - human.value, high - human.value)
     how = "the model's alone: people's is not known"
-    return Gap(human.metric, human, value, None if math.isnan(low) else (low, high), how, "")
+    return HumanGap(human.metric, human, value, interval, how, "")
 
 
 def _why_not(model: Estimate | None, human: HumanBaseline, rows: int, data: DataState) -> str:

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from miron_jax.statistics.estimate import ends_of_sum
+
 RESAMPLES, BLOCK = 10_000, 250  # sign flips, and how many are drawn at once
 _EXACT = 13  # of so many clusters with a difference all sign flips are tried: 8,192
 _Z, _Z_POWER = 1.96, 0.8416  # 95 % interval; power of 80 %
@@ -117,9 +119,9 @@ def mean(
 
 def _numbered(names: Sequence[str] | None, kept: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
     """A number from 0 for each distinct name, int [kept]."""
-    return (
-        otherwise if names is None else np.unique([names[i] for i in kept], return_inverse=True)[1]
-    )
+    if names is None:
+        return otherwise
+    return np.unique(np.asarray(names)[kept], return_inverse=True)[1]
 
 
 def _mean(
@@ -198,18 +200,11 @@ def combined(value: float, parts: Sequence[tuple[float, Difference]]) -> Differe
     follow from it, as those of a normal value: the standard error of a few pairs that all differ
     one way would be 0.
     """
-    to_ends = [
-        sorted(weight * (end - estimate.value) for end in estimate.ci95)
-        for weight, estimate in parts
-    ]
-    low = math.hypot(*(end for end, _ in to_ends))
-    high = math.hypot(*(end for _, end in to_ends))
+    low, high = ends_of_sum(parts)
     toward_zero = low if value > 0 else high
-    p_value = (
-        math.erfc(abs(value) / (toward_zero / _Z) / math.sqrt(2))
-        if toward_zero
-        else float(value == 0)
-    )
+    p_value = float(value == 0)
+    if toward_zero:
+        p_value = math.erfc(abs(value) / (toward_zero / _Z) / math.sqrt(2))
     stderr = (low + high) / 2 / _Z
     return Difference(
         value, stderr, (value - low, value + high), p_value, len(parts), 0, 0, 0, "normal"

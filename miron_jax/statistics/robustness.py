@@ -12,8 +12,10 @@ error of their mean is too small.  The cluster-robust one (Liang and Zeger 1986,
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -58,7 +60,9 @@ class Robustness:
     swapped: Swapped | None = None  # None: no question has several orders
 
 
-def cluster_stderr(values: Sequence[float] | np.ndarray, clusters: Sequence[str]) -> float:
+def cluster_stderr(
+    values: Sequence[float] | np.ndarray, clusters: Sequence[str] | np.ndarray
+) -> float:
     """Cluster-robust standard error of the mean of `values` [n]; NaN for fewer than two
     clusters."""
     _, member = np.unique(np.asarray(clusters), return_inverse=True)
@@ -71,89 +75,81 @@ def cluster_stderr(values: Sequence[float] | np.ndarray, clusters: Sequence[str]
     return float(np.sqrt(num_clusters / (num_clusters - 1) * np.sum(sums**2)) / len(residuals))
 
 
-def robustness(
-    task: Task,
-    examples: Sequence[Example],
-    scores: Sequence[ExampleScore],
-    orders: Sequence[Hashable],
-    answers: Sequence[str | None],
-) -> Robustness | None:
-    """The robustness report of a task; None if its examples have no clusters.
+class Worded(NamedTuple):
+    """A scored example, and what may depend on its wording."""
 
-    `orders`: per example, distinct for distinct orders of its choices; `answers`: in the form
-    compared with the right one.
-    """
-    if task.clusters is None or not examples:
+    example: Example
+    score: ExampleScore
+    order: Hashable  # distinct for distinct orders of the example's choices
+    answer: str | None  # in the form that is compared with the right one
+
+
+def robustness(task: Task, asked: Sequence[Worded]) -> Robustness | None:
+    """The robustness report of a task; None if its examples have no clusters."""
+    if task.clusters is None or not asked:
         return None
-    clusters = [str(example.cluster) for example in examples]
-    names = dict.fromkeys(name for score in scores for name in score.metrics if name in PROPORTIONS)
-    values = {
-        name: np.asarray([score.metrics.get(name, math.nan) for score in scores]) for name in names
-    }
-    main = values[task.main]
-    traits: dict[str, list[str | None]] = {
-        name: [] for example in examples for name, _ in example.traits
-    }
-    for name, column in traits.items():
-        column += [dict(example.traits).get(name) for example in examples]
-    by = {name: _by(column, main, clusters) for name, column in traits.items()}
+    clusters = np.asarray([str(each.example.cluster) for each in asked])
+    values: dict[str, np.ndarray] = {}
+    rows = defaultdict[str, dict[str, list[int]]](dict)  # trait -> its value -> examples
+    for row, each in enumerate(asked):
+        for name, value in each.score.metrics.items():
+            if name in PROPORTIONS:
+                values.setdefault(name, np.full(len(asked), math.nan))[row] = value
+        for name, value in each.example.traits:
+            of_trait = rows[name]
+            if value is not None:
+                of_trait.setdefault(value, []).append(row)
+    by = {name: _by(of_trait, values[task.main], clusters) for name, of_trait in rows.items()}
     spread = None
     if TEMPLATE in by:
-        accuracies = [entry.value for entry in by[TEMPLATE].values() if not math.isnan(entry.value)]
-        spread = max(accuracies) - min(accuracies) if accuracies else math.nan
+        accuracies = np.asarray([each.value for each in by[TEMPLATE].values()])
+        known = accuracies[~np.isnan(accuracies)]
+        spread = float(np.ptp(known)) if len(known) else math.nan
     return Robustness(
         main=task.main,
         cluster=task.clusters,
-        clusters=len(set(clusters)),
+        clusters=len(set(clusters.tolist())),
         metrics={name: _estimate(metric, clusters) for name, metric in values.items()},
         by=by,
         template_spread=spread,
-        swapped=_swapped([example.swapped for example in examples], orders, answers),
+        swapped=_swapped(asked),
     )
 
 
 def _by(
-    column: Sequence[str | None], values: np.ndarray, clusters: Sequence[str]
+    rows: Mapping[str, list[int]], values: np.ndarray, clusters: np.ndarray
 ) -> dict[str, ClusterEstimate]:
     """The metric for each value of one trait, in numeric order if the values are numbers."""
-    rows: dict[str, list[int]] = {}
-    for row, trait in enumerate(column):
-        if trait is not None:
-            rows.setdefault(trait, []).append(row)
-    return {
-        name: _estimate(values[rows[name]], [clusters[i] for i in rows[name]])
-        for name in sorted(rows, key=_order)
-    }
+    ordered = sorted(rows, key=_order)
+    return {name: _estimate(values[rows[name]], clusters[rows[name]]) for name in ordered}
 
 
 def _order(name: str) -> tuple[float, str]:
     return (float(name), "") if name.lstrip("-").isdecimal() else (math.inf, name)
 
 
-def _estimate(values: np.ndarray, clusters: Sequence[str]) -> ClusterEstimate:
+def _estimate(values: np.ndarray, clusters: np.ndarray) -> ClusterEstimate:
     defined = ~np.isnan(values)
     mean = estimate(values, True)
-    known = [cluster for cluster, is_defined in zip(clusters, defined, strict=True) if is_defined]
+    known = clusters[defined]
     return ClusterEstimate(
         n=mean.num_examples,
-        clusters=len(set(known)),
+        clusters=len(set(known.tolist())),
         value=mean.value,
         stderr=mean.stderr,
         cluster_stderr=cluster_stderr(values[defined], known),
     )
 
 
-def _swapped(
-    names: Sequence[str | None], orders: Sequence[Hashable], answers: Sequence[str | None]
-) -> Swapped | None:
+def _swapped(asked: Sequence[Worded]) -> Swapped | None:
     """Share of questions with the same answer in all orders of their choices, over those with
     several orders."""
     seen: dict[str, tuple[set[Hashable], set[str]]] = {}
-    for name, order, answer in zip(names, orders, answers, strict=True):
-        if name and answer is not None:
-            by_order = seen.setdefault(name, (set(), set()))
-            by_order[0].add(order)
-            by_order[1].add(answer)
+    for example, _, order, answer in asked:
+        if example.swapped and answer is not None:
+            orders, answers = seen.setdefault(example.swapped, (set(), set()))
+            orders.add(order)
+            answers.add(answer)
     same = [float(len(said) == 1) for shuffles, said in seen.values() if len(shuffles) > 1]
     if not same:
         return None

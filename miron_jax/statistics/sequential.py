@@ -184,25 +184,18 @@ def allocation(
     `sizes`: examples there. n = c * deviation / sqrt(cost), between `least` and the size; a larger
     budget never gives fewer.
     """
-    rates = [
-        max(deviation, 0.0) / math.sqrt(cost)
-        for deviation, cost in zip(deviations, costs, strict=True)
-    ]
+    rates = np.maximum(deviations, 0.0) / np.sqrt(costs)
 
-    def numbers(scale: float) -> list[int]:
-        return [
-            min(size, max(least, int(scale * rate)))
-            for rate, size in zip(rates, sizes, strict=True)
-        ]
-
-    def spent(scale: float) -> float:
-        return sum(n * cost for n, cost in zip(numbers(scale), costs, strict=True))
+    def numbers(scale: float) -> np.ndarray:
+        return np.minimum(sizes, np.maximum(least, np.floor(scale * rates)))
 
     low = 0.0
-    high = (
-        max((size / rate for rate, size in zip(rates, sizes, strict=True) if rate), default=0.0) + 1
-    )
+    some = rates > 0
+    high = float((np.asarray(sizes)[some] / rates[some]).max(initial=0.0)) + 1
     for _ in range(100):
         middle = (low + high) / 2
-        low, high = (middle, high) if spent(middle) <= budget else (low, middle)
-    return numbers(low)
+        if (numbers(middle) * costs).sum() <= budget:
+            low = middle
+        else:
+            high = middle
+    return numbers(low).astype(int).tolist()

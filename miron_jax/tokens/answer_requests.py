@@ -5,6 +5,7 @@ not know models or which answers are right.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from miron_jax.definitions.records import AnswerProfile, Problem, ProgramProfile, Question
@@ -28,6 +29,10 @@ class AnswerRequests(NamedTuple):
     max_new_tokens: int  # of each completion
     truncated: int  # prompts that lost tokens
 
+    def num_longer_than(self, length: int) -> int:
+        """Prompts that may be longer with their completion; its last token is not read."""
+        return sum(len(ids) + self.max_new_tokens - 1 > length for ids in self.prompts)
+
 
 def answer_requests(
     prompts: Sequence[Prompt],
@@ -43,8 +48,8 @@ def answer_requests(
     A prompt keeps the last tokens that leave this room within `max_length`.  Raises NoRoom where
     there is none.
     """
-    room = longest_answer([text for question in questions for text in question.room_for], tokenizer)
-    max_new_tokens = room + profile.extra_tokens
+    answers = [*chain(*(question.room_for for question in questions))]
+    max_new_tokens = longest_answer(answers, tokenizer) + profile.extra_tokens
     window = None if max_length is None else max_length - max_new_tokens
     if window is not None and window < 1:
         raise NoRoom(
@@ -78,10 +83,9 @@ def program_requests(
     Every program has room for the longest solution and `extra_tokens`, or what the longest prompt
     leaves of `max_length`. Raises NoRoom where it leaves nothing.
     """
-    solutions = (
-        [problem.solution for problem in problems] if profile.room == "longest_solution" else []
-    )
-    room = longest_answer(solutions, tokenizer) + profile.extra_tokens
+    room = profile.extra_tokens
+    if profile.room == "longest_solution":
+        room += longest_answer([problem.solution for problem in problems], tokenizer)
     prompts = [
         Prompt(problem.row, problem.row, (problem.prompt,), ("",), None) for problem in problems
     ]

@@ -15,8 +15,10 @@ as one text:
                 continues with "g"
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -81,11 +83,11 @@ def cloze_requests(
     task_name: str,
 ) -> ClozeRequests:
     """Raises InputError for an item without a token before its target."""
-    texts = sorted({text for item in items for text in _texts(item)})
-    encoded = (
-        tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] if texts else []
-    )
-    ids = dict(zip(texts, map(tuple, encoded), strict=True))
+    texts = sorted(set(chain(*map(_texts, items))))
+    ids = dict[str, tuple[int, ...]]()
+    if texts:
+        encoded = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+        ids |= zip(texts, map(tuple, encoded), strict=True)
     builder = _Builder(special_tokens(tokenizer), table, ids, max_length)
     by_item = [
         builder.add_item(item, profile, f"{task_name}, item {item.name} (row {item.row})")
@@ -94,14 +96,13 @@ def cloze_requests(
     return ClozeRequests(builder.requests(), by_item)
 
 
-def _texts(item: Cloze) -> list[str]:
-    prefixes = [item.prefix] if item.clean_prefix is None else [item.prefix, item.clean_prefix]
-    ends = [item.target, *item.distractors]
-    return [
-        *prefixes,
-        *(item.prefix + end for end in ends),
-        *(prefix + item.target for prefix in prefixes),
-    ]
+def _texts(item: Cloze) -> Iterator[str]:
+    yield item.prefix
+    for end in (item.target, *item.distractors):
+        yield item.prefix + end
+    if item.clean_prefix is not None:
+        yield item.clean_prefix
+        yield item.clean_prefix + item.target
 
 
 class _Builder:
@@ -133,7 +134,11 @@ class _Builder:
 
     def add_item(self, item: Cloze, profile: ClozeProfile, name: str) -> ItemRequests:
         spelled = self._spell(item.prefix, item.target)
-        clean = None if item.clean_prefix is None else self._spell(item.clean_prefix, item.target)
+        clean = None
+        num_clean_tokens = 0
+        if item.clean_prefix is not None:
+            clean = self._spell(item.clean_prefix, item.target)
+            num_clean_tokens = len(self.ids[item.clean_prefix])
         if spelled is None or (item.clean_prefix is not None and clean is None):
             return _unspelled(item)
         scored = spelled.scored
@@ -145,30 +150,23 @@ class _Builder:
         if segmented:
             target_bytes = b"".join(self.table.of[i] or b"" for i in scored)
             ways = map(tuple, self.table.segmentations(target_bytes, profile.num_segmentations))
-            fitting = (
-                way
-                for way in ways
-                if way != scored and (not self.max_length or len(way) < self.max_length)
-            )
-            others = tuple(fitting)[: profile.num_segmentations - 1]
+            most = self.max_length or math.inf
+            fitting = [way for way in ways if way != scored and len(way) < most]
+            others = fitting[: profile.num_segmentations - 1]
         context = spelled.ids[: spelled.span_start]
         alone = _Spelled((*empty, *scored), len(empty), spelled.held)
         distractors = [self._spell(item.prefix, other) for other in item.distractors]
         prompt = (*self.special.before, *prefix_ids) or empty
-        room = (
-            len(prompt)
-            if self.max_length is None
-            else self.max_length - len(scored) - profile.extra_tokens
-        )
-        cut = min(max(0, len(prompt) - room), len(prompt) - 1)
+        cut = 0
+        if self.max_length is not None:
+            room = self.max_length - len(scored) - profile.extra_tokens
+            cut = min(max(0, len(prompt) - room), len(prompt) - 1)
         return ItemRequests(
             target=self._add(spelled, name),
             card=self._add_card(item, name),
             unprefixed=self._add(alone, name) if empty else None,
-            clean=None if clean is None else self._add(clean, name),
-            distractors=tuple(
-                None if other is None else self._add(other, name) for other in distractors
-            ),
+            clean=clean and self._add(clean, name),
+            distractors=tuple(other and self._add(other, name) for other in distractors),
             segmentations=tuple(
                 self._add(_Spelled((*context, *way), len(context), b""), name) for way in others
             ),
@@ -177,7 +175,7 @@ class _Builder:
             prompt_cut=cut > 0,
             num_tokens=len(scored),
             num_prefix_tokens=len(prefix_ids),
-            num_clean_tokens=0 if item.clean_prefix is None else len(self.ids[item.clean_prefix]),
+            num_clean_tokens=num_clean_tokens,
             added_tokens=_nodes_added(scored, others),
             seam=bool(spelled.held),
             bos_added=not self.special.before and context == empty,
@@ -213,7 +211,7 @@ class _Builder:
     def _add(self, spelled: _Spelled, name: str) -> int:
         ids = spelled.ids
         start = spelled.span_start
-        cut = 0 if self.max_length is None else max(0, len(ids) - self.max_length)
+        cut = max(0, len(ids) - (self.max_length or len(ids)))
         if start < 1:
             raise InputError(
                 f"{name}: no token stands before its target, and the vocabulary has no BOS to put "

@@ -43,7 +43,9 @@ def context_kept(pair: TextPair) -> np.ndarray:
     The whole itself where it has no more tokens than the context: there lm-eval fails.
     """
     whole, context = pair
-    return np.concatenate([context, whole[len(context) :]]) if len(whole) > len(context) else whole
+    if len(whole) <= len(context):
+        return whole
+    return np.concatenate([context, whole[len(context) :]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +61,11 @@ class TextTokens:
 
     def of(self, texts: Iterable[str]) -> dict[str, np.ndarray]:
         """Token ids of each distinct text."""
-        unique = list(dict.fromkeys(texts))
-        plain = [text for text in unique if self.bos is not None and text.startswith(self.bos)]
-        without = set(plain)
-        others = [text for text in unique if text not in without]
+        plain = list[str]()
+        others = list[str]()
+        for text in dict.fromkeys(texts):
+            has_bos = self.bos is not None and text.startswith(self.bos)
+            (plain if has_bos else others).append(text)
         return self.alone(plain) | self._encoded(others, self.first, self.special)
 
     def alone(self, texts: Iterable[str]) -> dict[str, np.ndarray]:
@@ -75,11 +78,8 @@ class TextTokens:
         ids = dict[str, np.ndarray]()
         for start in range(0, len(texts), TEXTS_AT_ONCE):
             some = list(texts[start : start + TEXTS_AT_ONCE])
-            encoded = self.encode(some, special)
-            ids |= {
-                text: np.asarray([*first, *each], np.int32)
-                for text, each in zip(some, encoded, strict=True)
-            }
+            for text, each in zip(some, self.encode(some, special), strict=True):
+                ids[text] = np.asarray([*first, *each], np.int32)
         return ids
 
     def pairs(
@@ -90,38 +90,36 @@ class TextTokens:
         The prefix stands for an empty context, and a continuation may begin with it itself.
         """
         stripped = [(strip(context), context + continuation) for context, continuation in texts]
-        is_empty = [not context and self.prefix is not None for context, _ in stripped]
-        alone = self.alone(
-            whole for (_, whole), empty in zip(stripped, is_empty, strict=True) if empty
-        )
-        behind = self.of(
-            text
-            for pair, empty in zip(stripped, is_empty, strict=True)
-            if not empty
-            for text in pair
-        )
-        return [
-            self._behind_prefix(alone[whole])
-            if empty
-            else self._pair(behind[whole], behind[context])
-            for (context, whole), empty in zip(stripped, is_empty, strict=True)
-        ]
+        without_context = list[str]()
+        others = list[str]()
+        for context, whole in stripped:
+            if context or self.prefix is None:
+                others += (context, whole)
+            else:
+                without_context.append(whole)
+        alone = self.alone(without_context)
+        behind = self.of(others)
+        pairs = list[TextPair]()
+        for context, whole in stripped:
+            if context or self.prefix is None:
+                pairs.append(self._pair(behind[whole], behind[context]))
+            else:
+                pairs.append(self._behind_prefix(alone[whole]))
+        return pairs
 
     def _pair(self, whole: np.ndarray, context: np.ndarray) -> TextPair:
         """Nothing of a context stands before a token that takes in all of it, as "the" does of "t"
         and "he"."""
         is_taken_in = 0 < len(whole) <= len(context) and whole[0] != context[0]
-        return (
-            self._behind_prefix(whole)
-            if is_taken_in and self.prefix is not None
-            else TextPair(whole, context)
-        )
+        if is_taken_in and self.prefix is not None:
+            return self._behind_prefix(whole)
+        return TextPair(whole, context)
 
     def _behind_prefix(self, ids: np.ndarray) -> TextPair:
         prefix = np.asarray([self.prefix], np.int32)
-        return TextPair(
-            ids if ids[:1].tolist() == [self.prefix] else np.concatenate([prefix, ids]), prefix
-        )
+        if ids[:1].tolist() != [self.prefix]:
+            ids = np.concatenate([prefix, ids])
+        return TextPair(ids, prefix)
 
 
 def text_tokens(bos: BosRule, tokenizer: Tokenizer) -> TextTokens:

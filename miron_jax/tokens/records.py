@@ -47,16 +47,14 @@ class LengthLimit(NamedTuple):
 
     def of(self, profile: Wording | ProgramProfile | ClozeProfile | TextProfile) -> int | None:
         """The limit under a task's profile; None: no limit."""
+        chosen = self.requested or profile.max_length
+        keeps_to_trained = False
         if isinstance(profile, TextProfile):
-            limits = (
-                self.requested or profile.max_length,
-                self.learned,
-                None if self.requested else self.trained,
-            )
-            return min(limit for limit in limits if limit is not None)
-        within_trained = isinstance(profile, Wording) and profile.truncation != "keep_last"
-        chosen = self.requested or profile.max_length or (self.trained if within_trained else None)
-        return min((limit for limit in (chosen, self.learned) if limit is not None), default=None)
+            keeps_to_trained = not self.requested
+        elif isinstance(profile, Wording) and profile.truncation != "keep_last":
+            keeps_to_trained = not chosen
+        trained = self.trained if keeps_to_trained else None
+        return min(filter(None, (chosen, self.learned, trained)), default=None)
 
 
 class Bos(NamedTuple):
@@ -78,14 +76,17 @@ class Special(NamedTuple):
 
 def concatenate(chunks: Sequence[Requests]) -> Requests:
     """Requests end to end."""
+
+    def joined(name: str, dtype: type) -> np.ndarray:
+        return np.concatenate([np.zeros(0, dtype), *(getattr(chunk, name) for chunk in chunks)])
+
     id_sets = [np.full(len(r), -1, np.int32) if r.id_set is None else r.id_set for r in chunks]
+    lengths = [np.diff(chunk.offsets) for chunk in chunks]
     return Requests(
-        token_ids=np.concatenate([np.zeros(0, np.int32), *(r.token_ids for r in chunks)]),
-        offsets=offsets_of(
-            np.concatenate([np.zeros(0, np.int64), *(np.diff(r.offsets) for r in chunks)])
-        ),
-        span_start=np.concatenate([np.zeros(0, np.int32), *(r.span_start for r in chunks)]),
-        truncated=np.concatenate([np.zeros(0, bool), *(r.truncated for r in chunks)]),
-        inexact_prefix=np.concatenate([np.zeros(0, bool), *(r.inexact_prefix for r in chunks)]),
+        token_ids=joined("token_ids", np.int32),
+        offsets=offsets_of(np.concatenate([np.zeros(0, np.int64), *lengths])),
+        span_start=joined("span_start", np.int32),
+        truncated=joined("truncated", bool),
+        inexact_prefix=joined("inexact_prefix", bool),
         id_set=None if all(r.id_set is None for r in chunks) else np.concatenate(id_sets),
     )

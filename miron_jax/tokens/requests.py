@@ -15,6 +15,7 @@ scored).
 """
 
 from collections.abc import Sequence
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -51,7 +52,7 @@ def tokenize(
 
     A span depends on one prompt alone, so a long task may be tokenized slice by slice.
     """
-    rules = _Rules(profile, tokenizer, task_name, max_length)
+    rules = _TokenRules(profile, tokenizer, task_name, max_length)
     return concatenate(
         [_tokenize_chunk(chunk, rules) for chunk in chunks_of(prompts, _CHUNK_CHARS)]
     )
@@ -63,16 +64,18 @@ def tokenize_questions(
     """Token ids of every prompt up to its answer.  `first`: preamble and context are one text after
     these tokens; None: they are tokenized separately."""
     encode = encoder(tokenizer)
-    chunks = chunks_of(prompts, _CHUNK_CHARS)
-    if first is not None:
-        texts = ([prompt.preamble + prompt.contexts[0] for prompt in chunk] for chunk in chunks)
-        return [(*first, *ids) for chunk in texts for ids in encode(chunk)]
-    return [
-        tuple(ids.tolist()) for chunk in chunks for ids in _before_answers(chunk, encode, tokenizer)
-    ]
+    questions = list[tuple[int, ...]]()
+    for chunk in chunks_of(prompts, _CHUNK_CHARS):
+        if first is None:
+            encoded = _before_answers(chunk, encode, tokenizer)
+            questions += (tuple(ids.tolist()) for ids in encoded)
+        else:
+            encoded = encode([prompt.preamble + prompt.contexts[0] for prompt in chunk])
+            questions += ((*first, *ids) for ids in encoded)
+    return questions
 
 
-class _Rules(NamedTuple):
+class _TokenRules(NamedTuple):
     """The arguments of `tokenize` beside the prompts."""
 
     profile: Profile
@@ -86,11 +89,10 @@ class _Rules(NamedTuple):
         return int(self.profile.truncation == "keep_last_inputs")
 
 
-def _tokenize_chunk(prompts: Sequence[Prompt], rules: _Rules) -> Requests:
+def _tokenize_chunk(prompts: Sequence[Prompt], rules: _TokenRules) -> Requests:
     num_choices = np.array([len(prompt.contexts) for prompt in prompts])
-    untruncated = (_segments if rules.profile.boundary == "segments" else _joint)(
-        prompts, rules, num_choices
-    )
+    of_boundary = _segments if rules.profile.boundary == "segments" else _joint
+    untruncated = of_boundary(prompts, rules, num_choices)
     may_be_empty = (num_choices > 1) & (rules.profile.empty_span != "error")
     return _keep_last(
         untruncated, rules, _Names(rules.task_name, prompts, num_choices, may_be_empty)
@@ -105,16 +107,15 @@ class _Untruncated(NamedTuple):
     is_crossed: np.ndarray  # bool, a token crosses the border of context and continuation
 
 
-def _joint(prompts: Sequence[Prompt], rules: _Rules, num_choices: np.ndarray) -> _Untruncated:
+def _joint(prompts: Sequence[Prompt], rules: _TokenRules, num_choices: np.ndarray) -> _Untruncated:
     """Preamble, context and continuation are one text behind its special tokens; a context may keep
     its own tokens."""
     span = rules.profile.span
     texts = text_tokens(rules.profile.bos, rules.tokenizer)
-    choices = [
-        (p.preamble + c, k)
-        for p in prompts
-        for c, k in zip(p.contexts, p.continuations, strict=True)
-    ]
+    choices = list[tuple[str, str]]()
+    for prompt in prompts:
+        for context, continuation in zip(prompt.contexts, prompt.continuations, strict=True):
+            choices.append((prompt.preamble + context, continuation))
     if span.context is None and texts.prefix is None:  # no rule looks at a context
         ids = texts.of(map("".join, choices))
         pairs = [TextPair(ids["".join(choice)], _NO_TOKENS) for choice in choices]
@@ -122,11 +123,9 @@ def _joint(prompts: Sequence[Prompt], rules: _Rules, num_choices: np.ndarray) ->
         pairs = texts.pairs(choices, span.context or str.rstrip)
     whole = end_to_end([pair.whole for pair in pairs])
     before = end_to_end([pair.context for pair in pairs])
-    is_crossed = (
-        shared_with_context(whole, before) < before.lengths
-        if span.context
-        else np.zeros(len(pairs), bool)
-    )
+    is_crossed = np.zeros(len(pairs), bool)
+    if span.context:
+        is_crossed = shared_with_context(whole, before) < before.lengths
     if rules.profile.boundary == "context_kept":
         whole = end_to_end([context_kept(pair) for pair in pairs])
     return _Untruncated(whole, span.call(whole, before, num_choices), is_crossed)
@@ -134,25 +133,25 @@ def _joint(prompts: Sequence[Prompt], rules: _Rules, num_choices: np.ndarray) ->
 
 def as_scored(continuations: Sequence[str], profile: Profile, tokenizer: Tokenizer) -> list[str]:
     """Continuations with the space that the profile puts before them."""
-    spaced = profile.continuation_space == "where_one_token" and writes_space_into_words(tokenizer)
-    return [text if not spaced or text.startswith(" ") else f" {text}" for text in continuations]
+    if profile.continuation_space != "where_one_token" or not writes_space_into_words(tokenizer):
+        return list(continuations)
+    return [text if text.startswith(" ") else f" {text}" for text in continuations]
 
 
-def _segments(prompts: Sequence[Prompt], rules: _Rules, num_choices: np.ndarray) -> _Untruncated:
+def _segments(
+    prompts: Sequence[Prompt], rules: _TokenRules, num_choices: np.ndarray
+) -> _Untruncated:
     """Preamble, context and continuation are tokenized separately and concatenated; the
     continuation is scored.
 
     A SentencePiece tokenizer may put a stray space before each of them.
     """
     encode = encoder(rules.tokenizer)
-    texts = as_scored(
-        [text for prompt in prompts for text in prompt.continuations],
-        rules.profile,
-        rules.tokenizer,
-    )
+    continuations = [*chain(*(prompt.continuations for prompt in prompts))]
+    texts = as_scored(continuations, rules.profile, rules.tokenizer)
     before = _before_answers(prompts, encode, rules.tokenizer)
     after = encode_each(encode, texts)
-    whole = end_to_end([np.concatenate(pair) for pair in zip(before, after, strict=True)])
+    whole = end_to_end([*map(np.concatenate, zip(before, after, strict=True))])
     span_start = rules.profile.span.call(whole, end_to_end(before), num_choices)
     return _Untruncated(whole, span_start, np.zeros(len(texts), bool))
 
@@ -167,14 +166,12 @@ def _before_answers(
         ids[:-1] if len(ids) > 1 and ids[-1] == eos else ids
         for ids in encode_each(encode, [prompt.preamble for prompt in prompts], special=True)
     ]
-    contexts = iter(
-        encode_each(encode, [context for prompt in prompts for context in prompt.contexts])
-    )
-    return [
-        np.concatenate([preamble, next(contexts)])
-        for prompt, preamble in zip(prompts, preambles, strict=True)
-        for _ in prompt.contexts
-    ]
+    contexts = iter(encode_each(encode, [*chain(*(prompt.contexts for prompt in prompts))]))
+    before = list[np.ndarray]()
+    for prompt, preamble in zip(prompts, preambles, strict=True):
+        for context in islice(contexts, len(prompt.contexts)):
+            before.append(np.concatenate([preamble, context]))
+    return before
 
 
 class _Names(NamedTuple):
@@ -195,14 +192,13 @@ class _Names(NamedTuple):
         )
 
 
-def _keep_last(untruncated: _Untruncated, rules: _Rules, names: _Names) -> Requests:
+def _keep_last(untruncated: _Untruncated, rules: _TokenRules, names: _Names) -> Requests:
     """Drop leading tokens of requests over the limit and shift their spans."""
     (token_ids, offsets), span_start, is_crossed = untruncated
     length = untruncated.whole.lengths
-    limit = rules.max_length
-    cut = (
-        np.zeros_like(length) if limit is None else np.maximum(length - limit - rules.num_unread, 0)
-    )
+    cut = np.zeros_like(length)
+    if rules.max_length is not None:
+        cut = np.maximum(length - rules.max_length - rules.num_unread, 0)
     shifted = span_start - cut
     _check_spans(length, span_start, shifted, rules, names)
     if cut.any():
@@ -213,7 +209,11 @@ def _keep_last(untruncated: _Untruncated, rules: _Rules, names: _Names) -> Reque
 
 
 def _check_spans(
-    length: np.ndarray, span_start: np.ndarray, shifted: np.ndarray, rules: _Rules, names: _Names
+    length: np.ndarray,
+    span_start: np.ndarray,
+    shifted: np.ndarray,
+    rules: _TokenRules,
+    names: _Names,
 ) -> None:
     """Raise InputError for a request without a scored token that needs one, or without a token
     before its scored span."""

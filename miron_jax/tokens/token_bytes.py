@@ -27,25 +27,25 @@ class TokenBytes:
         byte_level = "ByteLevel" in _decoder(tokenizer)
         special = set(tokenizer.all_special_ids)
         added = set(tokenizer.get_added_vocab().values())
-        self.of = [
-            None
-            if i in special or piece is None
-            else piece.encode()
-            if byte_level and i in added
-            else _bytes_of(piece, byte_level)
-            for i, piece in enumerate(pieces)
-        ]
+        self.of = list[bytes | None]()
+        for i, piece in enumerate(pieces):
+            if i in special or piece is None:
+                self.of.append(None)
+            elif byte_level and i in added:
+                self.of.append(piece.encode())
+            else:
+                self.of.append(_bytes_of(piece, byte_level))
         self.id_sets: list[np.ndarray] = []  # token ids of every set so far; grows with `id_set`
         self._set_idx: dict[bytes, int] = {}
         self._ids: dict[bytes, int] = {}
+        self._sorted: list[tuple[bytes, int]] = []
         # a piece has priority over a byte token
         for i in sorted(range(size), key=lambda i: _is_byte(pieces[i] or "")):
             if token_bytes := self.of[i]:
                 self._ids.setdefault(token_bytes, i)
+                self._sorted.append((token_bytes, i))
         self._longest = max(map(len, self._ids), default=0)
-        self._sorted = sorted(
-            (token_bytes, i) for i, token_bytes in enumerate(self.of) if token_bytes
-        )
+        self._sorted.sort()
 
     def ends(self, ids: Sequence[int], text: str) -> np.ndarray | None:
         """Byte of the text at which each token ends, int64 [T]; None: the tokens do not spell the
@@ -59,7 +59,7 @@ class TokenBytes:
             return None
         spelled = b"".join(pieces)
         text_bytes = text.encode()
-        ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
+        ends = np.cumsum([*map(len, pieces)], dtype=np.int64)
         if spelled == text_bytes:
             return ends
         return ends - 1 if spelled == b" " + text_bytes else None
@@ -73,11 +73,11 @@ class TokenBytes:
         prefix takes several tokens.
         """
         if prefix not in self._set_idx:
-            members = [
-                i for n in range(1, len(prefix)) for i in self._starting(prefix[:n], exactly=True)
-            ]
+            members = self._starting(prefix)
+            for n in range(1, len(prefix)):
+                members += self._starting(prefix[:n], exactly=True)
             self._set_idx[prefix] = len(self.id_sets)
-            self.id_sets.append(np.asarray(sorted([*members, *self._starting(prefix)]), np.int32))
+            self.id_sets.append(np.asarray(sorted(members), np.int32))
         return self._set_idx[prefix]
 
     def _starting(self, prefix: bytes, exactly: bool = False) -> list[int]:
@@ -111,7 +111,7 @@ class TokenBytes:
 
 def _decoder(tokenizer: Tokenizer) -> str:
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    return "" if backend is None else str(backend.decoder)
+    return str(getattr(backend, "decoder", ""))
 
 
 def _bytes_of(piece: str, byte_level: bool) -> bytes:

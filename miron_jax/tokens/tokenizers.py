@@ -30,6 +30,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -120,17 +121,14 @@ def _from_file(built: Tokenizer, folder_or_id: str) -> Tokenizer:
     tokenizer = built
     if type(built) is not transformers.PreTrainedTokenizerFast:
         tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder_or_id)
-        names = {
-            key: token for key, token in built.special_tokens_map.items() if key in SPECIAL_NAMES
-        }
         known = tokenizer.backend_tokenizer.token_to_id
-        missing = [
-            key
-            for key, token in names.items()
-            if getattr(tokenizer, key) is None and known(str(token)) is not None
-        ]
+        missing = {}
+        for key, token in built.special_tokens_map.items():
+            is_absent = key in SPECIAL_NAMES and getattr(tokenizer, key) is None
+            if is_absent and known(str(token)) is not None:
+                missing[key] = token
         if missing:
-            tokenizer.add_special_tokens({key: names[key] for key in missing})
+            tokenizer.add_special_tokens(missing)
         ends = _ends(built)
         if file == FILE:
             config = get_tokenizer_config(folder_or_id)
@@ -202,9 +200,7 @@ def _difference(tokenizer: Tokenizer, built: Tokenizer, file: str) -> list[str]:
         return []
     added = [str(token) for token in tokenizer.added_tokens_decoder.values()][:PROBED_TOKENS]
     texts = [*PROBES, *(f"x {token} y" for token in added)]
-    pairs = list(
-        zip(texts, encoder(tokenizer)(texts, True), encoder(built)(texts, True), strict=True)
-    )
+    pairs = zip(texts, encoder(tokenizer)(texts, True), encoder(built)(texts, True), strict=True)
     differing = [(text, len(ids), len(other)) for text, ids, other in pairs if ids != other]
     if not differing:
         return []
@@ -282,9 +278,9 @@ def special_names_in(tokenizer: Tokenizer, texts: Iterable[Iterable[str]]) -> di
     if not names or reads_names_as_text(tokenizer):
         return {}
     names_in = _finder(names)
-    counts = Counter(
-        name for row in texts for name in {name for text in row for name in names_in(text)}
-    )
+    counts = Counter[str]()
+    for row in texts:
+        counts.update(set(chain(*map(names_in, row))))
     return dict(sorted(counts.items()))
 
 
@@ -319,8 +315,8 @@ def special_tokens(tokenizer: Tokenizer) -> Special:
     """The tokens that the tokenizer puts around every text."""
     with_specials = tokenizer("a")["input_ids"]
     alone = tokenizer("a", add_special_tokens=False)["input_ids"]
-    starts = range(len(with_specials))
-    start = next((i for i in starts if alone and with_specials[i : i + len(alone)] == alone), None)
+    starts = range(len(with_specials)) if alone else ()
+    start = next((i for i in starts if with_specials[i : i + len(alone)] == alone), None)
     if start is None:
         raise InputError(
             f"the tokenizer makes {with_specials} of 'a' with special tokens and {alone} without, "
@@ -337,7 +333,9 @@ def first_tokens(bos: BosRule, tokenizer: Tokenizer) -> tuple[int, ...]:
     """The special tokens before a text that is tokenized as one."""
     if bos in ("as_tokenizer", "as_tokenizer_or_prefix"):
         return special_tokens(tokenizer).before
-    return () if bos == "never" else (resolve_bos(tokenizer).id,)
+    if bos == "never":
+        return ()
+    return (resolve_bos(tokenizer).id,)
 
 
 def prefix_token(tokenizer: Tokenizer) -> int:
@@ -353,7 +351,7 @@ def prefix_token(tokenizer: Tokenizer) -> int:
 
 def longest_answer(texts: Sequence[str], tokenizer: Tokenizer) -> int:
     """Number of tokens of the longest text, special tokens around it included."""
-    return max((len(ids) for ids in encoder(tokenizer)(list(texts), True)), default=0)
+    return max(map(len, encoder(tokenizer)(list(texts), True)), default=0)
 
 
 def writes_space_into_words(tokenizer: Tokenizer) -> bool:

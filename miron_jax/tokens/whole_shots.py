@@ -5,6 +5,7 @@ those that were too long.  It deliberately does not know models.
 """
 
 from collections.abc import Sequence
+from itertools import chain, islice
 
 from miron_jax.definitions.records import Wording
 from miron_jax.prompting.prompts import Prompt, without_first_shot
@@ -26,13 +27,15 @@ def fitting(
     room = max_length - len(first_tokens(profile.bos, tokenizer))
     waiting = [i for i, prompt in enumerate(kept) if prompt.shot_starts]
     while waiting:
-        texts = [_texts(kept[i]) for i in waiting]
-        encoded = iter(encode([text for of_prompt in texts for text in of_prompt]))
-        too_long = [max(len(next(encoded)) for _ in of_prompt) > room for of_prompt in texts]
-        waiting = [i for i, over in zip(waiting, too_long, strict=True) if over]
-        for i in waiting:
-            kept[i] = without_first_shot(kept[i])
-        waiting = [i for i in waiting if kept[i].shot_starts]
+        texts = {i: _texts(kept[i]) for i in waiting}
+        encoded = iter(encode([*chain(*texts.values())]))
+        waiting = []
+        for i, of_prompt in texts.items():
+            longest = max(map(len, islice(encoded, len(of_prompt))))
+            if longest > room:
+                kept[i] = without_first_shot(kept[i])
+                if kept[i].shot_starts:
+                    waiting.append(i)
     return kept
 
 

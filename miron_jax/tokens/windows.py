@@ -69,7 +69,9 @@ def _by_offsets(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> np.ndarr
     if encoding.ids != list(ids):
         return None
     bytes_before = np.cumsum([0, *(len(character.encode()) for character in text)])
-    return bytes_before[[end for _, end in encoding.offsets]] if len(ids) else None
+    if not len(ids):
+        return None
+    return bytes_before[[end for _, end in encoding.offsets]]
 
 
 def spread(nll: np.ndarray, ends: np.ndarray, num_bytes: int) -> np.ndarray:

@@ -12,7 +12,7 @@ import pytest
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.evaluation import parts
-from miron_jax.evaluation.task_kinds.interface import Piece
+from miron_jax.evaluation.task_kinds.interface import TokenizedExamples
 from miron_jax.model import demo
 from miron_jax.results.output import check_output
 from miron_jax.tasks.registry import SUITES
@@ -212,7 +212,7 @@ def test_requests_that_do_not_fit_the_model_are_refused(miron, place, tmp_path):
 
 
 def test_the_first_token_id_past_the_vocabulary_is_refused() -> None:
-    part = [Piece(0, [], requests_of([([1, 255], 1), ([0, 256], 1)]))]
+    part = [TokenizedExamples(0, [], requests_of([([1, 255], 1), ([0, 256], 1)]))]
     assert len(parts.requests_of(part, 257)) == 2
     with pytest.raises(InputError, match="token id 256, but the model's vocabulary has 256"):
         parts.requests_of(part, 256)

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from miron_jax.cli import verification
-from miron_jax.cli.verification import SCHEMA, Verified, WayDifference, _cut, _largest, texts_for, token_ids_of
+from miron_jax.cli.verification import SCHEMA, Verified, _cut, _largest, texts_for, token_ids_of
 from miron_jax.engine.batches import Batch, Shape, assemble
 from miron_jax.engine.model import load_model
 from miron_jax.engine.plain import score_plainly
 from miron_jax.model.config import RopeClasses
 from miron_jax.model.decoder.decoder import Decoder
 from miron_jax.planning.records import Plan
+from miron_jax.report.tables.verify import WayDifference
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.support.needs import needs
 from tests.support.tiny_model import make_model

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from miron_jax.evaluation.composites import _measured
-from miron_jax.results.records import UNKNOWN, Data, TaskResult
+from miron_jax.results.records import UNKNOWN, TaskData, TaskResult
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from miron_jax.results.records import UNKNOWN, Data, TaskResult
 def test_changed_or_partial_data_do_not_count(state: str, num_examples: int, num_skipped: int, counts: bool) -> None:
     """The published file has two lines."""
     rows = None if num_examples == 2 else num_examples
-    data = Data("file", rows, rows and 2, state)
+    data = TaskData("file", rows, rows and 2, state)
     task = TaskResult(n=num_examples - num_skipped, metrics={}, skipped=num_skipped, data=data)
     measured = _measured(task, {"accuracy": replace(UNKNOWN, value=0.5)}, takes_sampled=False)
     assert measured.accuracy == (0.5 if counts else None)

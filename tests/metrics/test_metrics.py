@@ -25,7 +25,7 @@ from miron_jax.metrics.choices import (
 from miron_jax.metrics.cloze import (
     ClozeAnswers,
     Fragments,
-    Span,
+    ScoredSpan,
     contrast_accuracy,
     drift,
     lev_score,
@@ -190,9 +190,9 @@ def test_metric_names_are_stated_once():
     assert tuple(score_continuation(logprobs(-1), np.array([0]), "a").metrics) == ("accuracy", "bits_per_byte")
 
 
-def span(*probabilities: float, ranks: tuple[int, ...] | None = None, held: float = 1.0) -> Span:
+def span(*probabilities: float, ranks: tuple[int, ...] | None = None, held: float = 1.0) -> ScoredSpan:
     ranks = ranks or (0,) * len(probabilities)
-    return Span(np.log(np.asarray(probabilities, np.float32)), np.asarray(ranks, np.int32), math.log(held))
+    return ScoredSpan(np.log(np.asarray(probabilities, np.float32)), np.asarray(ranks, np.int32), math.log(held))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import Example, Profile, Task
 from miron_jax.definitions.rules import Rule
 from miron_jax.errors import InputError
-from miron_jax.prompting.draws import PER_ITEM_1234, STREAM_1234, STREAM_LM_EVAL, Draw
+from miron_jax.prompting.draws import PER_ITEM_1234, STREAM_1234, STREAM_LM_EVAL, ShotSampler
 from miron_jax.prompting.prompts import Prompt, draws_by_limit, pool_size, render
 from miron_jax.tasks import core
 from miron_jax.tasks.registry import SUITES
@@ -141,7 +141,7 @@ def test_whether_a_larger_limit_has_other_shots(name: str, before: int, limit: i
 
 
 @pytest.mark.parametrize("rule", [PER_ITEM_1234, STREAM_1234, STREAM_LM_EVAL], ids=lambda rule: rule.name)
-def test_no_example_is_its_own_shot(rule: Rule[Draw]):
+def test_no_example_is_its_own_shot(rule: Rule[ShotSampler]):
     for num_fewshot in (0, 1, 10):
         for idx, shots in enumerate(rule.call(30, num_fewshot)):
             assert len(set(shots) - {idx}) == len(shots) == num_fewshot

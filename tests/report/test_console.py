@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from miron_jax.cli.mera import _print_checked
-from miron_jax.cli.verification import WayDifference
 from miron_jax.humans.baseline import Accuracy, Baseline, Procedure
 from miron_jax.planning.request_batches import Totals
 from miron_jax.report.tables.bench import Bench, Bucket, Layout, print_bench
@@ -18,8 +17,8 @@ from miron_jax.report.tables.cloze import cloze_table
 from miron_jax.report.tables.console import NumberTable, console, table_of
 from miron_jax.report.tables.curves import curves_table
 from miron_jax.report.tables.humans import print_baseline
-from miron_jax.report.tables.topology import Program, TopologyPlan, print_topology_plan
-from miron_jax.report.tables.verify import print_verified
+from miron_jax.report.tables.topology import PlannedProgram, TopologyPlan, print_topology_plan
+from miron_jax.report.tables.verify import WayDifference, print_verified
 from miron_jax.results.details import ClozeDetails, Fragmentation
 from miron_jax.results.records import Group, RunResult, TaskResult
 from miron_jax.runtime.streams import ERRORS
@@ -68,7 +67,9 @@ def of_bench(folder: Path, miron: Any) -> object:
 
 
 def of_topology(folder: Path, miron: Any) -> object:
-    program = Program("score 16 rows of 1024", 123, True, False, 10**9, 2 * 10**9, 10**8, 123_456_789, 0.0823, 0.345)
+    program = PlannedProgram(
+        "score 16 rows of 1024", 123, True, False, 10**9, 2 * 10**9, 10**8, 123_456_789, 0.0823, 0.345
+    )
     plan = TopologyPlan(
         "v5e:4x4", CHIPS["v5e"], 16, {"data": 16}, "pmap", "bfloat16", "tpu", 10**9, [program], 16384, [], {}, Totals()
     )

@@ -13,7 +13,7 @@ from miron_jax.definitions.records import Example
 from miron_jax.engine.records import Score
 from miron_jax.evaluation.composites import of_complete_set, suite_composites
 from miron_jax.evaluation.task_kinds.choice import ChoiceRow
-from miron_jax.evaluation.task_kinds.interface import Source, TaskScores
+from miron_jax.evaluation.task_kinds.interface import LoadedTask, TaskScores
 from miron_jax.metrics.choices import score_choices
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.results.details import ChoiceDetails
@@ -29,7 +29,7 @@ def scored(task_name: str, logprobs: list[list[float]], state: Any = "as publish
     choices = [Score(np.asarray(x, np.float32), np.zeros(len(x), np.int32)) for x in logprobs]
     texts = tuple("abcd"[: len(logprobs)])
     examples = [Example(0, ("q ",) * len(texts), texts, 0)] * (task.file.rows or 0)
-    source = Source(task, examples, DataState(state, "0" * 40))
+    source = LoadedTask(task, examples, DataState(state, "0" * 40))
     example = score_choices([choice.logprob for choice in choices], texts, 0)
     return choice_scores(source, [(Prompt(0, 0, ("q ",) * len(texts), texts, 0), choices, example)])
 

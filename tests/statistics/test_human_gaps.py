@@ -7,7 +7,7 @@ import pytest
 from miron_jax.definitions.data_files import DataState
 from miron_jax.definitions.records import HumanBaseline
 from miron_jax.statistics.estimate import Estimate, estimate, wilson
-from miron_jax.statistics.human_gaps import Gap, gaps, newcombe
+from miron_jax.statistics.human_gaps import HumanGap, gaps, newcombe
 from miron_jax.tasks.human_baselines import EVAL_UATION, MERA
 from miron_jax.tasks.mera.metrics import total_score
 from miron_jax.tasks.mera.suite import V1, V12
@@ -56,7 +56,7 @@ def test_newcombe_by_hand() -> None:
     assert newcombe(model, 56 / 70, human, 48 / 80) == pytest.approx((0.0524, 0.3339), abs=printed(4))
 
 
-def gap_of(human: HumanBaseline, model: Estimate | None, rows: int = 500, data: DataState = DATA) -> Gap:
+def gap_of(human: HumanBaseline, model: Estimate | None, rows: int = 500, data: DataState = DATA) -> HumanGap:
     [gap] = gaps({} if model is None else {human.metric: model}, [human], "B", rows, data)
     return gap
 

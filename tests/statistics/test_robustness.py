@@ -10,7 +10,7 @@ import pytest
 
 from miron_jax.definitions.data_files import DataState
 from miron_jax.definitions.records import Example
-from miron_jax.evaluation.task_kinds.interface import Source
+from miron_jax.evaluation.task_kinds.interface import LoadedTask
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.report.tables.robustness import robustness_rows
@@ -42,7 +42,7 @@ def robustness() -> Robustness:
         ("e f 1", "1", ("e", "f"), None, None),
         ("g h 2", "2", ("g", "h"), 0, True),
     ]
-    source, scored = Source(TASK, [], DataState("no published hash", None)), []
+    source, scored = LoadedTask(TASK, [], DataState("no published hash", None)), []
     for i, (pair, template, choices, prediction, right) in enumerate(rows):
         value, traits = math.nan if right is None else float(right), (("template_n", template), ("kind", "less"))
         source.examples.append(Example(i, ("",), choices, 0, cluster=pair[:3], swapped=pair, traits=traits))

@@ -14,7 +14,12 @@ from typing import ClassVar
 import numpy as np
 
 from miron_jax.engine.records import Score
-from miron_jax.evaluation.task_kinds.interface import Pair, Piece, Sizes, TaskScores
+from miron_jax.evaluation.task_kinds.interface import (
+    RequestTexts,
+    RowSizes,
+    TaskScores,
+    TokenizedExamples,
+)
 from miron_jax.evaluation.task_kinds.prompted import PromptedKind, PromptedRow
 from miron_jax.evaluation.task_kinds.summary import (
     asked_prompt,
@@ -57,10 +62,12 @@ class ChoiceRow(PromptedRow):
     @property
     def answer(self) -> str | None:
         choice = self.example.prediction
-        return None if choice is None else self.prompt.continuations[choice].strip()
+        if choice is None:
+            return None
+        return self.prompt.continuations[choice].strip()
 
 
-class Choice(PromptedKind[ChoiceRow]):
+class ChoiceKind(PromptedKind[ChoiceRow]):
     scores_spans = True
     chooses: ClassVar[bool] = True  # False: an example has one continuation
 
@@ -74,7 +81,7 @@ class Choice(PromptedKind[ChoiceRow]):
         task = self.source.task
         return tokenize(prompts, task.profile, self.setup.tokenizer, self.max_length, task.name)
 
-    def sizes(self, cost: CostModel) -> Sizes:
+    def sizes(self, cost: CostModel) -> RowSizes:
         """Estimates nodes from the UTF-8 bytes of all examples, at the rate of some tokenized ones,
         the longest included."""
         prompts = self.prompts()
@@ -85,7 +92,7 @@ class Choice(PromptedKind[ChoiceRow]):
         num_nodes = np.minimum(
             num_bytes * (measured.sum() / num_bytes[tried].sum()), measured.max()
         )
-        return Sizes(
+        return RowSizes(
             int(measured.max()), num_nodes, float(num_nodes.sum()) * len(prompts[0].contexts)
         )
 
@@ -98,35 +105,41 @@ class Choice(PromptedKind[ChoiceRow]):
         return is_mean and all(example.gold is not None for example in self.source.examples)
 
     def digests(self) -> dict[int, str]:
-        prompts = fitting(
-            self.prompts(), self.source.task.profile, self.setup.tokenizer, self.max_length
-        )
-        return {prompt.id: without_shots(prompt).digest for prompt in prompts}
+        return {prompt.id: without_shots(prompt).digest for prompt in self._fitting(self.prompts())}
+
+    def _fitting(self, prompts: Sequence[Prompt]) -> list[Prompt]:
+        """Without the shots that its length limit has no room for."""
+        return fitting(prompts, self.source.task.profile, self.setup.tokenizer, self.max_length)
 
     def pieces(self) -> Iterator[tuple[Sequence[Prompt], Requests]]:
-        prompts = [prompt for prompt in self.prompts() if self.due is None or prompt.id in self.due]
-        prompts = fitting(prompts, self.source.task.profile, self.setup.tokenizer, self.max_length)
+        prompts = self.prompts()
+        if self.due is not None:
+            prompts = [prompt for prompt in prompts if prompt.id in self.due]
         # half a request batch, at four characters per token
-        for chunk in chunks_of(prompts, 2 * REQUEST_BATCH_TOKENS):
+        for chunk in chunks_of(self._fitting(prompts), 2 * REQUEST_BATCH_TOKENS):
             yield chunk, self.tokenized(chunk)
 
-    def pairs(self) -> Iterator[Pair]:
-        profile = self.source.task.profile
-        tokenizer = self.setup.tokenizer
-        prompts = fitting(self.prompts(), profile, tokenizer, self.max_length)
-        if any(
-            prompt.gold is None and len(prompt.contexts) - prompt.num_extra > 1
-            for prompt in prompts
-        ):
-            return
-        for prompt in prompts:
+    def pairs(self) -> Iterator[RequestTexts]:
+        texts = list[RequestTexts]()
+        for prompt in self._fitting(self.prompts()):
             contexts = prompt.contexts[: len(prompt.contexts) - prompt.num_extra]
-            continuations = as_scored(prompt.continuations[: len(contexts)], profile, tokenizer)
+            if prompt.gold is None and len(contexts) > 1:
+                return
+            continuations = as_scored(
+                prompt.continuations[: len(contexts)],
+                self.source.task.profile,
+                self.setup.tokenizer,
+            )
             for context, continuation in zip(contexts, continuations, strict=True):
-                yield Pair(prompt.id, prompt.preamble + context, continuation, prompt.gold)
+                context = prompt.preamble + context
+                texts.append(RequestTexts(prompt.id, context, continuation, prompt.gold))
+        yield from texts
 
     def take(
-        self, scores: TaskScores[ChoiceRow], piece: Piece, request_scores: Sequence[Score]
+        self,
+        scores: TaskScores[ChoiceRow],
+        piece: TokenizedExamples,
+        request_scores: Sequence[Score],
     ) -> None:
         requests = piece.requests
         too_long = np.diff(requests.offsets) - 1 > self.setup.trained_length
@@ -179,7 +192,7 @@ class Choice(PromptedKind[ChoiceRow]):
         return ChoiceDetails(
             tied=sum(row.example.tied for row in rows),
             rounded_to_a_tie=sum(row.example.rounded for row in rows),
-            first_option_accuracy=sum(gold == 0 for gold in golds) / len(golds) if golds else None,
+            first_option_accuracy=golds.count(0) / len(golds) if golds else None,
             empty_span=sum(row.example.empty_span for row in rows),
             inexact_prefix=sum(row.crossed_pairs > 0 for row in rows),
             crossed_pairs=sum(row.crossed_pairs for row in rows) or None,
@@ -212,7 +225,7 @@ class Choice(PromptedKind[ChoiceRow]):
             )
 
 
-class Continuation(Choice):
+class ContinuationKind(ChoiceKind):
     chooses = False
 
     def score(
@@ -221,7 +234,7 @@ class Continuation(Choice):
         return score_continuation(choices[0].logprob, choices[0].rank, prompt.continuations[0])
 
 
-KINDS = {"multiple_choice": Choice, "schema": Choice, "language_modeling": Continuation}
+KINDS = {"multiple_choice": ChoiceKind, "schema": ChoiceKind, "language_modeling": ContinuationKind}
 
 
 def _is_nan(choice: Score) -> bool:

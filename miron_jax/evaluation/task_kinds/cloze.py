@@ -18,10 +18,17 @@ from miron_jax.definitions.records import Cloze, ClozeTask
 from miron_jax.definitions.rules import printed
 from miron_jax.engine.records import Score
 from miron_jax.engine.text_requests import Generated, Sampling, TextRequest
-from miron_jax.evaluation.task_kinds.interface import Facts, Pair, Piece, Row, TaskKind, TaskScores
+from miron_jax.evaluation.task_kinds.interface import (
+    RequestTexts,
+    RunFacts,
+    ScoredRow,
+    TaskKind,
+    TaskScores,
+    TokenizedExamples,
+)
 from miron_jax.evaluation.task_kinds.summary import data_of, option_of
 from miron_jax.metrics.choices import ExampleScore
-from miron_jax.metrics.cloze import ClozeAnswers, Fragments, Span, score_cloze
+from miron_jax.metrics.cloze import ClozeAnswers, Fragments, ScoredSpan, score_cloze
 from miron_jax.prompting.prompts import digest_of
 from miron_jax.results.details import ClozeDetails, Drift, Fragmentation
 from miron_jax.results.records import Group, TaskResult
@@ -39,7 +46,7 @@ BY_TARGET_TOKENS = (
 
 
 @dataclass(slots=True)
-class ClozeRow(Row):
+class ClozeRow(ScoredRow):
     """`example` is None until there is a completion, and where the tokenizer cannot spell the
     item."""
 
@@ -92,12 +99,15 @@ class ClozeKind(TaskKind[ClozeRow]):
         self.empty_prefix = tokenizer.convert_ids_to_tokens(empty[0]) if empty else None
         yield items, requests
 
-    def pairs(self) -> Iterator[Pair]:
+    def pairs(self) -> Iterator[RequestTexts]:
         for idx, item in enumerate(self.source.examples):
-            yield Pair(idx, item.prefix, item.target, None)
+            yield RequestTexts(idx, item.prefix, item.target, None)
 
     def take(
-        self, scores: TaskScores[ClozeRow], piece: Piece, request_scores: Sequence[Score]
+        self,
+        scores: TaskScores[ClozeRow],
+        piece: TokenizedExamples,
+        request_scores: Sequence[Score],
     ) -> None:
         """Add each item's scores; `take_texts` scores the items, after their completions."""
         truncated = piece.requests.truncated
@@ -135,22 +145,22 @@ class ClozeKind(TaskKind[ClozeRow]):
                 row.generated = None if completion.ended == "nan" else completion.text
                 row.example = _score_item(row)
 
-    def result(self, scores: TaskScores[ClozeRow], facts: Facts) -> TaskResult:
+    def result(self, scores: TaskScores[ClozeRow], facts: RunFacts) -> TaskResult:
         task = self.source.task
         rows = scores.rows
         scored = [(row.item, row.example) for row in rows if row.example and not row.is_unscored]
         examples = [example for _, example in scored]
         items = [row.item for row in rows]
         groups = cloze_groups(scored)
+        by_target_tokens = {}
+        for tokens, means in groups.by_target_tokens.items():
+            by_target_tokens[tokens] = {
+                name: means[name] for name in BY_TARGET_TOKENS if name in means
+            }
         details = ClozeDetails(
             macro=groups.macro,
             fragmentation=Fragmentation(
-                groups.spearman,
-                {
-                    tokens: {name: means[name] for name in BY_TARGET_TOKENS if name in means}
-                    for tokens, means in groups.by_target_tokens.items()
-                },
-                sum(row.asked.added_tokens for row in rows),
+                groups.spearman, by_target_tokens, sum(row.asked.added_tokens for row in rows)
             ),
             drift={
                 name: Drift(median.value, median.ci95, median.num_examples, groups.flips[name])
@@ -191,7 +201,6 @@ class ClozeKind(TaskKind[ClozeRow]):
     def example_results(self, scores: TaskScores[ClozeRow]) -> Iterator[ExampleResult]:
         for row in scores.rows:
             item = row.item
-            example = row.example
             options = ()
             if row.asked.target is not None:
                 score = row.spans[row.asked.target]
@@ -205,11 +214,11 @@ class ClozeKind(TaskKind[ClozeRow]):
                     prefix=item.prefix,
                     prompt_sha256=digest_of(item.prefix, item.target, *item.distractors),
                 ),
-                correct=example.correct if example else None,
+                correct=getattr(row.example, "correct", None),
                 options=options,
                 generated=row.generated,
-                metrics=example.metrics if example else {},
-                reason=_why_undefined(example),
+                metrics=getattr(row.example, "metrics", {}),
+                reason=_why_undefined(row.example),
             )
 
 
@@ -219,21 +228,17 @@ KINDS = {"cloze": ClozeKind}
 def _score_item(row: ClozeRow) -> ExampleScore:
     item = row.item
     asked = row.asked
-    spans = row.spans
     assert asked.target is not None
 
-    def span(request: int | None) -> Span | None:
-        return None if request is None else Span(*spans[request])
-
+    scored: dict[int | None, ScoredSpan] = {i: ScoredSpan(*score) for i, score in row.spans.items()}
+    others = [scored[request] for request in asked.segmentations]
     answers = ClozeAnswers(
-        target=Span(*spans[asked.target]),
-        card=None if asked.card is None else spans[asked.card].logprob,
-        unprefixed=span(asked.unprefixed),
-        clean=span(asked.clean),
-        distractors=[span(request) for request in asked.distractors],
-        segmentations=[Span(*spans[request]) for request in asked.segmentations]
-        if asked.segmented
-        else None,
+        target=scored[asked.target],
+        card=None if asked.card is None else scored[asked.card].logprob,
+        unprefixed=scored.get(asked.unprefixed),
+        clean=scored.get(asked.clean),
+        distractors=[*map(scored.get, asked.distractors)],
+        segmentations=others if asked.segmented else None,
         generated=row.generated,
     )
     fragments = Fragments(

@@ -5,7 +5,7 @@ know how turns are worded.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, starmap
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from miron_jax.engine.growing import GrowingText
 from miron_jax.engine.model import Model
 from miron_jax.engine.records import Score
 from miron_jax.engine.self_check import SelfCheck
-from miron_jax.evaluation.task_kinds.choice import Choice, ChoiceRow
-from miron_jax.evaluation.task_kinds.interface import Pair, Piece, TaskScores
+from miron_jax.evaluation.task_kinds.choice import ChoiceKind, ChoiceRow
+from miron_jax.evaluation.task_kinds.interface import RequestTexts, TaskScores, TokenizedExamples
 from miron_jax.planning.records import CostModel
 from miron_jax.prompting.prompts import Prompt, digest_of
 from miron_jax.runtime.progress import SILENT, Progress
@@ -25,7 +25,7 @@ from miron_jax.tokens.records import Requests
 CHECKED, CHECKED_UP_TO = 8, 4096
 
 
-class Dialogue(Choice):
+class DialogueKind(ChoiceKind):
     scores_spans = False  # requests of a turn depend on earlier answers
 
     @property
@@ -38,7 +38,7 @@ class Dialogue(Choice):
     def pieces(self) -> Iterator[tuple[Sequence[Prompt], Requests]]:
         yield from ()
 
-    def pairs(self) -> Iterator[Pair]:
+    def pairs(self) -> Iterator[RequestTexts]:
         yield from ()
 
     def growing_text(self, model: Model, progress: Progress) -> GrowingText:
@@ -60,44 +60,40 @@ class Dialogue(Choice):
 
         Raises SelfCheckFailed if turns that are computed from scratch score otherwise.
         """
-        checked: list[tuple[np.ndarray, int, Score]] = []
+        checked: list[tuple[tuple[np.ndarray, int], Score]] = []
         text = self.growing_text(model, progress)
         scores.growing = text.speed
-        num_turns = sum(len(turns) for turns in self._dialogues())
+        num_turns = sum(map(len, self._dialogues()))
         for turns in self._dialogues():
             answered = True  # all turns so far; turns after an unanswered one are not computed
             for piece, choice_scores in self.turn_scores(scores, turns, text):
                 self.take(scores, piece, choice_scores)
                 progress.advance("dialogues", len(scores.rows), num_turns, "turns")
                 if answered and _longest(piece.requests) <= CHECKED_UP_TO:
-                    pairs = zip(piece.requests, choice_scores, strict=True)
-                    checked += [(ids, start, score) for (ids, start), score in pairs]
+                    checked += zip(piece.requests, choice_scores, strict=True)
                 answered = answered and scores.rows[-1].example.prediction is not None
         progress.end("dialogues")
         chosen = checked[:: max(1, len(checked) // CHECKED)][:CHECKED]
-        names = [f"{self.source.task.name}, a turn" for _ in chosen]
+        names = [f"{self.source.task.name}, a turn"] * len(chosen)
         check.compare_with(
-            model, [request[:2] for request in chosen], [request[2] for request in chosen], names
+            model, [request for request, _ in chosen], [score for _, score in chosen], names
         )
 
     def turn_scores(
         self, scores: TaskScores[ChoiceRow], turns: Sequence[Example], text: GrowingText
-    ) -> Iterator[tuple[Piece, list[Score]]]:
+    ) -> Iterator[tuple[TokenizedExamples, list[Score]]]:
         """Every turn of one dialogue with its choices' scores; the caller must `take` them before
         the next turn."""
         answers: list[str] = []
         for turn_idx, turn in enumerate(turns):
             prompt = self._prompt(len(scores.rows), turns, answers, turn_idx)
             requests = self.tokenized([prompt])
-            is_nan = len(answers) < turn_idx  # an earlier turn has no answer
-            choice_scores = (
-                [_nan_score(ids, start) for ids, start in requests]
-                if is_nan
-                else text.score(requests)
-            )
-            yield Piece(0, [prompt], requests), choice_scores
+            if len(answers) < turn_idx:  # an earlier turn has no answer
+                yield TokenizedExamples(0, [prompt], requests), list(starmap(_nan_score, requests))
+                continue
+            yield TokenizedExamples(0, [prompt], requests), text.score(requests)
             choice = scores.rows[-1].example.prediction
-            if choice is not None and not is_nan:
+            if choice is not None:
                 answers.append(turn.continuations[choice].strip())
 
     def _prompt(
@@ -106,10 +102,10 @@ class Dialogue(Choice):
         """The prompt of a turn with an answer to every earlier turn.  `id`: turns before it."""
         turn = turns[turn_idx]
         task = self.source.task
-        context, unanswered = (
-            task.turn_prompt(turns[: turn_idx + 1], task.profile.fewshot_draw.call(given, turn_idx))
-            for given in (answers, ())
-        )
+        fill = task.profile.fewshot_draw.call
+        so_far = turns[: turn_idx + 1]
+        context = task.turn_prompt(so_far, fill(answers, turn_idx))
+        unanswered = task.turn_prompt(so_far, fill((), turn_idx))
         choices = turn.continuations
         digest = digest_of(unanswered, *choices)  # the same whatever a model answers
         return Prompt(id, turn.row, (context,) * len(choices), choices, turn.gold, digest=digest)
@@ -120,7 +116,7 @@ class Dialogue(Choice):
         return _longest(self.tokenized([self._prompt(0, turns, [], len(turns) - 1)])) + len(turns)
 
 
-KINDS = {"dialogue": Dialogue}
+KINDS = {"dialogue": DialogueKind}
 
 
 def _nan_score(ids: np.ndarray, start: int) -> Score:

@@ -43,7 +43,7 @@ class GenerationRow(PromptedRow):
         return None if self.is_nan else self.text.strip()
 
 
-class Generation(PromptedKind[GenerationRow]):
+class GenerationKind(PromptedKind[GenerationRow]):
     generates = True
     requests: AnswerRequests
 
@@ -78,7 +78,8 @@ class Generation(PromptedKind[GenerationRow]):
         ):
             question = questions[prompt.row]
             text = plain_text(tokenizer, ids, completion)
-            text = text.removeprefix(" ") if alone else text
+            if alone:
+                text = text.removeprefix(" ")
             example = ExampleScore(None, None, False, False, {task.main: math.nan})
             if completion.ended != "nan" and question.accepted:
                 example = score_answer(text, question.accepted, task.profile)
@@ -102,24 +103,20 @@ class Generation(PromptedKind[GenerationRow]):
     def details(self, scores: TaskScores[GenerationRow]) -> GenerationDetails:
         profile = self.source.task.profile
         normalize = profile.answer_normalizer.call
-        always_right = [
-            row.question.row
-            for row in scores.rows
-            if profile.match is PREFIX and not all(map(normalize, row.question.accepted))
-        ]
-        tails = [row.prompt.tail for row in scores.rows]
-        requests = self.requests
-        room = requests.max_new_tokens
+        always_right = list[int]()
+        num_end_in_space = 0
+        for row in scores.rows:
+            if profile.match is PREFIX and not all(map(normalize, row.question.accepted)):
+                always_right.append(row.question.row)
+            num_end_in_space += row.prompt.tail != without_end_spaces(row.prompt.tail)
         return GenerationDetails(
-            max_new_tokens=room,
+            max_new_tokens=self.requests.max_new_tokens,
             ended=Counter(row.completion.ended for row in scores.rows),
             always_right_rows=tuple(always_right),
             alike=_alike([row.text.strip() for row in scores.rows if not row.is_nan]),
-            prompts_end_in_space=sum(tail != without_end_spaces(tail) for tail in tails) or None,
-            truncated=requests.truncated,
-            beyond_trained_length=sum(
-                len(ids) + room - 1 > self.setup.trained_length for ids in requests.prompts
-            ),
+            prompts_end_in_space=num_end_in_space or None,
+            truncated=self.requests.truncated,
+            beyond_trained_length=self.requests.num_longer_than(self.setup.trained_length),
         )
 
     def example_results(self, scores: TaskScores[GenerationRow]) -> Iterator[ExampleResult]:
@@ -144,7 +141,7 @@ class Generation(PromptedKind[GenerationRow]):
             )
 
 
-KINDS = {"generation": Generation}
+KINDS = {"generation": GenerationKind}
 
 
 def _alike(texts: Sequence[str]) -> Literal["", "empty", "equal"]:

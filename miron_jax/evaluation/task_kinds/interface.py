@@ -1,7 +1,7 @@
 """The operations of every task kind, and the records that task kinds exchange with other stages.
 
-Arrives: nothing.  Leaves: `TaskKind`, `TaskScores`, `Row`, `Source`, `Piece`, `Setup`, `Facts`.  It
-deliberately knows no kind.
+Arrives: nothing.  Leaves: `TaskKind`, `TaskScores`, `ScoredRow`, `LoadedTask`, `TokenizedExamples`,
+`Setup`, `RunFacts`.  It deliberately knows no kind.
 """
 
 import math
@@ -36,7 +36,7 @@ from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import Tokenizer, reading_names_as_text, special_names_in
 
 
-class Source(NamedTuple):
+class LoadedTask(NamedTuple):
     """A task and its examples."""
 
     task: Any  # an AnyTask with the profile of its kind
@@ -66,7 +66,7 @@ class Setup:
         return Sandbox.find(self.config.allow_unsandboxed_code)
 
 
-class Facts(NamedTuple):
+class RunFacts(NamedTuple):
     """What a task's result takes from the whole run."""
 
     config: RunConfig
@@ -74,7 +74,7 @@ class Facts(NamedTuple):
     bos: Bos | None
 
 
-class Piece(NamedTuple):
+class TokenizedExamples(NamedTuple):
     """Some examples of one task, tokenized."""
 
     task: int  # index into Inputs.sources
@@ -82,7 +82,7 @@ class Piece(NamedTuple):
     requests: Requests
 
 
-class Pair(NamedTuple):
+class RequestTexts(NamedTuple):
     """A scored request as texts."""
 
     doc_id: int  # the example's place in the suite's own order
@@ -92,7 +92,7 @@ class Pair(NamedTuple):
     gold: int | None
 
 
-class Sizes(NamedTuple):
+class RowSizes(NamedTuple):
     """The lengths of a task's rows, estimated from a few examples."""
 
     longest: int  # nodes of the longest row
@@ -101,7 +101,7 @@ class Sizes(NamedTuple):
 
 
 @dataclass(slots=True)
-class Row(ABC):
+class ScoredRow(ABC):
     """One scored example of a task."""
 
     id: int  # the example's place in the suite's own order
@@ -119,7 +119,7 @@ class Row(ABC):
         return self.example is None or is_unscored(self.example)
 
 
-AnyRow = TypeVar("AnyRow", bound=Row)
+AnyRow = TypeVar("AnyRow", bound=ScoredRow)
 
 
 @dataclass(slots=True)
@@ -132,7 +132,7 @@ class TaskScores(Generic[AnyRow]):
     growing: GrowingSpeed | None = None  # of the text that dialogues read; None: there was none
 
     @property
-    def source(self) -> Source:
+    def source(self) -> LoadedTask:
         return self.kind.source
 
     @property
@@ -151,11 +151,11 @@ class TaskScores(Generic[AnyRow]):
 
     def values_by_id(self) -> dict[int, float]:
         """The main metric of each example that has run."""
-        main = self.source.task.main
-        return {
-            row.id: row.example.metrics.get(main, math.nan) if row.example else math.nan
-            for row in self.rows
-        }
+        values = dict.fromkeys([row.id for row in self.rows], math.nan)
+        for row in self.rows:
+            if row.example is not None:
+                values[row.id] = row.example.metrics.get(self.source.task.main, math.nan)
+        return values
 
 
 class TaskKind(ABC, Generic[AnyRow]):
@@ -165,7 +165,7 @@ class TaskKind(ABC, Generic[AnyRow]):
     generates: ClassVar[bool] = False
     runs_programs: ClassVar[bool] = False  # that the model writes
 
-    def __init__(self, source: Source, setup: Setup) -> None:
+    def __init__(self, source: LoadedTask, setup: Setup) -> None:
         profile = source.task.profile
         if getattr(profile, "special_tokens", "control") == "text":
             setup = replace(setup, tokenizer=reading_names_as_text(setup.tokenizer))
@@ -199,7 +199,7 @@ class TaskKind(ABC, Generic[AnyRow]):
         """The digest of each example's prompt, by id, of a kind that `may_be_sampled`."""
         return {}
 
-    def sizes(self, cost: CostModel) -> Sizes | None:
+    def sizes(self, cost: CostModel) -> RowSizes | None:
         """Estimate the task's rows; None: they are too few to matter."""
         return None
 
@@ -207,13 +207,13 @@ class TaskKind(ABC, Generic[AnyRow]):
         """Examples with their tokenized requests, some at a time."""
         yield from ()
 
-    def pairs(self) -> Iterator[Pair]:
+    def pairs(self) -> Iterator[RequestTexts]:
         """The texts of scored requests, for a frozen request set; none where they are no pairs or
         gold is not published."""
         yield from ()
 
     @abstractmethod
-    def result(self, scores: TaskScores[AnyRow], facts: Facts) -> TaskResult:
+    def result(self, scores: TaskScores[AnyRow], facts: RunFacts) -> TaskResult:
         """The task's numbers, once everything is scored."""
 
     @abstractmethod
@@ -226,7 +226,7 @@ class TaskKind(ABC, Generic[AnyRow]):
         yield from ()
 
     def take(
-        self, scores: TaskScores[AnyRow], piece: Piece, request_scores: Sequence[Score]
+        self, scores: TaskScores[AnyRow], piece: TokenizedExamples, request_scores: Sequence[Score]
     ) -> None:
         """Add the scores of a piece: one per request, in order."""
 
@@ -260,5 +260,6 @@ _TEXT_FIELDS = frozenset(
 def _texts_of(example: AnyExample) -> Iterator[str]:
     """The texts of an example that a model reads."""
     for each in fields(example):
-        value = getattr(example, each.name) if each.name in _TEXT_FIELDS else None
-        yield from (value,) if isinstance(value, str) else value or ()
+        if each.name in _TEXT_FIELDS:
+            value = getattr(example, each.name) or ()
+            yield from (value,) if isinstance(value, str) else value

@@ -16,7 +16,7 @@ from miron_jax.config import RunConfig
 from miron_jax.definitions.records import Problem, ProgramProfile, Task
 from miron_jax.engine.text_requests import Generated, Sampling, TextRequest, plain_text
 from miron_jax.errors import InputError
-from miron_jax.evaluation.task_kinds.interface import Facts, Row, TaskKind, TaskScores
+from miron_jax.evaluation.task_kinds.interface import RunFacts, ScoredRow, TaskKind, TaskScores
 from miron_jax.evaluation.task_kinds.programs import Judge, Verdict, check_languages, solution_of
 from miron_jax.evaluation.task_kinds.summary import submitted_meta, task_result, why_unscored
 from miron_jax.metrics.choices import ExampleScore
@@ -30,7 +30,7 @@ from miron_jax.tokens.answer_requests import AnswerRequests, program_requests
 
 
 @dataclass(slots=True)
-class ProgramRow(Row):
+class ProgramRow(ScoredRow):
     example: ExampleScore  # pyright: ignore[reportIncompatibleVariableOverride] - always spelled
     problem: Problem
     programs: list[str]  # without its prompt
@@ -42,7 +42,7 @@ class ProgramRow(Row):
         return any(verdict.ended == "nan" for verdict in self.verdicts)
 
 
-class Program(TaskKind[ProgramRow]):
+class ProgramKind(TaskKind[ProgramRow]):
     generates = True
     runs_programs = True
     requests: AnswerRequests
@@ -84,42 +84,36 @@ class Program(TaskKind[ProgramRow]):
         profile = self.source.task.profile
         name = self.source.task.name
         rules = (profile.temperature, profile.top_k, profile.top_p)
-        return [
-            TextRequest(
-                ids,
-                self.requests.max_new_tokens,
-                profile.stop,
-                Sampling(*rules, _seed(self.setup.config.seed, name, problem.row, i)),
-            )
-            for ids, problem in zip(self.requests.prompts, self.problems, strict=True)
-            for i in range(profile.num_samples)
-        ]
+        requests = list[TextRequest]()
+        for ids, problem in zip(self.requests.prompts, self.problems, strict=True):
+            for i in range(profile.num_samples):
+                seed = _seed(self.setup.config.seed, name, problem.row, i)
+                sampling = Sampling(*rules, seed)
+                requests.append(
+                    TextRequest(ids, self.requests.max_new_tokens, profile.stop, sampling)
+                )
+        return requests
 
     def take_texts(self, scores: TaskScores[ProgramRow], texts: Iterator[Generated]) -> None:
         """Cut programs out of completions and run them."""
         profile = self.source.task.profile
-        completions = [list(islice(texts, profile.num_samples)) for _ in self.problems]
-        programs = [
-            [profile.cut.call(plain_text(self.setup.tokenizer, ids, text)) for text in of_problem]
-            for ids, of_problem in zip(self.requests.prompts, completions, strict=True)
-        ]
-        pairs = zip(self.problems, programs, strict=True)
-        verdicts = iter(
-            self.judge.verdicts(
-                [(problem, text) for problem, of_problem in pairs for text in of_problem]
-            )
-        )
-        columns = zip(self.problems, completions, programs, self.ceiling, strict=True)
-        for i, (problem, of_problem, texts_of_problem, ceiling) in enumerate(columns):
-            judged = [
-                Verdict(False, "nan") if text.ended == "nan" else verdict
-                for text, verdict in zip(of_problem, verdicts, strict=False)
-            ]
-            scores.rows.append(
-                ProgramRow(
-                    i, self.score(problem, judged), problem, texts_of_problem, judged, ceiling
-                )
-            )
+        completions = list[Generated]()
+        programs = list[tuple[Problem, str]]()
+        for ids, problem in zip(self.requests.prompts, self.problems, strict=True):
+            for text in islice(texts, profile.num_samples):
+                completions.append(text)
+                program = profile.cut.call(plain_text(self.setup.tokenizer, ids, text))
+                programs.append((problem, program))
+        verdicts = self.judge.verdicts(programs)
+        for k, text in enumerate(completions):
+            if text.ended == "nan":
+                verdicts[k] = Verdict(False, "nan")
+        for i, (problem, ceiling) in enumerate(zip(self.problems, self.ceiling, strict=True)):
+            samples = slice(i * profile.num_samples, (i + 1) * profile.num_samples)
+            judged = verdicts[samples]
+            texts_of_problem = [program for _, program in programs[samples]]
+            example = self.score(problem, judged)
+            scores.rows.append(ProgramRow(i, example, problem, texts_of_problem, judged, ceiling))
 
     def score(self, problem: Problem, verdicts: Sequence[Verdict]) -> ExampleScore:
         profile = self.source.task.profile
@@ -128,19 +122,16 @@ class Program(TaskKind[ProgramRow]):
         passed = [verdict.passed for verdict in verdicts]
         return score_programs(passed, profile.pass_at_k, profile.also_pass_at)
 
-    def result(self, scores: TaskScores[ProgramRow], facts: Facts) -> TaskResult:
-        room = self.requests.max_new_tokens
+    def result(self, scores: TaskScores[ProgramRow], facts: RunFacts) -> TaskResult:
         ceiling = None
         if any(problem.outputs for problem in self.problems):
             ceiling = Ceiling(sum(verdict.passed for verdict in self.ceiling), len(self.ceiling))
         details = ProgramDetails(
-            max_new_tokens=room,
+            max_new_tokens=self.requests.max_new_tokens,
             ended=Counter(verdict.ended for row in scores.rows for verdict in row.verdicts),
             sandboxed=self.judge.sandbox.bwrap is not None,
             ceiling=ceiling,
-            beyond_trained_length=sum(
-                len(ids) + room - 1 > self.setup.trained_length for ids in self.requests.prompts
-            ),
+            beyond_trained_length=self.requests.num_longer_than(self.setup.trained_length),
         )
         metrics = estimates([row.example for row in scores.rows])
         return task_result(scores, TaskEstimates(metrics, {}, {}), facts, details)
@@ -168,7 +159,7 @@ class Program(TaskKind[ProgramRow]):
             )
 
 
-KINDS = {"code": Program}
+KINDS = {"code": ProgramKind}
 
 
 def _seed(*names: object) -> int:

@@ -39,9 +39,10 @@ class Verdict:
 
 def solution_of(problem: Problem) -> str:
     """The authors' solution as a completion of the prompt; it starts on a new line."""
-    before = problem.prompt if problem.code is None else problem.code
-    joined = before.endswith("\n") or problem.solution.startswith("\n") or problem.code is not None
-    return problem.solution if joined else f"\n{problem.solution}"
+    is_joined = problem.prompt.endswith("\n") or problem.solution.startswith("\n")
+    if problem.code is not None or is_joined:
+        return problem.solution
+    return f"\n{problem.solution}"
 
 
 def check_languages(sandbox: Sandbox, problems: Sequence[Problem], task_name: str) -> None:
@@ -102,16 +103,10 @@ class Judge:
         judge = self._all_tests if self.how == "all_tests" else self._answers
         with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
             if self.how == "all_tests":
-                list(
-                    threads.map(
-                        self._evaluate, {id(problem): problem for problem, _ in programs}.values()
-                    )
-                )
-            verdicts = dict(
-                zip(
-                    unique, threads.map(lambda key: judge(unique[key], key[1]), unique), strict=True
-                )
-            )
+                problems = {id(problem): problem for problem, _ in programs}
+                list(threads.map(self._evaluate, problems.values()))
+            judged = threads.map(lambda key: judge(unique[key], key[1]), unique)
+            verdicts = dict(zip(unique, judged, strict=True))
         return [verdicts[id(problem), text] for problem, text in programs]
 
     def _evaluate(self, problem: Problem) -> None:
@@ -126,7 +121,8 @@ class Judge:
         self._expected[id(problem)] = problem, expected
 
     def _all_tests(self, problem: Problem, text: str) -> Verdict:
-        language, (_, expected) = LANGUAGES[problem.language], self._expected[id(problem)]
+        language = LANGUAGES[problem.language]
+        _, expected = self._expected[id(problem)]
         # outputs that are no expressions: no program passes, not even the authors'
         if isinstance(expected, Ran):
             return _failed(expected)
@@ -167,9 +163,9 @@ def _answer(ran: Ran) -> str:
     if ran.ended == "time":
         return "timed out"
     # Without "=" the driver wrote nothing: the program ended before its function returned.
-    return (
-        ran.value[1:].decode("utf-8", "replace") if ran.good and ran.value[:1] == b"=" else "failed"
-    )
+    if not ran.good or ran.value[:1] != b"=":
+        return "failed"
+    return ran.value[1:].decode("utf-8", "replace")
 
 
 def _failed(ran: Ran) -> Verdict:

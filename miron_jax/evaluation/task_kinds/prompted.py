@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from miron_jax.definitions.records import Example
-from miron_jax.evaluation.task_kinds.interface import Facts, Row, TaskKind, TaskScores
+from miron_jax.evaluation.task_kinds.interface import RunFacts, ScoredRow, TaskKind, TaskScores
 from miron_jax.evaluation.task_kinds.summary import num_shots_of, task_result
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.results.details import ChoiceDetails, GenerationDetails
 from miron_jax.results.records import TaskResult
 from miron_jax.statistics.estimate import Estimate, TaskEstimates, by_category, whole_set_estimates
-from miron_jax.statistics.robustness import Robustness, robustness
+from miron_jax.statistics.robustness import Robustness, Worded, robustness
 
 
 @dataclass(slots=True)
-class PromptedRow(Row):
+class PromptedRow(ScoredRow):
     example: ExampleScore  # pyright: ignore[reportIncompatibleVariableOverride] - always spelled
     prompt: Prompt  # without its few-shot examples
 
@@ -42,7 +42,7 @@ class PromptedKind(TaskKind[AnyPrompted]):
         """An answer in the form that is compared with the right one."""
         return answer
 
-    def result(self, scores: TaskScores[AnyPrompted], facts: Facts) -> TaskResult:
+    def result(self, scores: TaskScores[AnyPrompted], facts: RunFacts) -> TaskResult:
         return task_result(
             scores,
             self.estimates(scores),
@@ -61,14 +61,16 @@ class PromptedKind(TaskKind[AnyPrompted]):
     def robustness(self, scores: TaskScores[AnyPrompted]) -> Robustness | None:
         """How far scores depend on wording; None: the task's examples have no clusters."""
         by_row = self.examples_by_row
-        answers = [row.answer for row in scores.rows]
-        return robustness(
-            self.source.task,
-            [by_row[row.prompt.row] for row in scores.rows],
-            [row.example for row in scores.rows],
-            [(row.prompt.contexts[0], row.prompt.continuations) for row in scores.rows],
-            [None if answer is None else self.compared(answer) for answer in answers],
-        )
+        asked = [
+            Worded(
+                by_row[row.prompt.row],
+                row.example,
+                (row.prompt.contexts[0], row.prompt.continuations),
+                row.answer and self.compared(row.answer),
+            )
+            for row in scores.rows
+        ]
+        return robustness(self.source.task, asked)
 
     @property
     def examples_by_row(self) -> dict[int, Example]:

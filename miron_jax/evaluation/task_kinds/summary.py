@@ -14,12 +14,12 @@ import numpy as np
 from miron_jax.definitions.records import Example, Problem
 from miron_jax.definitions.rules import printed
 from miron_jax.engine.records import Score
-from miron_jax.evaluation.task_kinds.interface import Facts, TaskScores
+from miron_jax.evaluation.task_kinds.interface import RunFacts, TaskScores
 from miron_jax.files.places import public
 from miron_jax.files.readers import JsonObject
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.results.details import Details
-from miron_jax.results.records import Data, Group, Rescaled, TaskResult
+from miron_jax.results.records import Group, Rescaled, TaskData, TaskResult
 from miron_jax.results.samples import AskedPrompt, Option
 from miron_jax.statistics.estimate import Estimate, TaskEstimates
 from miron_jax.statistics.human_gaps import gaps
@@ -29,20 +29,21 @@ from miron_jax.statistics.robustness import Robustness
 def task_result(
     scores: TaskScores,
     estimates: TaskEstimates,
-    facts: Facts,
+    facts: RunFacts,
     details: Details,
     num_shots: Mapping[str, int] | None = None,
     robustness: Robustness | None = None,
 ) -> TaskResult:
     source = scores.source
     task = scores.source.task
-    chance = {} if task.chance is None else task.chance(source.examples)
-    baselines = {**task.baselines, **chance}
+    baselines = dict(task.baselines)
+    if task.chance is not None:
+        baselines |= task.chance(source.examples)
     rows = len(source.examples)
     human = gaps(estimates.metrics, task.human, facts.config.human_baseline, rows, source.data)
-    of_main = next(
-        (gap.human.value for gap in human[::-1] if gap.metric == task.main), baselines["human"]
-    )
+    for gap in human:
+        if gap.metric == task.main:
+            baselines["human"] = gap.human.value
     return TaskResult(
         n=len(scores.rows) - scores.num_skipped,
         metrics=estimates.metrics,
@@ -50,7 +51,7 @@ def task_result(
             name: Group(estimates.sizes[name], metrics)
             for name, metrics in estimates.categories.items()
         },
-        baselines={**baselines, "human": of_main},
+        baselines=baselines,
         human=tuple(human),
         rescaled=_rescaled(estimates.metrics.get("accuracy"), baselines["random"]),
         profile={
@@ -75,18 +76,15 @@ def task_result(
     )
 
 
-def data_of(scores: TaskScores, published: int | None) -> Data:
+def data_of(scores: TaskScores, published: int | None) -> TaskData:
     """`published`: rows of the published file; None: not known, or not compared."""
     source = scores.source
     rows = len(source.examples)
     file = None if source.task.file is None else public(source.task.file.path)
-    is_whole = published in (None, rows)
-    return Data(
-        file,
-        rows=None if is_whole else rows,
-        published_rows=None if is_whole else published,
-        **source.data._asdict(),
-    )
+    data = TaskData(file, **source.data._asdict())
+    if published in (None, rows):
+        return data
+    return replace(data, rows=rows, published_rows=published)
 
 
 def option_of(text: str, score: Score) -> Option:

@@ -5,6 +5,7 @@ not know devices.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -19,14 +20,14 @@ from miron_jax.definitions.records import Document
 from miron_jax.engine.records import Score
 from miron_jax.errors import InputError
 from miron_jax.evaluation.task_kinds.interface import (
-    Facts,
-    Piece,
-    Row,
+    LoadedTask,
+    RowSizes,
+    RunFacts,
+    ScoredRow,
     Setup,
-    Sizes,
-    Source,
     TaskKind,
     TaskScores,
+    TokenizedExamples,
 )
 from miron_jax.evaluation.task_kinds.summary import task_result, why_unscored
 from miron_jax.metrics.choices import ExampleScore
@@ -46,7 +47,7 @@ SAMPLED = 32  # documents per task tokenized ahead
 PIECE_CHARS = 2 * REQUEST_BATCH_TOKENS  # half a request batch, at four characters per token
 
 
-class Cut(NamedTuple):
+class DocumentWindows(NamedTuple):
     """A document as it is scored."""
 
     document: Document
@@ -55,7 +56,7 @@ class Cut(NamedTuple):
 
 
 @dataclass(slots=True)
-class TextRow(Row):
+class TextRow(ScoredRow):
     example: ExampleScore  # pyright: ignore[reportIncompatibleVariableOverride] - always spelled
     document: Document
     nll: float  # nats
@@ -77,7 +78,7 @@ class TextRow(Row):
 class TextKind(TaskKind[TextRow]):
     scores_spans = True
 
-    def __init__(self, source: Source, setup: Setup) -> None:
+    def __init__(self, source: LoadedTask, setup: Setup) -> None:
         super().__init__(source, setup)
         assert self.max_length is not None
         self.window = self.max_length
@@ -102,7 +103,7 @@ class TextKind(TaskKind[TextRow]):
     def load(cls, task: object, folder: Path, config: RunConfig, runs: bool) -> list[Document]:
         return read_examples(task, folder)[: config.limit]  # pyright: ignore[reportArgumentType]
 
-    def sizes(self, cost: CostModel) -> Sizes:
+    def sizes(self, cost: CostModel) -> RowSizes:
         """Estimates the tokens of documents from their bytes, at the rate of some of them."""
         texts = [document.text for document in self.source.examples]
         num_bytes = np.asarray([max(1, _num_bytes(text)) for text in texts])
@@ -117,9 +118,9 @@ class TextKind(TaskKind[TextRow]):
         nodes = np.concatenate(
             [np.minimum(num_tokens, self.window), np.full(further.sum(), self.window)]
         )
-        return Sizes(int(nodes.max()), nodes.astype(np.float64), float(nodes.sum()))
+        return RowSizes(int(nodes.max()), nodes.astype(np.float64), float(nodes.sum()))
 
-    def pieces(self) -> Iterator[tuple[list[Cut], Requests]]:
+    def pieces(self) -> Iterator[tuple[list[DocumentWindows], Requests]]:
         some: list[Document] = []
         num_chars = 0
         for document in self.source.examples:
@@ -132,28 +133,28 @@ class TextKind(TaskKind[TextRow]):
         if some:
             yield self._piece(some)
 
-    def _piece(self, documents: Sequence[Document]) -> tuple[list[Cut], Requests]:
-        texts = [document.text for document in documents]
-        table = self.setup.table
-        each = encode_each(self._encode, texts)
-        wants_ends = self.setup.config.save_byte_losses
+    def _piece(self, documents: Sequence[Document]) -> tuple[list[DocumentWindows], Requests]:
+        each = encode_each(self._encode, [document.text for document in documents])
         cuts = []
-        rows = list[tuple[np.ndarray, int]]()
+        token_ids = list[np.ndarray]()
+        span_start = list[int]()
         for document, ids in zip(documents, each, strict=True):
             cut = windows(ids, self.first, self.window, self.stride)
-            rows += cut
-            ends = (
-                byte_ends(self.setup.tokenizer, table, document.text, ids.tolist())
-                if wants_ends
-                else None
-            )
-            cuts.append(Cut(document, len(cut), ends))
-        start = np.asarray([start for _, start in rows], np.int32)
-        flags = np.zeros(len(rows), bool)
-        return cuts, Requests(*end_to_end([ids for ids, _ in rows]), start, flags, flags)
+            for ids_of_window, start in cut:
+                token_ids.append(ids_of_window)
+                span_start.append(start)
+            ends = None
+            if self.setup.config.save_byte_losses:
+                ends = byte_ends(
+                    self.setup.tokenizer, self.setup.table, document.text, ids.tolist()
+                )
+            cuts.append(DocumentWindows(document, len(cut), ends))
+        flags = np.zeros(len(token_ids), bool)
+        start = np.asarray(span_start, np.int32)
+        return cuts, Requests(*end_to_end(token_ids), start, flags, flags)
 
     def take(
-        self, scores: TaskScores[TextRow], piece: Piece, request_scores: Sequence[Score]
+        self, scores: TaskScores[TextRow], piece: TokenizedExamples, request_scores: Sequence[Score]
     ) -> None:
         lengths = np.diff(piece.requests.offsets)
         end = 0
@@ -177,32 +178,33 @@ class TextKind(TaskKind[TextRow]):
                 row.ends = ends
             scores.rows.append(row)
 
-    def result(self, scores: TaskScores[TextRow], facts: Facts) -> TaskResult:
+    def result(self, scores: TaskScores[TextRow], facts: RunFacts) -> TaskResult:
         rows = scores.rows
-        sizes = [_num_bytes(row.document.text) for row in rows]
+        texts = [row.document.text for row in rows]
+        units = {
+            "bits_per_byte": np.asarray([*map(_num_bytes, texts)], np.float64),
+            "bits_per_char": np.asarray([*map(len, texts)], np.float64),
+            "bits_per_token": np.asarray([row.num_tokens for row in rows], np.float64),
+        }
         details = TextDetails(
             tokens=sum(row.num_tokens for row in rows),
-            bytes=sum(sizes),
+            bytes=sum(map(_num_bytes, texts)),
             windows=sum(row.num_windows for row in rows),
-            empty_documents=sum(not row.document.text for row in rows),
+            empty_documents=texts.count(""),
             beyond_trained_length=sum(row.beyond_trained for row in rows),
         )
         bits = np.asarray([row.nll for row in rows]) / math.log(2)
-        units = {
-            "bits_per_byte": sizes,
-            "bits_per_char": [len(row.document.text) for row in rows],
-            "bits_per_token": [row.num_tokens for row in rows],
-        }
-        metrics = {name: ratio(bits, np.asarray(unit, np.float64)) for name, unit in units.items()}
+        metrics = {name: ratio(bits, unit) for name, unit in units.items()}
         return task_result(scores, TaskEstimates(metrics, {}, {}), facts, details)
 
     def example_results(self, scores: TaskScores[TextRow]) -> Iterator[ExampleResult]:
         for row in scores.rows:
             document = row.document
             reason = ""
-            if not all(map(math.isfinite, (row.nll, *row.example.metrics.values()))):
-                empty = "the document has no token" if document.text else "the document is empty"
-                reason = why_unscored(True) if row.is_nan else empty
+            if row.is_nan:
+                reason = why_unscored(True)
+            elif not all(map(math.isfinite, (row.nll, *row.example.metrics.values()))):
+                reason = f"the document {'has no token' if document.text else 'is empty'}"
             yield ExampleResult(
                 id=row.id,
                 row=document.row,
@@ -231,25 +233,21 @@ class TextKind(TaskKind[TextRow]):
         import pyarrow
         from pyarrow import parquet
 
-        ends = [np.asarray(row.ends) for row in rows]
-        token_nll = [np.asarray(row.token_nll) for row in rows]
-        documents = [row.document for row in rows]
-        sizes = [_num_bytes(document.text) for document in documents]
-        columns = {
-            "doc_id": [document.doc_id for document in documents],
-            "corpus_id": [self.corpus] * len(rows),
-            "text_sha256": [sha256(document.text.encode()).hexdigest() for document in documents],
-            "text": [document.text for document in documents],
-            "num_bytes": sizes,
-            "per_byte_loss": [
-                spread(*of_row) for of_row in zip(token_nll, ends, sizes, strict=True)
-            ],
-            "token_byte_starts": [
-                np.concatenate([[0], of_row])[: len(of_row)].astype(np.int64) for of_row in ends
-            ],
-            "token_byte_ends": ends,
-            "token_nll": token_nll,
-        }
+        columns = defaultdict[str, list[object]](list)
+        for row in rows:
+            document = row.document
+            ends = np.asarray(row.ends)
+            nll = np.asarray(row.token_nll)
+            size = _num_bytes(document.text)
+            columns["doc_id"].append(document.doc_id)
+            columns["corpus_id"].append(self.corpus)
+            columns["text_sha256"].append(sha256(document.text.encode()).hexdigest())
+            columns["text"].append(document.text)
+            columns["num_bytes"].append(size)
+            columns["per_byte_loss"].append(spread(nll, ends, size))
+            columns["token_byte_starts"].append(np.insert(ends, 0, 0)[:-1].astype(np.int64))
+            columns["token_byte_ends"].append(ends)
+            columns["token_nll"].append(nll)
         sink = pyarrow.BufferOutputStream()
         parquet.write_table(pyarrow.table(columns), sink)
         yield f"{BYTE_LOSSES}/{self.source.task.name}.parquet", sink.getvalue().to_pybytes()
@@ -260,10 +258,9 @@ KINDS = {"text": TextKind}
 
 def _score(text: str, nll: float, num_tokens: int) -> ExampleScore:
     bits = nll / math.log(2)
-    units = {"byte": _num_bytes(text), "char": len(text), "token": num_tokens}
-    metrics = {
-        f"bits_per_{name}": bits / unit if unit else math.nan for name, unit in units.items()
-    }
+    metrics = {}
+    for name, unit in (("byte", _num_bytes(text)), ("char", len(text)), ("token", num_tokens)):
+        metrics[f"bits_per_{name}"] = bits / unit if unit else math.nan
     return ExampleScore(None, None, False, not num_tokens, metrics)
 
 

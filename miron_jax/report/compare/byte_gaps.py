@@ -28,11 +28,12 @@ def print_byte_gaps(console: Console, first: Run, second: Run) -> None:
     label = second.label
     first = _last_step(first)
     second = _last_step(second)
-    for task in [name for name in first.tasks if name in second.tasks]:
-        names = [run.path_of(f"{BYTE_LOSSES}/{task}.parquet") for run in (first, second)]
-        if not all(run.store.has(name) for run, name in zip((first, second), names, strict=True)):
+    for task in first.tasks:
+        file = f"{BYTE_LOSSES}/{task}.parquet"
+        is_common = task in second.tasks
+        if not is_common or not all(run.store.has(run.path_of(file)) for run in (first, second)):
             continue
-        pairs = list(_pairs(task, first, second, names))
+        pairs = list(_pairs(task, first, second, file))
         table = table_of(
             ("bytes of", "kind"), ("bytes", "first, bits/byte", "second", "share of the difference")
         )
@@ -59,31 +60,34 @@ def _lines(title: str, spans: Sequence[SpanGap]) -> Iterator[str]:
     if spans:
         yield f"{title}:"
     for span in spans:
-        text = span.text if len(span.text) <= MOST_CHARS else f"{span.text[:MOST_CHARS]}..."
+        more = "..." if len(span.text) > MOST_CHARS else ""
+        text = span.text[:MOST_CHARS] + more
         yield f"  {span.difference:+.1f} bits  {text!r}  ({span.doc_id}, byte {span.start})"
 
 
-def _pairs(task: str, first: Run, second: Run, names: Sequence[str]) -> Iterator[BytePair]:
-    tables = [_table(run, name) for run, name in zip((first, second), names, strict=True)]
-    by_id = {(row["doc_id"], row["text_sha256"]): row for row in tables[1]}
-    common = [row for row in tables[0] if (row["doc_id"], row["text_sha256"]) in by_id]
+def _pairs(task: str, first: Run, second: Run, file: str) -> Iterator[BytePair]:
+    ours = _table(first, file)
+    theirs = _table(second, file)
+    common = [key for key in ours if key in theirs]
     if not common:
         raise InputError(
             f"{task}: the byte losses of {first.label} and {second.label} are of other texts"
         )
-    for row in common:
-        other = by_id[row["doc_id"], row["text_sha256"]]
-        losses = (np.asarray(each["per_byte_loss"], np.float64) for each in (row, other))
-        yield BytePair(row["doc_id"], row["text"], *losses)
+    for key in common:
+        losses = (np.asarray(each[key]["per_byte_loss"], np.float64) for each in (ours, theirs))
+        yield BytePair(key[0], ours[key]["text"], *losses)
 
 
-def _table(run: Run, name: str) -> list[JsonObject]:
+def _table(run: Run, file: str) -> dict[tuple[str, str], JsonObject]:
+    """Rows by name and hash of their text."""
     import pyarrow
     from pyarrow import parquet
 
+    name = run.path_of(file)
     try:
         columns = ["doc_id", "text_sha256", "text", "per_byte_loss"]
-        return parquet.read_table(io.BytesIO(run.store.get(name)), columns=columns).to_pylist()
+        table = parquet.read_table(io.BytesIO(run.store.get(name)), columns=columns)
+        return {(row["doc_id"], row["text_sha256"]): row for row in table.to_pylist()}
     except (pyarrow.ArrowException, KeyError) as error:
         reason = " ".join(str(error).split())
         raise InputError(

@@ -17,9 +17,10 @@ import numpy as np
 from miron_jax.errors import InputError, some_of
 from miron_jax.evaluation.earlier import earlier_of
 from miron_jax.evaluation.sampling import moments, order_of
-from miron_jax.results.records import CompositeResult, SuiteResult, TaskResult
+from miron_jax.results.records import CompositeResult, TaskResult
 from miron_jax.results.run_folder import Run
-from miron_jax.results.samples import AskedDocument, AskedPrompt, ExampleResult
+from miron_jax.results.samples import AskedDocument, ExampleResult
+from miron_jax.statistics.estimate import Estimate
 from miron_jax.statistics.paired import Difference, combined, difference, holm, mean
 from miron_jax.statistics.sequential import winner
 
@@ -47,6 +48,11 @@ class TaskDifference:
     only_second: tuple[int, ...]
     is_main: bool
     num_alone: int  # examples of one run only
+
+    @property
+    def has_flips(self) -> bool:
+        """Whether examples are right in one run only."""
+        return bool(self.only_first or self.only_second)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +94,7 @@ def compare(first: Run, second: Run, metrics: Sequence[str] = ()) -> Comparison:
             f"{first.label} and {second.label} have no task in common: the first has "
             f"{_some(first.tasks)}, the second {_some(second.tasks)}: name runs of the same tasks"
         )
-    _check_names(metrics, [run.tasks[name] for run in (first, second) for name in common])
+    _check_names(metrics, first, second, common)
     refused: dict[str, str] = {}
     unchecked: list[str] = []
     tasks: list[TaskDifference] = []
@@ -123,9 +129,12 @@ def compare(first: Run, second: Run, metrics: Sequence[str] = ()) -> Comparison:
     return Comparison(first, second, tuple(tasks), composites, refused, tuple(notes))
 
 
-def _check_names(metrics: Sequence[str], tasks: Sequence[TaskResult]) -> None:
-    """Raises InputError for a metric that no task has."""
-    known = dict.fromkeys(metric for task in tasks for metric in task.metrics)
+def _check_names(metrics: Sequence[str], first: Run, second: Run, common: Sequence[str]) -> None:
+    """Raises InputError for a metric that no task of both runs has."""
+    known = dict[str, Estimate]()
+    for run in (first, second):
+        for name in common:
+            known |= run.tasks[name].metrics
     for metric in metrics:
         if metric not in known:
             raise InputError(
@@ -141,32 +150,34 @@ def _adjusted(tasks: Sequence[TaskDifference]) -> list[TaskDifference]:
         groups.setdefault("" if task.is_main else task.metric, []).append(i)
     adjusted = list(tasks)
     for members in groups.values():
-        for i, p_value in zip(
-            members, holm([tasks[i].difference.p_value for i in members]), strict=True
-        ):
+        p_values = holm([tasks[i].difference.p_value for i in members])
+        for i, p_value in zip(members, p_values, strict=True):
             adjusted[i] = replace(tasks[i], adjusted=p_value)
     return adjusted
 
 
 def _why_not(first: TaskResult, second: TaskResult) -> str:
     """The field by which a task differs in two runs; ""."""
-    hashes = (first.data.git_blob_sha1, second.data.git_blob_sha1)
-    if hashes[0] != hashes[1]:
-        return f"its data differ: {hashes[0]} and {hashes[1]} (hashes of {first.data.file})"
+    ours = first.data.git_blob_sha1
+    theirs = second.data.git_blob_sha1
+    if ours != theirs:
+        return f"its data differ: {ours} and {theirs} (hashes of {first.data.file})"
     for name in sorted({*first.profile, *second.profile} - _OF_MODEL):
-        rules = (first.profile.get(name), second.profile.get(name))
-        if rules[0] != rules[1]:
-            return f"its rule {name} differs: {rules[0]!r} and {rules[1]!r}"
+        one = first.profile.get(name)
+        other = second.profile.get(name)
+        if one != other:
+            return f"its rule {name} differs: {one!r} and {other!r}"
     return ""
 
 
 def _pairs_of(first: Run, second: Run, task: str) -> _Pairs:
     """Examples of the same row; of rows that occur more than once, the first with the first and so
     on."""
-    by_key = [_keyed(run.examples(task)) for run in (first, second)]
-    common = [key for key in by_key[0] if key in by_key[1]]
-    alone = len(by_key[0]) + len(by_key[1]) - 2 * len(common)
-    return _Pairs([by_key[0][key] for key in common], [by_key[1][key] for key in common], alone)
+    ours = _keyed(first.examples(task))
+    theirs = _keyed(second.examples(task))
+    common = [key for key in ours if key in theirs]
+    alone = len(ours) + len(theirs) - 2 * len(common)
+    return _Pairs([ours[key] for key in common], [theirs[key] for key in common], alone)
 
 
 def _keyed(examples: Iterable[ExampleResult]) -> dict[tuple[int, int], ExampleResult]:
@@ -184,21 +195,22 @@ def _other_prompts(pairs: _Pairs) -> str:
     room for may differ."""
     if not pairs.first:
         return "the runs have no example of it in common: give both the same --limit"
-    both = list(zip(pairs.first, pairs.second, strict=True))
-    both = [(a, b) for a, b in both if _num_shots(a) == _num_shots(b)]
-    other_prompts = [a for a, b in both if a.digest and b.digest and a.digest != b.digest]
-    other_golds = [a for a, b in both if a.gold != b.gold]
-    for what, examples in (("prompts", other_prompts), ("right answers", other_golds)):
-        if examples:
+    other_prompts = list[int]()  # rows
+    other_golds = list[int]()
+    for a, b in zip(pairs.first, pairs.second, strict=True):
+        if getattr(a.asked, "num_shots", None) != getattr(b.asked, "num_shots", None):
+            continue
+        if a.digest and b.digest and a.digest != b.digest:
+            other_prompts.append(a.row)
+        if a.gold != b.gold:
+            other_golds.append(a.row)
+    for what, rows in (("prompts", other_prompts), ("right answers", other_golds)):
+        if rows:
             return (
-                f"its {what} differ in {len(examples)} of {len(pairs.first)} examples (row "
-                f"{examples[0].row}): run both with the same --limit, shots and version"
+                f"its {what} differ in {len(rows)} of {len(pairs.first)} examples (row "
+                f"{rows[0]}): run both with the same --limit, shots and version"
             )
     return ""
-
-
-def _num_shots(example: ExampleResult) -> int | None:
-    return example.asked.num_shots if isinstance(example.asked, AskedPrompt) else None
 
 
 def _has_digests(pairs: _Pairs) -> bool:
@@ -206,8 +218,9 @@ def _has_digests(pairs: _Pairs) -> bool:
 
 
 def _metrics_of(task: TaskResult) -> list[str]:
-    beside = [BESIDE] if BESIDE in task.metrics else []
-    return list(dict.fromkeys([task.main_metric, *beside]))
+    if BESIDE in task.metrics and task.main_metric != BESIDE:
+        return [task.main_metric, BESIDE]
+    return [task.main_metric]
 
 
 def _task_difference(
@@ -219,10 +232,8 @@ def _task_difference(
         return f"no metric of that name, expected one of {', '.join(results[0].metrics)}"
     if metric in BY_TOKENS and not same_tokenizer(first, second):
         return "it counts tokens, and the tokenizers differ: compare bits_per_byte"
-    values = [
-        np.asarray([example.metrics.get(metric, math.nan) for example in examples])
-        for examples in (pairs.first, pairs.second)
-    ]
+    a = _values(pairs.first, metric)
+    b = _values(pairs.second, metric)
     strata = None
     if results[0].profile.get("categories") == "macro":
         strata = _column(pairs.first, "category")
@@ -231,8 +242,9 @@ def _task_difference(
     # nats of all documents over bytes or tokens of all
     if isinstance(pairs.first[0].asked, AskedDocument):
         sizes = np.asarray([_size(example, metric) for example in pairs.first], np.float64)
-        values = [value * sizes for value in values]
-    for result, value in zip(results, values, strict=True):
+        a = a * sizes
+        b = b * sizes
+    for result, value in zip(results, (a, b), strict=True):
         published = result.metrics[metric].value
         is_whole = not pairs.num_alone and np.isfinite(value).all()
         if (
@@ -244,37 +256,36 @@ def _task_difference(
                 "it is a number over all examples, not a mean of theirs: no difference by example "
                 "explains it"
             )
-    a, b = values
     paired = difference(a, b, strata, clusters, sizes)
     if any(map(_stopped, results)):
         paired = replace(paired, p_value=math.nan)
     both = np.isfinite(a) & np.isfinite(b)
-    means = (mean(np.where(both, side, math.nan), strata, sizes) for side in (a, b))
-    rows = [example.row for example in pairs.first]
-    only_first, only_second = (
-        tuple(sorted(rows[i] for i in np.flatnonzero(side)))
-        for side in ((a == 1) & (b == 0), (a == 0) & (b == 1))
-    )
-    first_mean, second_mean = means
-    is_main = metric == results[0].main_metric
+    rows = np.asarray([example.row for example in pairs.first])
     return TaskDifference(
-        name, metric, first_mean, second_mean, paired, math.nan, only_first, only_second, is_main,
-        pairs.num_alone,
-    )  # fmt: skip
+        task=name,
+        metric=metric,
+        first=mean(np.where(both, a, math.nan), strata, sizes),
+        second=mean(np.where(both, b, math.nan), strata, sizes),
+        difference=paired,
+        adjusted=math.nan,
+        only_first=tuple(np.sort(rows[(a == 1) & (b == 0)]).tolist()),
+        only_second=tuple(np.sort(rows[(a == 0) & (b == 1)]).tolist()),
+        is_main=metric == results[0].main_metric,
+        num_alone=pairs.num_alone,
+    )
+
+
+def _values(examples: Sequence[ExampleResult], metric: str) -> np.ndarray:
+    return np.asarray([example.metrics.get(metric, math.nan) for example in examples])
 
 
 def decided_after(comparison: Comparison, task: str, seed: int) -> tuple[int, int, int]:
     """When `eval --until=decided` would have ended a task of right and wrong: after how many
     examples, of how many, and who is better then: 1 the second, -1 the first, 0 neither."""
-    first = comparison.first
-    second = comparison.second
-    values = [
-        earlier[task].values
-        for earlier in (earlier_of(first, (task,)), earlier_of(second, (task,)))
-    ]
-    common = values[0].keys() & values[1].keys()
-    order = order_of(common, task, seed)
-    differences = np.nan_to_num(np.asarray([values[1][i] - values[0][i] for i in order.tolist()]))
+    first = earlier_of(comparison.first, (task,))[task].values
+    second = earlier_of(comparison.second, (task,))[task].values
+    order = order_of(first.keys() & second.keys(), task, seed)
+    differences = np.nan_to_num(np.asarray([second[i] - first[i] for i in order.tolist()]))
     for at in moments(len(order)):
         if better := winner(differences[:at], len(order)):
             return at, len(order), better
@@ -284,7 +295,9 @@ def decided_after(comparison: Comparison, task: str, seed: int) -> tuple[int, in
 def _column(examples: Sequence[ExampleResult], name: str) -> list[str] | None:
     """A trait of each prompt; None if no prompt has it."""
     values = [getattr(example.asked, name, None) for example in examples]
-    return None if all(value is None for value in values) else [str(value) for value in values]
+    if set(values) <= {None}:
+        return None
+    return [*map(str, values)]
 
 
 def _size(document: ExampleResult, metric: str) -> int:
@@ -301,9 +314,8 @@ def _composites(
     `refused`."""
     by_name = {(task.task, task.metric): task for task in tasks}
     for suite, result in first.result.suites.items():
-        others = second.result.suites.get(suite, SuiteResult({})).composites
         for name, composite in result.composites.items():
-            other = others.get(name, CompositeResult())
+            other = second.result.composite(suite, name)
             if math.isnan(composite.value) or math.isnan(other.value) or not composite.weights:
                 continue
             difference_or_why = _composite(f"{suite}: {name}", composite, other, first, by_name)
@@ -336,22 +348,22 @@ def _composite(
             f"{metrics[absent[0]]} of {_some(absent)} is not compared: "
             f"--metric={metrics[absent[0]]} does so"
         )
-    parts = {task: by_name[task, metric] for task, metric in metrics.items()}
+    parts = [by_name[task, metric] for task, metric in metrics.items()]
     if other_examples := [
-        task for task, part in parts.items() if part.num_alone or part.difference.num_undefined
+        part.task for part in parts if part.num_alone or part.difference.num_undefined
     ]:
         return f"{_some(other_examples)}: not every example has a value in both runs"
-    if alone := [task for task, part in parts.items() if math.isnan(part.difference.ci95[0])]:
+    if alone := [part.task for part in parts if math.isnan(part.difference.ci95[0])]:
         return f"{_some(alone)}: one example, or one cluster, has no deviation"
-    value = sum(weights[task] * part.difference.value for task, part in parts.items())
-    paired = combined(value, [(weights[task], part.difference) for task, part in parts.items()])
+    value = sum(weights[part.task] * part.difference.value for part in parts)
+    squares = {}
+    for part in parts:
+        low, high = part.difference.ci95
+        squares[part.task] = (weights[part.task] * (high - low)) ** 2
+    paired = combined(value, [(weights[part.task], part.difference) for part in parts])
     both = math.hypot(composite.stderr or math.nan, other.stderr or math.nan)
-    widths = {
-        task: weights[task] * (part.difference.ci95[1] - part.difference.ci95[0])
-        for task, part in parts.items()
-    }
-    total = sum(width**2 for width in widths.values())
-    shares = {task: width**2 / total if total else 0.0 for task, width in widths.items()}
+    total = sum(squares.values()) or 1.0  # where no task's difference has a width
+    shares = {task: square / total for task, square in squares.items()}
     return CompositeDifference(name, composite.value, other.value, paired, both, shares)
 
 
@@ -364,12 +376,12 @@ def _stopped(task: TaskResult) -> bool:
 
 def same_tokenizer(first: Run, second: Run) -> bool:
     """Whether both runs say that they have the same tokenizer."""
-    names = [run.result.checkpoint.tokenizer for run in (first, second)]
-    return names[0] is not None and names[0] == names[1]
+    tokenizer = first.result.checkpoint.tokenizer
+    return tokenizer is not None and tokenizer == second.result.checkpoint.tokenizer
 
 
 def _notes(first: Run, second: Run, common: Sequence[str]) -> list[str]:
-    notes = [run.unfinished for run in (first, second) if run.unfinished]
+    notes = [*filter(None, (first.unfinished, second.unfinished))]
     for run, other in ((first, second), (second, first)):
         if alone := [name for name in run.tasks if name not in other.tasks]:
             notes.append(f"only in {run.label}: {_some(alone)}")
@@ -380,21 +392,20 @@ def _notes(first: Run, second: Run, common: Sequence[str]) -> list[str]:
                 f"{_some(stopped)}"
             )
     for key in ("bos_token", "max_length"):
-        values = [
-            {str(run.tasks[name].profile.get(key)) for name in common} for run in (first, second)
-        ]
-        if values[0] != values[1]:
-            shown = " and ".join(_some(sorted(of_run)) for of_run in values)
+        ours = {str(first.tasks[name].profile.get(key)) for name in common}
+        theirs = {str(second.tasks[name].profile.get(key)) for name in common}
+        if ours != theirs:
             notes.append(
-                f"{key} is {shown}, as the models and tokenizers have it: compared all the same"
+                f"{key} is {_some(sorted(ours))} and {_some(sorted(theirs))}, as the models and "
+                "tokenizers have it: compared all the same"
             )
     for key in ("dtype", "limit"):
-        values = [run.result.config.get(key) for run in (first, second)]
-        if values[0] != values[1]:
-            notes.append(f"--{key} differs: {values[0]} and {values[1]}")
+        one = first.result.config.get(key)
+        other = second.result.config.get(key)
+        if one != other:
+            notes.append(f"--{key} differs: {one} and {other}")
     return notes
 
 
 def _some(names: Sequence[str] | Mapping[str, object]) -> str:
-    names = list(names)
-    return some_of(names, 4)
+    return some_of([*names], 4)

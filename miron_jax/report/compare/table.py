@@ -15,6 +15,7 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import LOWER_IS_BETTER
 from miron_jax.report.compare.runs import Comparison, TaskDifference, decided_after
 from miron_jax.report.compare.training_noise import TaskNoise
+from miron_jax.report.numbers import shown
 from miron_jax.report.tables.console import NumberTable, table_of
 from miron_jax.results.document import plain
 from miron_jax.statistics.paired import Difference
@@ -36,9 +37,9 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
         f"{second} (second) against {first} (first): differences are second less first",
         soft_wrap=True,
     )
-    console.print(_table_of(task_rows(comparison), 2))
+    console.print(_table_of(task_rows(comparison), num_names=2))
     if comparison.composites:
-        console.print(_table_of(composite_rows(comparison), 1))
+        console.print(_table_of(composite_rows(comparison), num_names=1, num_texts=1))
     for line in comparison_lines(comparison):
         console.print(line, soft_wrap=True)
 
@@ -60,7 +61,7 @@ def decided_rows(comparison: Comparison, seed: int) -> Iterator[tuple[str, int, 
     """(task, examples that ran, of how many, who is better or ""), of tasks of right and wrong."""
     labels = {1: comparison.second.label, -1: comparison.first.label, 0: ""}
     for task in comparison.tasks:
-        if task.is_main and (task.only_first or task.only_second):
+        if task.is_main and task.has_flips:
             at, size, better = decided_after(comparison, task.task, seed)
             yield task.task, at, size, labels[better]
 
@@ -70,26 +71,23 @@ def print_noise(
 ) -> None:
     """Two different errors stand side by side: over examples (stderr) and over checkpoints
     (noise)."""
-    columns = [column for label in labels for column in (f"mean {label}", "noise", "stderr")]
-    several = len(labels) > 1
-    more = ("signal", "signal/noise", f"{labels[1]} overtakes at step") if several else ()
+    columns = list[str]()
+    for label in labels:
+        columns += [f"mean {label}", "noise", "stderr"]
+    more = ()
+    if len(labels) > 1:
+        more = ("signal", "signal/noise", f"{labels[1]} overtakes at step")
     table = table_of(
         ("task or composite", "metric"),
         (*columns, *more),
         gives_way=(*more[:1], "stderr", *more[1:]),
     )
     for each in noises:
-        cells = [
-            cell
-            for noise, stderr in zip(each.noise, each.stderr, strict=True)
-            for cell in (_number(noise.mean), _number(noise.deviation), _number(stderr))
-        ]
-        if several:
-            cells += [
-                _number(each.signal),
-                _number(each.signal_to_noise),
-                "" if each.overtakes is None else str(each.overtakes),
-            ]
+        cells = list[str]()
+        for noise, stderr in zip(each.noise, each.stderr, strict=True):
+            cells += [shown(noise.mean), shown(noise.deviation), shown(stderr)]
+        if more:
+            cells += [shown(each.signal), shown(each.signal_to_noise), shown(each.overtakes, "d")]
         table.add_row(each.name, each.metric, *cells)
     most = max(noise.num_steps for each in noises for noise in each.noise)
     console.print(
@@ -110,27 +108,22 @@ def print_noise(
 
 def comparison_json(comparison: Comparison, seed: int | None = None) -> JsonObject:
     """`seed`: of the order in which `decided` is asked; None: it is not."""
-    decided = [] if seed is None else [*decided_rows(comparison, seed)]
-    keys = ("task", "examples", "of", "better")
-    return plain(
-        {
-            "first": comparison.first.folder,
-            "second": comparison.second.folder,
-            "tasks": [
-                {**asdict(each), "difference": _entry(each.difference)} for each in comparison.tasks
-            ],
-            "composites": [
-                {**asdict(each), "paired": _entry(each.paired)} for each in comparison.composites
-            ],
-            **(
-                {}
-                if seed is None
-                else {"decided": [dict(zip(keys, row, strict=True)) for row in decided]}
-            ),
-            "refused": dict(comparison.refused),
-            "notes": list(comparison.notes),
-        }
-    )
+    document: JsonObject = {
+        "first": comparison.first.folder,
+        "second": comparison.second.folder,
+        "tasks": [
+            {**asdict(each), "difference": _entry(each.difference)} for each in comparison.tasks
+        ],
+        "composites": [
+            {**asdict(each), "paired": _entry(each.paired)} for each in comparison.composites
+        ],
+    }
+    if seed is not None:
+        keys = ("task", "examples", "of", "better")
+        rows = decided_rows(comparison, seed)
+        document |= {"decided": [dict(zip(keys, row, strict=True)) for row in rows]}
+    document |= {"refused": dict(comparison.refused), "notes": list(comparison.notes)}
+    return plain(document)
 
 
 def _entry(difference: Difference) -> JsonObject:
@@ -153,15 +146,15 @@ def task_rows(comparison: Comparison) -> Iterator[list[str]]:
     ]
     for task in comparison.tasks:
         paired = task.difference
-        is_right = bool(task.only_first or task.only_second)
+        flips = f"{paired.only_first} | {paired.only_second}" if task.has_flips else ""
         yield [
             task.task,
             f"{task.metric} {LOWER}" if task.metric in LOWER_IS_BETTER else task.metric,
             str(paired.num_examples),
             *_differences(task.first, task.second, paired),
             _p(task.adjusted) + (MARK if task.adjusted < LEVEL else ""),
-            _number(paired.detectable),
-            f"{paired.only_first} | {paired.only_second}" if is_right else "",
+            shown(paired.detectable),
+            flips,
         ]
 
 
@@ -178,15 +171,12 @@ def composite_rows(comparison: Comparison) -> Iterator[list[str]]:
         SHARES,
     ]
     for composite in comparison.composites:
-        numbers = (
-            _number(composite.paired.detectable),
-            _number(composite.unpaired_stderr),
-            largest_shares(composite.shares),
-        )
         yield [
             composite.name,
             *_differences(composite.first, composite.second, composite.paired),
-            *numbers,
+            shown(composite.paired.detectable),
+            shown(composite.unpaired_stderr),
+            largest_shares(composite.shares),
         ]
 
 
@@ -199,21 +189,20 @@ def largest_shares(shares: Mapping[str, float]) -> str:
 
 
 def _differences(first: float, second: float, paired: Difference) -> tuple[str, ...]:
+    low, high = (shown(end, "+.4f") for end in paired.ci95)
     return (
-        _number(first),
-        _number(second),
-        _signed(paired.value),
-        _interval(paired),
+        shown(first),
+        shown(second),
+        shown(paired.value, "+.4f"),
+        low and f"{low} to {high}",
         _p(paired.p_value),
     )
 
 
-def _table_of(rows: Iterator[list[str]], num_names: int) -> NumberTable:
+def _table_of(rows: Iterator[list[str]], num_names: int, num_texts: int = 0) -> NumberTable:
     head, *others = rows
-    numbers = [heading for heading in head[num_names:] if heading != SHARES]
-    table = table_of(
-        head[:num_names], numbers, [SHARES] if SHARES in head else [], gives_way=GIVES_WAY
-    )
+    texts = len(head) - num_texts
+    table = table_of(head[:num_names], head[num_names:texts], head[texts:], gives_way=GIVES_WAY)
     for row in others:
         table.add_row(*row)
     return table
@@ -235,10 +224,10 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
             "unpaired: the standard error of a composite's difference if the runs had other "
             "examples"
         )
-    if any(task.only_first or task.only_second for task in comparison.tasks if task.is_main):
+    if any(task.is_main and task.has_flips for task in comparison.tasks):
         yield "right in one only, by row of the data file, from 0 (all of them: --json=FILE):"
     for task in comparison.tasks:
-        if task.is_main and (task.only_first or task.only_second):
+        if task.is_main and task.has_flips:
             yield f"  {task.task}: {_flips(task, comparison)}"
         if task.difference.num_undefined:
             yield (
@@ -262,18 +251,5 @@ def _flips(task: TaskDifference, comparison: Comparison) -> str:
     return "; ".join(f"{label} {some_of(rows, MOST_ROWS)}" for label, rows in sides if rows)
 
 
-def _number(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.4f}"
-
-
-def _signed(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:+.4f}"
-
-
-def _interval(paired: Difference) -> str:
-    low, high = paired.ci95
-    return "" if math.isnan(low) else f"{low:+.4f} to {high:+.4f}"
-
-
 def _p(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.4f}" if value >= 0.0001 else "<.0001"
+    return "<.0001" if value < 0.0001 else shown(value)

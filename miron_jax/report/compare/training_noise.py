@@ -6,12 +6,13 @@ is made.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from types import MappingProxyType
 
 from miron_jax.metrics.choices import LOWER_IS_BETTER
-from miron_jax.results.records import UNKNOWN, CompositeResult, SuiteResult
+from miron_jax.results.records import CompositeResult, RunResult
 from miron_jax.results.run_folder import Run
 from miron_jax.statistics.estimate import Estimate
 from miron_jax.statistics.noise import Noise, noise, signal
@@ -26,9 +27,8 @@ class TaskNoise:
     noise: tuple[Noise, ...]  # of each run
     stderr: tuple[float, ...]  # of each run's last step, over examples: another question than noise
     signal: float  # NaN for one run
-    shares: Mapping[
-        str, float
-    ]  # of a composite's error over examples: task -> its share of the variance, in the first run
+    # of a composite's error over examples: task -> its share of the variance, in the first run
+    shares: Mapping[str, float]
     # the second run's first step that is better than the first run's last one; None: none is
     overtakes: int | None
 
@@ -42,33 +42,34 @@ class TaskNoise:
 def training_noise(runs: Sequence[Run], last: int) -> list[TaskNoise]:
     """For tasks and composites that all runs have; none where no run has several checkpoints."""
     steps = [run.steps() or {run.result.step or 0: run} for run in runs]
-    if not any(len(of_run) > 1 for of_run in steps):
+    if max(map(len, steps)) < 2:
         return []
     noises = []
     for name, task in runs[0].tasks.items():
         if all(name in run.tasks for run in runs):
             metric = task.main_metric
-            values = [
-                {step: _of_task(run, name, metric) for step, run in of_run.items()}
-                for of_run in steps
-            ]
+            values = _values(steps, methodcaller("metric", name, metric))
             noises.append(_noise_of(name, metric, values, last))
     for suite, result in runs[0].result.suites.items():
         for name, composite in result.composites.items():
-            values = [
-                {step: _number(_composite(run, suite, name)) for step, run in of_run.items()}
-                for of_run in steps
-            ]
+            values = _values(steps, methodcaller("composite", suite, name))
             metric = _metric_of(runs[0], composite)
             shares = _shares(runs[0], composite)
             noises.append(_noise_of(f"{suite}: {name}", metric, values, last, shares))
     return [each for each in noises if any(noise.num_steps for noise in each.noise)]
 
 
+def _values(
+    steps: Sequence[Mapping[int, Run]], number: Callable[[RunResult], Estimate | CompositeResult]
+) -> list[dict[int, Estimate | CompositeResult]]:
+    """A number at each step of each run."""
+    return [{step: number(run.result) for step, run in of_run.items()} for of_run in steps]
+
+
 def _metric_of(run: Run, composite: CompositeResult) -> str:
     """The metric that a composite averages, its tasks' main one if it names none."""
-    mains = [run.tasks[task].main_metric for task in composite.weights if task in run.tasks]
-    return composite.metric or (mains[0] if mains else "composite")
+    mains = (run.tasks[task].main_metric for task in composite.weights if task in run.tasks)
+    return composite.metric or next(mains, "composite")
 
 
 def _shares(run: Run, composite: CompositeResult) -> dict[str, float]:
@@ -79,49 +80,35 @@ def _shares(run: Run, composite: CompositeResult) -> dict[str, float]:
             task = run.tasks[name]
             squares[name] = (weight * task.metric(composite.metric or task.main_metric).stderr) ** 2
     total = sum(squares.values())
-    return (
-        {name: square / total for name, square in squares.items()}
-        if total and math.isfinite(total)
-        else {}
-    )
-
-
-def _of_task(run: Run, name: str, metric: str) -> tuple[float, float]:
-    return _number(run.tasks[name].metric(metric) if name in run.tasks else UNKNOWN)
-
-
-def _composite(run: Run, suite: str, name: str) -> CompositeResult:
-    return run.result.suites.get(suite, SuiteResult({})).composites.get(name, CompositeResult())
-
-
-def _number(estimate: Estimate | CompositeResult) -> tuple[float, float]:
-    """Value and standard error."""
-    return estimate.value, estimate.stderr
+    if not total or not math.isfinite(total):
+        return {}
+    return {name: square / total for name, square in squares.items()}
 
 
 def _noise_of(
     name: str,
     metric: str,
-    values: Sequence[dict[int, tuple[float, float]]],
+    values: Sequence[Mapping[int, Estimate | CompositeResult]],
     last: int,
     shares: Mapping[str, float] = MappingProxyType({}),
 ) -> TaskNoise:
-    noises = [
-        noise({step: value for step, (value, _) in of_run.items()}, last) for of_run in values
-    ]
-    ends = [list(of_run.values())[-1] for of_run in values]
+    noises = []
+    stderrs = []
+    for of_run in values:
+        noises.append(noise({step: each.value for step, each in of_run.items()}, last))
+        stderrs.append(of_run[max(of_run)].stderr)
     overtakes = None
-    if len(values) > 1 and len(values[1]) > 1 and math.isfinite(ends[0][0]):
+    if len(values) > 1 and len(values[1]) > 1:
+        end = values[0][max(values[0])].value
         sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
-        better = (step for step, (value, _) in values[1].items() if sign * (value - ends[0][0]) > 0)
-        overtakes = next(better, None)
-    means = [of_run.mean for of_run in noises]
+        better = (step for step, each in values[1].items() if sign * (each.value - end) > 0)
+        overtakes = next(better, None) if math.isfinite(end) else None
     return TaskNoise(
-        name,
-        metric,
-        tuple(noises),
-        tuple(stderr for _, stderr in ends),
-        signal(means),
-        shares,
-        overtakes,
+        name=name,
+        metric=metric,
+        noise=tuple(noises),
+        stderr=tuple(stderrs),
+        signal=signal([each.mean for each in noises]),
+        shares=shares,
+        overtakes=overtakes,
     )

@@ -9,12 +9,11 @@ import math
 from collections.abc import Iterator, Sequence
 
 from miron_jax.errors import printable
-from miron_jax.results.records import CompositeResult, SuiteResult
+from miron_jax.report.numbers import number, with_interval
+from miron_jax.results.records import CompositeResult
 from miron_jax.results.run_folder import Run
-from miron_jax.statistics.estimate import Estimate
 
 COLUMNS = ("value", "stderr", "low", "high", "n", "chance", "human")
-NOTHING = CompositeResult()
 
 
 def numbers_of(run: Run) -> Iterator[tuple[str, str, list[float | None]]]:
@@ -29,29 +28,19 @@ def numbers_of(run: Run) -> Iterator[tuple[str, str, list[float | None]]]:
             yield name, metric, [estimate.value, estimate.stderr, *estimate.ci95, n, *baselines]
         for category, group in task.groups.items():
             for metric, estimate in group.metrics.items():
-                numbers = [
-                    estimate.value, estimate.stderr, *estimate.ci95, estimate.num_examples, None,
-                    None,
-                ]  # fmt: skip
-                yield f"{name}: {category}", metric, numbers
+                numbers = [estimate.value, estimate.stderr, *estimate.ci95, estimate.num_examples]
+                yield f"{name}: {category}", metric, [*numbers, None, None]
 
 
 def composites_of(runs: Sequence[Run]) -> dict[str, list[CompositeResult]]:
     """ "suite: name" -> the composite of each run; an undefined one where a run lacks it."""
-    suites = [run.result.suites for run in runs]
-    names = dict.fromkeys(
-        (suite, name)
-        for of_run in suites
-        for suite, result in of_run.items()
-        for name in result.composites
-    )
-    nothing = SuiteResult({})
-    return {
-        f"{suite}: {name}": [
-            of_run.get(suite, nothing).composites.get(name, NOTHING) for of_run in suites
-        ]
-        for suite, name in names
-    }
+    composites = dict[str, list[CompositeResult]]()
+    for of_run in runs:
+        for suite, result in of_run.result.suites.items():
+            for name in result.composites:
+                of_runs = [run.result.composite(suite, name) for run in runs]
+                composites.setdefault(f"{suite}: {name}", of_runs)
+    return composites
 
 
 def csv_of(runs: Sequence[Run]) -> str:
@@ -82,39 +71,16 @@ def markdown_of(runs: Sequence[Run]) -> str:
     for name in dict.fromkeys(name for run in runs for name in run.tasks):
         known = next(run.tasks[name] for run in runs if name in run.tasks)
         metric = known.main_metric
-        numbers = [
-            with_interval(run.tasks[name].metric(metric) if name in run.tasks else NOTHING)
-            for run in runs
-        ]
+        numbers = [with_interval(run.result.metric(name, metric)) for run in runs]
         rows.append([name, str(known.n), metric, *numbers, number(known.baselines.get("random"))])
     lines += _table(["task", "n", "metric", *(run.label for run in runs), "chance"], rows)
     return "\n".join(lines)
 
 
-def number(value: float | None, otherwise: str = "") -> str:
-    if value is None or not math.isfinite(value):
-        return otherwise
-    return str(value) if isinstance(value, int) else f"{value:.4f}"
-
-
-def interval(bounds: tuple[float, float] | None) -> str:
-    if bounds is None or not all(map(math.isfinite, bounds)):
-        return ""
-    return f"{number(bounds[0])} to {number(bounds[1])}"
-
-
-def with_interval(estimate: Estimate | CompositeResult) -> str:
-    value = number(estimate.value, "none")
-    bounds = interval(estimate.ci95)
-    return f"{value} ({bounds})" if bounds else value
-
-
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """A Markdown table with an empty line behind it."""
-    return [
-        *(f"| {' | '.join(map(_escaped, row))} |" for row in (head, ["---"] * len(head), *rows)),
-        "",
-    ]
+    lines = (head, ["---"] * len(head), *rows)
+    return [*(f"| {' | '.join(map(_escaped, row))} |" for row in lines), ""]
 
 
 def _escaped(text: str) -> str:
@@ -122,4 +88,6 @@ def _escaped(text: str) -> str:
 
 
 def _exact(value: float | None) -> str:
-    return "" if value is None or not math.isfinite(value) else repr(value)
+    if value is None or not math.isfinite(value):
+        return ""
+    return repr(value)

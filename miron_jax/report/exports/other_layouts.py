@@ -9,7 +9,7 @@ Metrics keep their names: `accuracy` is by the rules of the task's own profile, 
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -18,16 +18,15 @@ from typing import Any
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import LOWER_IS_BETTER
+from miron_jax.report.numbers import shown
 from miron_jax.results.document import plain
 from miron_jax.results.output import LM_EVAL, NANOCHAT
 from miron_jax.results.records import RunResult, TaskResult
-from miron_jax.results.samples import ExampleResult
-
-Examples = Callable[[str], Iterable[ExampleResult]]  # by name of the task
+from miron_jax.results.samples import ExampleResult, ExamplesOf
 
 
 def other_layout(
-    layout: str | None, run: RunResult, examples: Examples
+    layout: str | None, run: RunResult, examples: ExamplesOf
 ) -> Iterator[tuple[str, bytes]]:
     """Names of files below the output folder, and their contents; none without a `layout`."""
     if layout == "nanochat":
@@ -59,15 +58,15 @@ def nanochat_csv(run: RunResult) -> str:
     lines = [f"{'Task':<35}, {'Accuracy':<10}, {'Centered':<10}"]
     for name, task in run.tasks.items():
         if name.startswith("core/"):
-            centered = task.rescaled.value if task.rescaled else math.nan
+            centered = getattr(task.rescaled, "value", None)
             numbers = f"{_six(task.metric('accuracy').value):<10}, {_six(centered):<10}"
             lines.append(f"{name.partition('/')[2]:<35}, {numbers}")
     composite = run.suites["core"].composites["CORE"].value
     return "\n".join([*lines, f"{'CORE':<35}, {'':<10}, {_six(composite):<10}", ""])
 
 
-def _six(value: float) -> str:
-    return f"{value:.6f}" if math.isfinite(value) else ""
+def _six(value: float | None) -> str:
+    return shown(value, ".6f")
 
 
 def written_model(run: RunResult) -> str:
@@ -82,9 +81,7 @@ def lm_eval_results(run: RunResult) -> JsonObject:
     metrics = {name: _metrics(task) for name, task in tasks.items()}
     return {
         "results": {name: {"alias": name, **numbers} for name, numbers in metrics.items()},
-        "group_subtasks": {
-            suite: [name for name in tasks if name.startswith(f"{suite}/")] for suite in run.suites
-        },
+        "group_subtasks": {suite: [*run.tasks_of(suite)] for suite in run.suites},
         "configs": {
             name: {"task": name, "metadata": {"version": 1}, **plain(task.profile)}
             for name, task in tasks.items()
@@ -140,31 +137,29 @@ def _or_none(value: float) -> float | str:
 
 def _sample(example: ExampleResult) -> JsonObject:
     """A line of lm-eval's samples; a document's responses are texts there."""
-    options = example.options
-    if options:
-        responses = [[str(plain(option.logprob)), str(option.greedy)] for option in options]
-        raw = [[response] for response in responses]
-    else:
+    responses = []
+    arguments = {}
+    for i, option in enumerate(example.options):
+        responses.append([str(plain(option.logprob)), str(option.greedy)])
+        arguments[f"gen_args_{i}"] = {"arg_0": None, "arg_1": option.text}
+    if not responses:
         responses = [example.generated]
-        raw = [responses]
+    metrics = dict(example.metrics)
+    for name, value in metrics.items():
+        if math.isinf(value):
+            metrics[name] = math.nan
     gold = str(example.gold)
     return {
         "doc_id": example.id,
         "doc": {"row": example.row},
         "target": gold,
-        "arguments": {
-            f"gen_args_{i}": {"arg_0": None, "arg_1": option.text}
-            for i, option in enumerate(options)
-        },
-        "resps": raw,
+        "arguments": arguments,
+        "resps": [[response] for response in responses],
         "filtered_resps": responses,
         "filter": "none",
         "metrics": list(example.metrics),
         "target_hash": sha256(gold.encode()).hexdigest(),
-        **{
-            name: value if math.isfinite(value) else math.nan
-            for name, value in example.metrics.items()
-        },
+        **metrics,
     }
 
 

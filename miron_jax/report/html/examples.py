@@ -56,8 +56,10 @@ def _shown(example: ExampleResult) -> JsonObject:
     """What the page shows of an example, with the digits that it shows."""
     options = example.options
     chosen = example.prediction
-    generated = [text for text in (example.generated, *_programs(example)) if text is not None]
-    said = generated[0] if generated else ""
+    generated = _programs(example)
+    if example.generated is not None:
+        generated = [example.generated, *generated]
+    said = "".join(generated[:1])
     if chosen is not None and chosen < len(options):
         said = options[chosen].text
     if not said and options:
@@ -89,7 +91,9 @@ def _asked(example: ExampleResult) -> str:
     asked = example.asked
     if isinstance(asked, AskedItem):
         return asked.prefix
-    return asked.doc_id if isinstance(asked, AskedDocument) else asked.prompt
+    if isinstance(asked, AskedDocument):
+        return asked.doc_id
+    return asked.prompt
 
 
 def _programs(example: ExampleResult) -> list[str]:

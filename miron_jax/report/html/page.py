@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
+from itertools import chain
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
@@ -17,9 +18,10 @@ from markupsafe import Markup
 from miron_jax.errors import InputError, printable
 from miron_jax.report.compare.runs import Comparison, compare
 from miron_jax.report.compare.table import comparison_lines, composite_rows, task_rows
-from miron_jax.report.exports.flat import composites_of, interval, number, numbers_of
+from miron_jax.report.exports.flat import composites_of, numbers_of
 from miron_jax.report.html.examples import examples_of
 from miron_jax.report.html.pictures import pictures_of
+from miron_jax.report.numbers import interval, number
 from miron_jax.report.tables.notes import notes_of
 from miron_jax.report.tables.robustness import robustness_lines, robustness_rows
 from miron_jax.results.document import plain
@@ -54,20 +56,10 @@ def page_of(runs: Sequence[Run]) -> str:
         script_hash=_hash(script),
         composites=list(_composite_cells(runs)),
         missing=list(_missing(runs)),
-        pictures=[
-            {"svg": Markup(picture.svg), "caption": picture.caption}
-            for picture in pictures_of(runs)
-        ],
+        pictures=pictures_of(runs),
         comparisons=[_compared(runs[0], other) for other in runs[1:]],
         table=_table(runs),
-        notes=list(
-            dict.fromkeys(
-                printable(note)
-                for run in runs
-                for note in (*notes_of(run.result), run.unfinished)
-                if note
-            )
-        ),
+        notes=_notes(runs),
         robustness=[section for run in runs for section in _robustness(run, len(runs) > 1)],
         index=_json_in_html(examples.index),
         chunks=examples.chunks,
@@ -103,14 +95,17 @@ def _composite_cells(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
         yield {"name": printable(name), "cells": cells}
 
 
+def _notes(runs: Sequence[Run]) -> list[str]:
+    notes = dict[str, None]()
+    for run in runs:
+        notes |= dict.fromkeys([*notes_of(run.result), run.unfinished])
+    return [*map(printable, filter(None, notes))]
+
+
 def _missing(runs: Sequence[Run]) -> Iterator[str]:
     for run in runs:
         for suite, result in run.result.suites.items():
-            names = dict.fromkeys(
-                task
-                for composite in result.composites.values()
-                for task in run.result.not_scored(composite)
-            )
+            names = dict.fromkeys(chain(*map(run.result.not_scored, result.composites.values())))
             if names:
                 yield printable(
                     f"{run.label}, {suite}: without a score on published data: {', '.join(names)}"
@@ -153,13 +148,12 @@ def _robustness(run: Run, is_labelled: bool) -> Iterator[dict[str, Any]]:
         report = task.robustness
         if report:
             head, *rows = robustness_rows(report)
-            title = f"{name}: {report.main}{f' ({run.label})' if is_labelled else ''}"
-            lines = [*map(printable, robustness_lines(task))]
+            label = f" ({run.label})" if is_labelled else ""
             yield {
-                "title": printable(title),
+                "title": printable(f"{name}: {report.main}{label}"),
                 "head": head,
                 "rows": [[*map(printable, row)] for row in rows],
-                "lines": lines,
+                "lines": [*map(printable, robustness_lines(task))],
             }
 
 
@@ -188,23 +182,21 @@ def _rules(task: TaskResult) -> Iterator[tuple[str, str]]:
     }
     for name, value in facts.items():
         if value not in (None, "", (), []):
-            yield name, printable(value if isinstance(value, str) else json.dumps(value))
+            yield name, printable(_as_text(value))
 
 
 def _facts(run: Run) -> Iterator[tuple[str, str]]:
     """Model, environment and speed."""
     result = run.result
     yield "folder", printable(run.folder)
-    speed = plain(result.speed)
-    facts = {
-        **{name: result.config.get(name) for name in _SETTINGS},
-        **plain(result.checkpoint),
-        **plain(result.environment),
-        **{name: speed[name] for name in _SPEED},
-    }
-    for name, value in facts.items():
+    facts = [(name, result.config.get(name)) for name in _SETTINGS]
+    facts += plain(result.checkpoint).items()
+    facts += plain(result.environment).items()
+    facts += [(name, plain(getattr(result.speed, name))) for name in _SPEED]
+    for name, value in facts:
         if value not in (None, "", [], {}):
-            yield name.replace("_", " "), printable(_shown(value))
+            text = f"{value:.4g}" if isinstance(value, float) else _as_text(value)
+            yield name.replace("_", " "), printable(text)
     check = result.self_check
     if math.isfinite(check.largest):
         yield (
@@ -213,7 +205,5 @@ def _facts(run: Run) -> Iterator[tuple[str, str]]:
         )
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
+def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)

@@ -7,17 +7,18 @@ made.
 import io
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
-from miron_jax.errors import printable
+import numpy as np
+
 from miron_jax.report.exports.flat import composites_of
 from miron_jax.report.tables.cloze import cloze_of
-from miron_jax.report.tables.curves import curves_figure
+from miron_jax.report.tables.curves import curves_figure, label_of
 from miron_jax.report.tables.results import PARTIAL
-from miron_jax.results.details import ClozeDetails
-from miron_jax.results.records import UNKNOWN, CompositeResult, SuiteResult
+from miron_jax.results.details import ClozeDetails, Drift
+from miron_jax.results.records import UNKNOWN, CompositeResult
 from miron_jax.results.run_folder import Run
 from miron_jax.statistics.estimate import Estimate
 
@@ -62,10 +63,9 @@ def _figures(runs: Sequence[Run]) -> Iterator[tuple["Figure", str]]:
         )
     if tasks := _tasks_with_chance(runs):
         caption = "Accuracy beside chance (line) and people (diamond); 95 % intervals."
-        yield (
-            _bars(runs, tasks),
-            caption + (f" The first {MOST_BARS} tasks." if len(tasks) > MOST_BARS else ""),
-        )
+        if len(tasks) > MOST_BARS:
+            caption += f" The first {MOST_BARS} tasks."
+        yield _bars(runs, tasks), caption
     for run in runs:
         steps = {step: of_step.result for step, of_step in run.steps().items()}
         if len(steps) > 1 and (figure := curves_figure(steps)) is not None:
@@ -80,10 +80,9 @@ def _figures(runs: Sequence[Run]) -> Iterator[tuple["Figure", str]]:
 
 def _composites(runs: Sequence[Run]) -> dict[str, list[CompositeResult]]:
     """Those with a value in a run."""
-    composites = composites_of(runs)
     return {
         name: of_runs
-        for name, of_runs in composites.items()
+        for name, of_runs in composites_of(runs).items()
         if any(math.isfinite(each.value) for each in of_runs)
     }
 
@@ -91,25 +90,18 @@ def _composites(runs: Sequence[Run]) -> dict[str, list[CompositeResult]]:
 def _intervals(runs: Sequence[Run], rows: dict[str, list[CompositeResult]]) -> "Figure":
     figure, axes = _new(7.5, 0.8 + 0.28 * len(rows) * (0.6 + 0.4 * len(runs)))
     for i, run in enumerate(runs):
-        points = [
-            (row, of_runs[i])
-            for row, of_runs in enumerate(rows.values())
-            if math.isfinite(of_runs[i].value)
-        ]
-        values = [composite.value for _, composite in points]
-        errors = _errors([composite for _, composite in points])
-        places = [row + 0.6 * (i - (len(runs) - 1) / 2) / len(runs) for row, _ in points]
+        points = _points([of_runs[i] for of_runs in rows.values()])
         axes.errorbar(
-            values,
-            places,
-            xerr=errors,
+            points.values,
+            points.rows + 0.6 * (i - (len(runs) - 1) / 2) / len(runs),
+            xerr=points.errors,
             fmt="o",
             markersize=4,
             capsize=2,
             color=_color(i),
             label=_label(run.label),
         )
-    axes.set_yticks(range(len(rows)), [_label(name) for name in rows])
+    axes.set_yticks(range(len(rows)), [*map(_label, rows)])
     axes.invert_yaxis()
     axes.grid(axis="x", alpha=0.25)
     _legend(axes, runs)
@@ -123,23 +115,23 @@ def _radar_spokes(runs: Sequence[Run]) -> tuple[str, dict[str, list[float]]]:
     """The first suite that has partial composites; its categories -> their average in each run, a
     partial one where tasks are missing.  ("", {}) for less than three categories."""
     for suite, result in runs[0].result.suites.items():
-        if any(name.startswith(PARTIAL) for name in result.composites):
-            composites = [run.result.suites.get(suite, SuiteResult({})).composites for run in runs]
-            spokes = {
-                name: [_value_or_partial(of_run, name) for of_run in composites]
-                for name in result.composites
-                if not name.startswith(PARTIAL) and "_average" not in name
-            }
-            spokes = {
-                name: values for name, values in spokes.items() if all(map(math.isfinite, values))
-            }
-            return (suite, spokes) if len(spokes) > 2 else ("", {})
+        if not any(name.startswith(PARTIAL) for name in result.composites):
+            continue
+        spokes = dict[str, list[float]]()
+        for name in result.composites:
+            values = [_value_or_partial(run, suite, name) for run in runs]
+            is_category = not name.startswith(PARTIAL) and "_average" not in name
+            if is_category and all(map(math.isfinite, values)):
+                spokes[name] = values
+        return (suite, spokes) if len(spokes) > 2 else ("", {})
     return "", {}
 
 
-def _value_or_partial(composites: Mapping[str, CompositeResult], name: str) -> float:
-    value = composites.get(name, CompositeResult()).value
-    return composites.get(PARTIAL + name, CompositeResult()).value if math.isnan(value) else value
+def _value_or_partial(run: Run, suite: str, name: str) -> float:
+    value = run.result.composite(suite, name).value
+    if math.isnan(value):
+        return run.result.composite(suite, PARTIAL + name).value
+    return value
 
 
 def _radar(runs: Sequence[Run], spokes: dict[str, list[float]]) -> "Figure":
@@ -147,20 +139,14 @@ def _radar(runs: Sequence[Run], spokes: dict[str, list[float]]) -> "Figure":
 
     figure = Figure(figsize=(5.5, 5), layout="constrained")
     axes: Any = figure.add_subplot(projection="polar")
-    angles = [2 * math.pi * i / len(spokes) for i in range(len(spokes))]
-    for i, run in enumerate(runs):
-        values = [of_runs[i] for of_runs in spokes.values()]
-        axes.plot(
-            [*angles, angles[0]],
-            [*values, values[0]],
-            color=_color(i),
-            label=_label(run.label),
-            linewidth=1.5,
-        )
-        axes.fill([*angles, angles[0]], [*values, values[0]], color=_color(i), alpha=0.15)
+    angles = 2 * math.pi * np.arange(len(spokes)) / len(spokes)
+    closed = [*angles, angles[0]]
+    for i, (run, values) in enumerate(zip(runs, zip(*spokes.values(), strict=True), strict=True)):
+        line = [*values, values[0]]
+        axes.plot(closed, line, color=_color(i), label=_label(run.label), linewidth=1.5)
+        axes.fill(closed, line, color=_color(i), alpha=0.15)
     axes.set_xticks(angles, [_label(name.replace("_", " ")) for name in spokes])
-    lowest = min(0.0, *(value for of_runs in spokes.values() for value in of_runs))
-    axes.set_rlim(lowest, None)
+    axes.set_rlim(min(0.0, *map(min, spokes.values())), None)
     axes.grid(alpha=0.3)
     _legend(axes, runs)
     return figure
@@ -182,25 +168,16 @@ def _bars(runs: Sequence[Run], tasks: Sequence[str]) -> "Figure":
     figure, axes = _new(7.5, 0.9 + 0.22 * len(tasks) * (0.6 + 0.4 * len(runs)))
     height = 0.8 / len(runs)
     for i, run in enumerate(runs):
-        there = [
-            (row, run.tasks[name].metric("accuracy"))
-            for row, name in enumerate(tasks)
-            if name in run.tasks
-        ]
-        there = [(row, accuracy) for row, accuracy in there if math.isfinite(accuracy.value)]
-        values = [accuracy.value for _, accuracy in there]
-        errors = _errors([accuracy for _, accuracy in there])
-        places = [row - 0.4 + height * (i + 0.5) for row, _ in there]
-        style = {"ecolor": INK, "elinewidth": 0.8}
+        points = _points([run.result.metric(name, "accuracy") for name in tasks])
         axes.barh(
-            places,
-            values,
+            points.rows - 0.4 + height * (i + 0.5),
+            points.values,
             height,
-            xerr=errors,
+            xerr=points.errors,
             color=_color(i),
             alpha=0.8,
             label=_label(run.label),
-            error_kw=style,
+            error_kw={"ecolor": INK, "elinewidth": 0.8},
         )
     for row, name in enumerate(tasks):
         baselines = runs[0].tasks[name].baselines
@@ -210,7 +187,7 @@ def _bars(runs: Sequence[Run], tasks: Sequence[str]) -> "Figure":
             axes.plot([chance] * 2, [row - 0.45, row + 0.45], color=INK, linewidth=1.2)
         if people is not None:
             axes.plot([people], [row], marker="D", markersize=4, color=INK, linestyle="none")
-    axes.set_yticks(range(len(tasks)), [_label(name) for name in tasks])
+    axes.set_yticks(range(len(tasks)), [*map(_label, tasks)])
     axes.set_xlim(0, 1)
     axes.set_ylim(len(tasks) - 0.4, -0.6)
     axes.grid(axis="x", alpha=0.25)
@@ -227,28 +204,21 @@ def _cloze(runs: Sequence[Run], task: str) -> "Figure | None":
     figure = Figure(figsize=(7.5, 2.8), layout="constrained")
     left, right = figure.subplots(1, 2)
     for i, run in enumerate(runs):
-        details = run.tasks[task].details if task in run.tasks else None
+        details = getattr(run.tasks.get(task), "details", None)
         if not isinstance(details, ClozeDetails):
             continue
-        tokens = details.fragmentation.by_target_tokens
-        bits = {name: means.get("bits_per_char", UNKNOWN).value for name, means in tokens.items()}
-        known = {name: value for name, value in bits.items() if math.isfinite(value)}
-        left.plot(
-            list(known), list(known.values()), marker="o", color=_color(i), label=_label(run.label)
-        )
-        drift = {
-            name: each for name, each in details.drift.items() if math.isfinite(each.median_percent)
-        }
-        values = [each.median_percent for each in drift.values()]
-        errors = [
-            [max(0.0, each.median_percent - each.ci95[0]) for each in drift.values()],
-            [max(0.0, each.ci95[1] - each.median_percent) for each in drift.values()],
-        ]
-        places = [row + 0.25 * i for row in range(len(drift))]
-        right.errorbar(
-            values, places, xerr=errors, fmt="o", markersize=4, capsize=2, color=_color(i)
-        )
-        right.set_yticks(range(len(drift)), [_label(name) for name in drift])
+        bits = dict[str, float]()
+        for name, means in details.fragmentation.by_target_tokens.items():
+            value = means.get("bits_per_char", UNKNOWN).value
+            if math.isfinite(value):
+                bits[name] = value
+        left.plot([*bits], [*bits.values()], marker="o", color=_color(i), label=_label(run.label))
+        names = [name for name, each in details.drift.items() if math.isfinite(each.median_percent)]
+        points = _points([details.drift[name] for name in names])
+        places = points.rows + 0.25 * i
+        style = {"fmt": "o", "markersize": 4, "capsize": 2}
+        right.errorbar(points.values, places, xerr=points.errors, color=_color(i), **style)
+        right.set_yticks(range(len(names)), [*map(_label, names)])
     left.set_xlabel("tokens of the target")
     left.set_ylabel("bits per character")
     right.set_xlabel("per cent of P(target) lost, median")
@@ -267,15 +237,23 @@ def _new(width: float, height: float) -> tuple["Figure", Any]:
     return figure, figure.subplots()
 
 
-def _errors(estimates: Sequence[Estimate | CompositeResult]) -> list[list[float]]:
-    """How far the intervals reach below and above their values; 0 where there is none."""
-    intervals = [each.ci95 or (math.nan, math.nan) for each in estimates]
-    below = [each.value - low for each, (low, _) in zip(estimates, intervals, strict=True)]
-    above = [high - each.value for each, (_, high) in zip(estimates, intervals, strict=True)]
-    return [
-        [max(0.0, length) if math.isfinite(length) else 0.0 for length in side]
-        for side in (below, above)
-    ]
+class _Points(NamedTuple):
+    """The estimates that have a value."""
+
+    rows: np.ndarray  # their places among all, int [n]
+    values: np.ndarray  # float64 [n]
+    errors: np.ndarray  # how far intervals reach below and above, 0 for none, float64 [2, n]
+
+
+def _points(estimates: Sequence[Estimate | CompositeResult | Drift]) -> _Points:
+    numbers = np.full((3, len(estimates)), math.nan)
+    for row, each in enumerate(estimates):
+        value = each.median_percent if isinstance(each, Drift) else each.value
+        numbers[:, row] = (value, *(each.ci95 or (math.nan, math.nan)))
+    rows = np.flatnonzero(np.isfinite(numbers[0]))
+    values, low, high = numbers[:, rows]
+    errors = np.asarray([values - low, high - values])
+    return _Points(rows, values, np.where(np.isfinite(errors), np.maximum(errors, 0.0), 0.0))
 
 
 def _color(i: int) -> str:
@@ -283,9 +261,7 @@ def _color(i: int) -> str:
 
 
 def _label(name: str) -> str:
-    """matplotlib hides labels that begin with an underscore."""
-    label = printable(name, MOST_CHARS)
-    return f" {label}" if label.startswith("_") else label
+    return label_of(name, MOST_CHARS)
 
 
 def _legend(axes: Any, runs: Sequence[Run]) -> None:
@@ -321,8 +297,8 @@ def inline_svg(figure: "Figure") -> str:
 
 def _declarations(style: str) -> Iterator[tuple[str, str]]:
     """The properties of a style attribute as attributes; `font: 9px 'Name'` is size and family."""
-    for declaration in filter(None, (part.strip() for part in style.split(";"))):
-        name, _, value = (part.strip() for part in declaration.partition(":"))
+    for declaration in filter(None, map(str.strip, style.split(";"))):
+        name, _, value = map(str.strip, declaration.partition(":"))
         if name == "font":
             size = re.search(r"([\d.]+px)", value)
             yield "font-size", size[1] if size else "9px"

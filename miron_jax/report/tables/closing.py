@@ -14,7 +14,8 @@ from pathlib import Path
 from miron_jax.errors import InputError, some_of
 from miron_jax.files.store import Store
 from miron_jax.report.compare.runs import Comparison, compare
-from miron_jax.report.exports.flat import composites_of, with_interval
+from miron_jax.report.exports.flat import composites_of
+from miron_jax.report.numbers import with_interval
 from miron_jax.results.output import RESULTS
 from miron_jax.results.run_folder import Run, read_runs
 
@@ -63,30 +64,28 @@ def closing_lines(run: Run, against: Run | None, is_asked: bool) -> Iterator[str
     num_examples = sum(task.n for task in run.tasks.values())
     count = len(run.tasks)
     check = run.result.self_check
-    checked = (
-        f"self-check: {check.tokens} tokens within {check.largest:.1e} nats" if check.tokens else ""
-    )
+    checked = ""
+    if check.tokens:
+        checked = f"; self-check: {check.tokens} tokens within {check.largest:.1e} nats"
     yield (
         f"{count} task{'s' if count > 1 else ''}, {num_examples} examples in {seconds:.1f} s"
-        f"{f'; {checked}' if checked else ''}; numbers: {run.folder}/{RESULTS}"
+        f"{checked}; numbers: {run.folder}/{RESULTS}"
     )
     page = "report.html" if run.store.is_remote else f"{run.folder}/report.html"
     yield f"look at it: miron-jax report {shlex.quote(run.folder)} --html={shlex.quote(page)}"
 
 
 def _headline(run: Run) -> str:
-    composites = {
-        name: of_run
-        for name, (of_run,) in composites_of([run]).items()
-        if math.isfinite(of_run.value)
-    }
-    shown = [f"{_short(name)} {with_interval(composite)}" for name, composite in composites.items()]
-    if not composites:
-        shown = [
-            f"{name} {task.main_metric} {with_interval(task.main_estimate)}"
-            for name, task in run.tasks.items()
-        ]
-    return some_of(shown, MOST)
+    composites = [
+        f"{_short(name)} {with_interval(composite)}"
+        for name, (composite,) in composites_of([run]).items()
+        if math.isfinite(composite.value)
+    ]
+    tasks = [
+        f"{name} {task.main_metric} {with_interval(task.main_estimate)}"
+        for name, task in run.tasks.items()
+    ]
+    return some_of(composites or tasks, MOST)
 
 
 def _short(name: str) -> str:
@@ -111,11 +110,11 @@ def _changes(comparison: Comparison) -> Iterator[str]:
         for each in comparison.tasks
         if each.is_main and not math.isnan(each.difference.p_value)
     ]
-    changed = sorted(
-        (each for each in mains if each.adjusted < LEVEL), key=lambda each: each.adjusted
-    )
-    names = [f"{each.task} {each.metric} {each.difference.value:+.4f}" for each in changed[:MOST]]
-    more = f" and {len(changed) - MOST} more" if changed[MOST:] else ""
-    tasks = f": {', '.join(names)}{more}" if changed else ""
+    changed = [
+        f"{each.task} {each.metric} {each.difference.value:+.4f}"
+        for each in sorted(mains, key=lambda each: each.adjusted)
+        if each.adjusted < LEVEL
+    ]
     counts = f"{len(changed)} of {len(mains)} tasks changed their main metric by more than chance"
+    tasks = f": {some_of(changed, MOST)}" if changed else ""
     yield f"{against}{counts} (Holm, {LEVEL:g}){tasks}"

@@ -9,7 +9,7 @@ pipe) takes all columns, and only texts are wrapped there.
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,17 +49,17 @@ class _Console(Console):
         """Crops nothing.  `soft_wrap`: lines of text, which a screen breaks at spaces and nowhere
         else."""
         if soft_wrap and self.is_screen:
-            objects = tuple(
-                "\n".join(_folded(printable(each), self.width, _AT_SPACES, cuts=False))
-                if isinstance(each, str)
-                else each
-                for each in objects
-            )
+            objects = tuple(map(self._wrapped, objects))
         super().print(*objects, soft_wrap=soft_wrap, **{"crop": False, **more})
+
+    def _wrapped(self, line: Any) -> Any:
+        if not isinstance(line, str):
+            return line
+        return "\n".join(_folded(printable(line), self.width, _AT_SPACES, cuts=False))
 
 
 @dataclass(slots=True)
-class _Row:
+class _TableRow:
     cells: tuple[str, ...]
     style: str | None
     ends_section: bool
@@ -80,10 +80,10 @@ class NumberTable:
     # Headings, the least important column first; those of a tuple leave together.
     gives_way: Sequence[str | tuple[str, ...]] = ()
     title: str | None = None
-    rows: list[_Row] = field(default_factory=list)
+    rows: list[_TableRow] = field(default_factory=list)
 
     def add_row(self, *cells: str, style: str | None = None, end_section: bool = False) -> None:
-        self.rows.append(_Row(tuple(map(printable, cells)), style, end_section))
+        self.rows.append(_TableRow(tuple(map(printable, cells)), style, end_section))
 
     def add_section(self) -> None:
         """A line below the last row."""
@@ -115,17 +115,17 @@ class NumberTable:
         headings = self._headings
         of_names = range(len(self.names))
         of_texts = range(len(headings) - len(self.texts), len(headings))
-        natural = {i: max(cell_len(heading), self._widest(i)) for i, heading in enumerate(headings)}
-        widths = {
-            i: min(size, LEAST_TEXT) if i in of_texts else size for i, size in natural.items()
+        natural = {
+            i: max(cell_len(heading), self._longest(i, cell_len))
+            for i, heading in enumerate(headings)
         }
+        widths = dict(natural)
+        for i in of_texts:
+            widths[i] = min(natural[i], LEAST_TEXT)
         if is_screen:
             if _sum(widths) > width:
-                widths |= {
-                    i: max(_longest_word(headings[i]), self._widest(i))
-                    for i in widths
-                    if i not in of_texts
-                }
+                for i in range(of_texts.start):
+                    widths[i] = max(_longest_word(headings[i]), self._longest(i, cell_len))
             groups = [(each,) if isinstance(each, str) else each for each in self.gives_way]
             for leaving in sorted(groups, key=lambda names: any(map(self._has_values, names))):
                 if _sum(widths) > width:
@@ -133,10 +133,8 @@ class NumberTable:
             names = [i for i in of_names if i in widths]
             _shrink(widths, names, LEAST_NAMES[0], width)
             if _sum(widths) > width:
-                numbers = [i for i in widths if i not in of_names and i not in of_texts]
-                widths |= {
-                    i: max(_longest_word(headings[i]), self._longest_number(i)) for i in numbers
-                }
+                for i in widths.keys() & {*range(of_names.stop, of_texts.start)}:
+                    widths[i] = max(_longest_word(headings[i]), self._longest(i, _longest_word))
             _shrink(widths, names, LEAST_NAMES[1], width)
         for i in of_texts:
             if i in widths:
@@ -147,16 +145,10 @@ class NumberTable:
         cells = (pair for row in self.rows for pair in zip(self._headings, row.cells, strict=False))
         return any(name == heading and cell.strip("- ") for name, cell in cells)
 
-    def _widest(self, column: int) -> int:
-        return max(
-            (cell_len(row.cells[column]) for row in self.rows if column < len(row.cells)), default=1
-        )
-
-    def _longest_number(self, column: int) -> int:
-        return max(
-            (_longest_word(row.cells[column]) for row in self.rows if column < len(row.cells)),
-            default=1,
-        )
+    def _longest(self, column: int, length: Callable[[str], int]) -> int:
+        """The largest length of a column's cells."""
+        cells = (row.cells[column] for row in self.rows if column < len(row.cells))
+        return max(map(length, cells), default=1)
 
     def _drawn(self, widths: dict[int, int]) -> Table:
         table = Table(header_style="bold", title=self.title, title_justify="left")

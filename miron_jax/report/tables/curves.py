@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from miron_jax.errors import printable
+from miron_jax.report.numbers import shown
 from miron_jax.report.tables.console import NumberTable, table_of
 from miron_jax.results.details import ClozeDetails
-from miron_jax.results.records import UNKNOWN, RunResult
+from miron_jax.results.records import UNKNOWN, Group, RunResult
 from miron_jax.statistics.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 MOST_CHARS = 60  # of a name in the picture
 COLUMNS = 3  # of panels: as many as a cloze task has metrics
 WIDTH, HEIGHT = 4.2, 3.2  # of a panel and the margins around it, in inches
+NO_GROUP = Group(0, {})
 BARS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 LABELS = {
     "greedy_exact": "greedy exact",
@@ -48,10 +50,7 @@ def curves_of(results: Mapping[int, RunResult]) -> list[Curve]:
             curves.append(Curve(name, "", task.main_metric, _values(metrics, task.main_metric)))
             continue
         for category in dict.fromkeys(group for step in of_steps for group in step.groups):
-            groups = [
-                step.groups[category].metrics if category in step.groups else {}
-                for step in of_steps
-            ]
+            groups = [step.groups.get(category, NO_GROUP).metrics for step in of_steps]
             for metric in LABELS:
                 curves.append(Curve(name, category, metric, _values(groups, metric)))
     return curves
@@ -60,22 +59,17 @@ def curves_of(results: Mapping[int, RunResult]) -> list[Curve]:
 def curves_table(results: Mapping[int, RunResult]) -> NumberTable:
     """One row per category and metric: a column per step, and a curve of bars."""
     steps = [f"step {step}" for step in sorted(results)]
-    gives_way = (*steps[1:-1], *steps[:1], "curve") if len(steps) > 1 else ("curve",)
+    gives_way = (*steps[1:-1], *steps[:-1][:1], "curve")  # the last step stays
     table = table_of(("task", "category", "metric"), [*steps, "curve"], gives_way=gives_way)
     before = ""
     for curve in curves_of(results):
         if before and before != curve.task + curve.category:
             table.add_section()
         before = curve.task + curve.category
-        digits = 2 if curve.metric == "bits_per_char" else 3
-        cells = ["" if value is None else f"{value:.{digits}f}" for value in curve.values]
-        table.add_row(
-            curve.task,
-            curve.category,
-            LABELS.get(curve.metric, curve.metric),
-            *cells,
-            bars(curve.values),
-        )
+        form = ".2f" if curve.metric == "bits_per_char" else ".3f"
+        cells = [shown(value, form) for value in curve.values]
+        label = LABELS.get(curve.metric, curve.metric)
+        table.add_row(curve.task, curve.category, label, *cells, bars(curve.values))
     return table
 
 
@@ -128,27 +122,26 @@ def curves_figure(results: Mapping[int, RunResult]) -> "Figure | None":
         panel.set_axis_off()
     for panel, (task, metric) in zip(panels.flat, places, strict=False):
         for curve in (curve for curve in curves if (curve.task, curve.metric) == (task, metric)):
-            panel.plot(steps, curve.values, marker="o", markersize=3, label=_label(curve.category))
+            label = label_of(curve.category) or None
+            panel.plot(steps, curve.values, marker="o", markersize=3, label=label)
         panel.set_xscale("symlog", linthresh=1)  # linear below 1, for step 0
         panel.xaxis.set_major_formatter(lambda step, _: f"{step:g}")
-        title = f"{_label(task)}: {LABELS.get(metric, metric)}"
+        title = f"{label_of(task)}: {LABELS.get(metric, metric)}"
         panel.set_title(title, fontsize=9, parse_math=False)
         panel.set_xlabel("training step", fontsize=8)
         panel.grid(alpha=0.3)
-    if (
-        labelled := next(
-            (panel for panel in panels.flat if panel.get_legend_handles_labels()[1]), None
-        )
-    ) is not None:
-        for text in labelled.legend(fontsize=7).get_texts():
-            text.set_parse_math(False)
+    for panel in panels.flat:
+        if panel.get_legend_handles_labels()[1]:
+            for text in panel.legend(fontsize=7).get_texts():
+                text.set_parse_math(False)
+            break
     return figure
 
 
-def _label(name: str) -> str | None:
-    """A name in the picture; matplotlib hides labels that begin with an underscore."""
-    label = printable(name, MOST_CHARS)
-    return f" {label}" if label.startswith("_") else label or None
+def label_of(name: str, most: int = MOST_CHARS) -> str:
+    """A name in a picture; matplotlib hides labels that begin with an underscore."""
+    label = printable(name, most)
+    return f" {label}" if label.startswith("_") else label
 
 
 def _values(groups: Sequence[Mapping[str, Estimate]], name: str) -> tuple[float | None, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from miron_jax.definitions.records import Suite
 from miron_jax.humans.baseline import Accuracy, Baseline
 from miron_jax.humans.ethics import EthicsValues
+from miron_jax.report.numbers import shown
 from miron_jax.report.tables.console import console, table_of
 
 
@@ -28,8 +29,8 @@ def print_baseline(measured: Baseline) -> None:
     ):
         scores = (
             *_accuracy(procedure.accuracy),
-            _number(procedure.f1_macro, ""),
-            _number(procedure.mcc, ""),
+            shown(procedure.f1_macro, ".3f"),
+            shown(procedure.mcc, ".3f"),
         )
         origins = ", ".join(f"{rule} {count}" for rule, count in procedure.origins.items())
         table.add_row(name, str(procedure.labelled), f"{procedure.coverage:.3f}", *scores, origins)
@@ -66,18 +67,11 @@ def print_human_values(suites: Iterable[Suite]) -> None:
     for suite in suites:
         for task in suite.tasks:
             for baseline in getattr(task, "human", ()):
-                notes = "; ".join(
-                    text for text in (baseline.paper, baseline.note, baseline.otherwise) if text
-                )
-                numbers = (
-                    f"{baseline.value:.3f}",
-                    "" if baseline.n is None else str(baseline.n),
-                    baseline.procedure,
-                )
+                notes = filter(None, (baseline.paper, baseline.note, baseline.otherwise))
+                numbers = (f"{baseline.value:.3f}", shown(baseline.n, "d"), baseline.procedure)
                 source = sources.setdefault(baseline.published, len(sources) + 1)
-                table.add_row(
-                    task.name, baseline.metric, *numbers, f"{baseline.source} [{source}]", notes
-                )
+                how = f"{baseline.source} [{source}]"
+                table.add_row(task.name, baseline.metric, *numbers, how, "; ".join(notes))
     out.print(table)
     for published, source in sources.items():
         out.print(f"[{source}] {published}", soft_wrap=True)
@@ -89,7 +83,9 @@ def print_human_values(suites: Iterable[Suite]) -> None:
 def print_ethics(by_procedure: Mapping[str, EthicsValues]) -> None:
     """Prints ruEthics' correlations, one row per question and category, one column per
     procedure."""
-    names = list(dict.fromkeys(name for values in by_procedure.values() for name in values.mcc))
+    names = dict[str, float | None]()
+    for values in by_procedure.values():
+        names |= values.mcc
     if not names:
         return
     out = console()
@@ -132,5 +128,5 @@ def _accuracy(accuracy: Accuracy | None) -> tuple[str, str, str]:
     return f"{accuracy.value:.3f}", f"{low:.3f} - {high:.3f}", f"{accuracy.right} of {accuracy.n}"
 
 
-def _number(value: float | None, missing: str = "none") -> str:
-    return missing if value is None else f"{value:.3f}"
+def _number(value: float | None) -> str:
+    return shown(value, ".3f", "none")

@@ -24,11 +24,13 @@ def opening_line(config: RunConfig, selected: Selected, knows_devices: bool = Tr
     together, and a user's own module may set its flags first.
     """
     counts = [_num_examples(config, task) for task in selected.tasks]
-    known = [count for count in counts if count is not None]
-    examples = f", up to {sum(known):,} examples" if len(known) == len(counts) else ""
+    examples = ""
+    if None not in counts:
+        examples = f", up to {sum(filter(None, counts)):,} examples"
+    devices = f"with {_devices()} " if knows_devices else ""
     return (
         f"miron-jax {__version__}: {public(config.model)} on {_names(selected)}{examples}, "
-        f"{f'with {_devices()} ' if knows_devices else ''}in {config.dtype}"
+        f"{devices}in {config.dtype}"
     )
 
 
@@ -37,22 +39,23 @@ def _names(selected: Selected) -> str:
     names = list[str]()
     for suite in selected.suites:
         tasks = [task.name for task in suite.tasks if task.name in selected.names]
-        names += (
-            [f"{suite.name} ({len(tasks)} tasks)"] if len(tasks) == len(suite.tasks) > 1 else tasks
-        )
+        if len(tasks) == len(suite.tasks) > 1:
+            tasks = [f"{suite.name} ({len(tasks)} tasks)"]
+        names += tasks
     return some_of(names, MOST_NAMES)
 
 
 def _num_examples(config: RunConfig, task: AnyTask) -> int | None:
     """Examples that run if the data are those that were published; None: not known before they are
     read."""
+    rows = task.file and task.file.rows
+    groups = 1
     if isinstance(task, ClozeTask):
-        rows = config.items_per_category if task.file is None else task.rows
+        rows = task.rows if task.file else config.items_per_category
         groups = CATEGORIES
-    else:
-        rows = None if task.file is None else task.file.rows
-        groups = 1
-    return None if rows is None else groups * min(rows, config.limit or rows)
+    if rows is None:
+        return None
+    return groups * min(rows, config.limit or rows)
 
 
 def _devices() -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from miron_jax.config import RunConfig
 from miron_jax.evaluation.records import Earlier, Inputs
-from miron_jax.evaluation.task_kinds.interface import Source
+from miron_jax.evaluation.task_kinds.interface import LoadedTask
 from miron_jax.evaluation.task_kinds.kinds import kind_of
 from miron_jax.planning.request_batches import Totals
 from miron_jax.report.tables.console import console, table_of
@@ -34,13 +34,11 @@ def print_plan(inputs: Inputs, totals: Totals) -> None:
     rate = host_matmul_rate()
     rows = ", ".join(f"{count} x {length}" for length, count in sorted(totals.lengths.items()))
     texts = sum(kind_of(source.task).generates for source in inputs.sources)
+    out.print(f"tasks          {len(inputs.sources)}", soft_wrap=True)
+    if texts:
+        line = f"               {texts} of them generate texts, which are not planned here"
+        out.print(line, soft_wrap=True)
     for line in (
-        f"tasks          {len(inputs.sources)}",
-        *(
-            [f"               {texts} of them generate texts, which are not planned here"]
-            if texts
-            else []
-        ),
         f"requests       {totals.requests}",
         f"plain tokens   {totals.plain_tokens} (one row a request)",
         f"unique tokens  {totals.unique_tokens} ({shared:.2f} times fewer)",
@@ -70,22 +68,18 @@ def print_detectable(
             f"--against has not scored {', '.join(absent)}: {WORST_DEVIATION:g} is taken there",
             soft_wrap=True,
         )
-    known = earlier or {}
+    known = {name: each.values for name, each in (earlier or {}).items()}
     columns = ("n", "deviation", f"correlation {CORRELATION:g}", "independent")
     table = table_of(("task",), columns, gives_way=("deviation", "independent"))
     for source in inputs.sources:
         task = source.task
         n = _num_examples(source, config.limit)
-        values = (
-            [each for each in known[task.name].values.values() if each == each]
-            if task.name in known
-            else []
-        )
-        deviation = float(np.std(values, ddof=1)) if len(values) > 1 else WORST_DEVIATION
-        numbers = (detectable(deviation, n, correlation) for correlation in (CORRELATION, 0.0))
-        table.add_row(
-            task.name, str(n), f"{deviation:.3f}", *(f"{number:.4f}" for number in numbers)
-        )
+        values = np.asarray([*known.get(task.name, {}).values()], np.float64)
+        values = values[~np.isnan(values)]
+        deviation = float(values.std(ddof=1)) if len(values) > 1 else WORST_DEVIATION
+        paired = detectable(deviation, n, CORRELATION)
+        independent = detectable(deviation, n, 0.0)
+        table.add_row(task.name, str(n), f"{deviation:.3f}", f"{paired:.4f}", f"{independent:.4f}")
     out.print(table)
     out.print(
         "the difference of two models' means over the same examples that is found four times in "
@@ -96,16 +90,15 @@ def print_detectable(
     )
 
 
-def _num_examples(source: Source, limit: int | None) -> int:
+def _num_examples(source: LoadedTask, limit: int | None) -> int:
     """Examples that run: of tasks whose categories count separately, the limit is each
     category's."""
     if limit is None:
         return len(source.examples)
     if source.task.profile.categories != "macro":
         return min(limit, len(source.examples))
-    return sum(
-        min(limit, count) for count in Counter(each.category for each in source.examples).values()
-    )
+    categories = Counter(each.category for each in source.examples)
+    return sum(min(limit, count) for count in categories.values())
 
 
 def host_matmul_rate() -> float:

@@ -105,7 +105,7 @@ class Screen(Progress):
 
     def advance(self, stage: str, done: float = 0, total: float = 0, unit: str = "") -> None:
         with self._lock:
-            done = min(done, total) if total else done
+            done = min(done, total or done)
             if stage not in self._stages:
                 bar = self._bars.add_task(stage, total=total or None, count="", left="")
                 self._stages[stage] = _Stage(bar, unit, done, total, done)

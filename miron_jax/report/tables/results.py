@@ -8,11 +8,21 @@ from collections.abc import Mapping
 
 from rich.console import Console
 
+from miron_jax.errors import some_of
 from miron_jax.metrics.choices import SOFT
+from miron_jax.report.numbers import shown
 from miron_jax.report.tables.cloze import cloze_of, cloze_table
 from miron_jax.report.tables.console import NumberTable, table_of
 from miron_jax.report.tables.notes import MODEL_ONLY, notes_of
-from miron_jax.results.records import UNKNOWN, CompositeResult, RunResult, SuiteResult, TaskResult
+from miron_jax.results.records import (
+    UNKNOWN,
+    CompositeResult,
+    Rescaled,
+    RunResult,
+    SuiteResult,
+    TaskResult,
+)
+from miron_jax.statistics.estimate import Estimate
 
 MOST_OTHERS = 4
 _SOFT = tuple(metric.name for metric in SOFT)
@@ -20,7 +30,7 @@ _OF_CHOICES = ("accuracy_sum", "accuracy_bytes", "bits_per_byte", "answered", *_
 _COLUMNS = {"accuracy_sum": "by sum", "accuracy_bytes": "by bytes", "bits_per_byte": "bits/byte"}
 PARTIAL = "partial_"
 
-Tasks = Mapping[str, TaskResult]
+TaskResults = Mapping[str, TaskResult]
 Composites = Mapping[str, CompositeResult]
 
 
@@ -32,7 +42,7 @@ def print_results(console: Console, run: RunResult) -> None:
     if cloze:
         console.print(cloze_table(cloze))
     for suite in run.suites:
-        tasks = {name: task for name, task in run.tasks.items() if name.startswith(f"{suite}/")}
+        tasks = run.tasks_of(suite)
         if tasks and not tasks.keys() <= cloze.keys():
             console.print(_table_of(tasks))
         if reported := {
@@ -58,15 +68,15 @@ def print_results(console: Console, run: RunResult) -> None:
 def _is_asked_for(name: str, suite: SuiteResult, run: RunResult) -> bool:
     """Whether a composite, or the partial one that stands in its row, has a value, or tasks of
     --tasks have left it without."""
-    of_row = (name.removeprefix(PARTIAL), f"{PARTIAL}{name.removeprefix(PARTIAL)}")
-    composites = [suite.composites[each] for each in of_row if each in suite.composites]
+    whole = name.removeprefix(PARTIAL)
+    of_row = map(suite.composites.get, (whole, PARTIAL + whole))
     return any(
         not math.isnan(each.value) or not each.missing or run.not_scored(each)
-        for each in composites
+        for each in filter(None, of_row)
     )
 
 
-def _table_of(tasks: Tasks) -> NumberTable:
+def _table_of(tasks: TaskResults) -> NumberTable:
     if any(task.section for task in tasks.values()):
         return sections_table(tasks)
     has_others = any(task.main not in ("", "accuracy") or task.human for task in tasks.values())
@@ -74,16 +84,16 @@ def _table_of(tasks: Tasks) -> NumberTable:
     return mains_table(tasks) if has_others or is_robust else _choices_table(tasks)
 
 
-def mains_table(tasks: Tasks) -> NumberTable:
+def mains_table(tasks: TaskResults) -> NumberTable:
     """A table of tasks with different main metrics, and further numbers of each."""
     numbers = ("n", "metric", "value", "95 % interval", "chance", "human", "human gap")
     table = table_of(
         ("task",), numbers, ("also",), gives_way=("also", "chance", "human", "human gap")
     )
     for name, task in tasks.items():
-        main = task.metric(task.main)
-        interval = "" if math.isnan(main.value) else _interval(main.ci95)
-        value = _number(main.value) or ("" if task.n else "none")
+        value, interval = _with_interval(task.metric(task.main))
+        if not value and not task.n:
+            value = "none"
         chance = _number(task.baselines.get("random")) if task.main == "accuracy" else ""
         table.add_row(
             name, str(task.n), task.main, value, interval, chance, *_human(task), _others(task)
@@ -91,16 +101,15 @@ def mains_table(tasks: Tasks) -> NumberTable:
     return table
 
 
-def categories_table(tasks: Tasks) -> NumberTable:
+def categories_table(tasks: TaskResults) -> NumberTable:
     """A table of the categories that tasks report beside their numbers over all examples."""
     table = table_of(
         ("task", "category"), ("n", "metric", "value", "95 % interval"), gives_way=("metric",)
     )
     for name, task in tasks.items():
         for category, group in task.groups.items():
-            main = group.metrics.get(task.main, UNKNOWN)
-            interval = "" if math.isnan(main.value) else _interval(main.ci95)
-            table.add_row(name, category, str(group.n), task.main, _number(main.value), interval)
+            numbers = _with_interval(group.metrics.get(task.main, UNKNOWN))
+            table.add_row(name, category, str(group.n), task.main, *numbers)
     return table
 
 
@@ -109,7 +118,9 @@ def _human(task: TaskResult) -> tuple[str, str]:
     if not task.human:
         return "", ""
     gap = next((gap for gap in task.human if gap.metric == task.main), task.human[0])
-    baseline = _number(gap.human.value) + ("" if gap.metric == task.main else f" {gap.metric}")
+    baseline = _number(gap.human.value)
+    if gap.metric != task.main:
+        baseline += f" {gap.metric}"
     if gap.value is None:
         return baseline, "none"
     if gap.ci95 is None:
@@ -126,11 +137,10 @@ def _others(task: TaskResult) -> str:
         for name, metric in task.metrics.items()
         if name not in (task.main, *_OF_CHOICES) and math.isfinite(metric.value)
     ]
-    more = f" and {len(others) - MOST_OTHERS} more" if others[MOST_OTHERS:] else ""
-    return ", ".join(others[:MOST_OTHERS]) + more
+    return some_of(others, MOST_OTHERS)
 
 
-def sections_table(tasks: Tasks) -> NumberTable:
+def sections_table(tasks: TaskResults) -> NumberTable:
     """A table of tasks by section, with rescaled accuracies: (accuracy - baseline) / (1 -
     baseline)."""
     numbers = ("n", "accuracy", "stderr", "baseline", "rescaled", "stderr", "bits/byte")
@@ -146,23 +156,25 @@ def sections_table(tasks: Tasks) -> NumberTable:
 
 def _section_row(name: str, task: TaskResult) -> tuple[str, ...]:
     accuracy = task.metric("accuracy")
-    rescaled = task.rescaled
+    rescaled = task.rescaled or Rescaled(math.nan, math.nan)
     return (
         f"  {name.partition('/')[2]}",
         str(task.n),
         _number(accuracy.value),
         _number(accuracy.stderr),
         _number(task.baselines.get("random")),
-        _number(rescaled.value if rescaled else None),
-        _number(rescaled.stderr if rescaled else None),
+        _number(rescaled.value),
+        _number(rescaled.stderr),
         _number(task.metric("bits_per_byte").value),
     )
 
 
-def _choices_table(tasks: Tasks) -> NumberTable:
+def _choices_table(tasks: TaskResults) -> NumberTable:
     known = ("accuracy", *_COLUMNS, *_SOFT)
-    more = [name for task in tasks.values() for name in task.metrics if name not in known]
-    more = list(dict.fromkeys(more))[:MOST_OTHERS]
+    metrics = dict[str, Estimate]()
+    for task in tasks.values():
+        metrics |= task.metrics
+    more = [name for name in metrics if name not in known][:MOST_OTHERS]
     others = (*_COLUMNS.values(), *more)
     gives_way = (*reversed(more), "by bytes", "by sum", "bits/byte", "baseline")
     table = table_of(
@@ -182,7 +194,14 @@ def _choices_table(tasks: Tasks) -> NumberTable:
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None or not math.isfinite(value) else f"{value:.3f}"
+    return shown(value, ".3f")
+
+
+def _with_interval(estimate: Estimate) -> tuple[str, str]:
+    """Value and interval; empty without a value."""
+    if math.isnan(estimate.value):
+        return "", ""
+    return _number(estimate.value), _interval(estimate.ci95)
 
 
 def _interval(bounds: tuple[float, float]) -> str:
@@ -235,10 +254,10 @@ def speed_line(run: RunResult) -> str:
     padding = 0.0
     if speed.computed_tokens:
         padding = 100 * (speed.padded_tokens / speed.computed_tokens - 1)
-    rate = speed.tokens_per_second if math.isfinite(speed.tokens_per_second) else 0.0
+    rate = shown(speed.tokens_per_second, ".0f", "0")
     return (
         f"{speed.requests} requests, {speed.plain_tokens} tokens one row each, "
-        f"{speed.unique_tokens} unique, {padding:.1f} % padding; {rate:.0f} unique tokens/s on the "
+        f"{speed.unique_tokens} unique, {padding:.1f} % padding; {rate} unique tokens/s on the "
         f"device; {speed.wall_seconds:.1f} s in all, of them {speed.device_seconds:.1f} device, "
         f"{speed.compile_seconds:.1f} compiling {speed.programs} programs, "
         f"{speed.load_seconds:.1f} loading, {check.seconds:.1f} self-check (largest difference "

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from rich.console import Console
 
 from miron_jax.errors import InputError
+from miron_jax.report.numbers import shown
 from miron_jax.report.tables.console import NumberTable, table_of
 from miron_jax.results.records import TaskResult
 from miron_jax.results.run_folder import Run
@@ -58,8 +59,7 @@ def _table(name: str, report: Robustness) -> NumberTable:
 
 def _numbers(estimate: ClusterEstimate) -> tuple[str, ...]:
     numbers = (estimate.value, estimate.stderr, estimate.cluster_stderr)
-    shown = ("" if math.isnan(number) else f"{number:.3f}" for number in numbers)
-    return (str(estimate.n), *shown, str(estimate.clusters))
+    return (str(estimate.n), *(shown(each, ".3f") for each in numbers), str(estimate.clusters))
 
 
 def robustness_lines(task: TaskResult) -> list[str]:

@@ -11,6 +11,7 @@ from miron_jax.definitions.data_files import data_state
 from miron_jax.definitions.records import About, AnyTask, Suite, kind_word
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
+from miron_jax.report.numbers import shown
 from miron_jax.report.tables.console import console, table_of
 
 
@@ -31,15 +32,12 @@ def print_tasks(
         shots = str(task.profile.num_fewshot)
         if (benchmark := about(task.name)) is not None:
             benchmarks[benchmark.name] = benchmark
-        random = task.baselines["random"]
-        baseline = "" if random is None else f"{random:.3f}"
+        baseline = shown(task.baselines["random"], ".3f")
         documented = getattr(task.profile, "documented_num_fewshot", None)
-        shots += "" if documented is None else f" (document: {documented})"
-        rows, path = (
-            ("", "made by this program")
-            if task.file is None
-            else (str(task.file.rows or ""), task.file.path)
-        )
+        if documented is not None:
+            shots += f" (document: {documented})"
+        rows = str(getattr(task.file, "rows", None) or "")
+        path = getattr(task.file, "path", "made by this program")
         table.add_row(task.name, kind_word(task), shots, baseline, rows, state, path)
     out.print(table)
     descriptions = table_of(("benchmark", "year"), (), ("what it asks",))
@@ -60,8 +58,8 @@ def tasks_json(suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...]) -
             "kind": task.kind,
             "num_fewshot": task.profile.num_fewshot,
             "baselines": dict(task.baselines),
-            "rows": None if task.file is None else task.file.rows,
-            "file": None if task.file is None else task.file.path,
+            "rows": getattr(task.file, "rows", None),
+            "file": getattr(task.file, "path", None),
             "data": state,
         }
         for task, state in _states(suites, data_dir)
@@ -75,10 +73,13 @@ def _states(
     generated."""
     for suite in suites:
         is_named = any(name and name in (suite.name, suite.files_of) for name, _ in data_dir)
-        absent = "to be fetched" if suite.named_folder(data_dir) is None else "missing"
-        folder = _folder(suite, suite.named_folder(data_dir), is_named)
+        named = suite.named_folder(data_dir)
+        folder = _folder(suite, named, is_named)
         for task in suite.tasks:
-            yield task, data_state(task, folder).state if folder or not task.file else absent
+            if folder or not task.file:
+                yield task, data_state(task, folder).state
+            else:
+                yield task, "to be fetched" if named is None else "missing"
 
 
 def _folder(suite: Suite, data_dir: Path | None, by_name: bool) -> Path | None:

@@ -14,7 +14,7 @@ from miron_jax.runtime.topology import Chip
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class PlannedProgram:
     """One compiled program."""
 
     name: str  # what it does, and its sizes
@@ -45,7 +45,7 @@ class TopologyPlan:
     dtype: str
     attention: str
     weights: int  # bytes of a chip
-    programs: list[Program]
+    programs: list[PlannedProgram]
     token_budget: int  # slots of a shard whose programs fit
     not_planned: list[str]  # tasks whose programs may not run
     missing: Mapping[str, str]  # tasks without a data file
@@ -114,19 +114,16 @@ def print_topology_plan(plan: TopologyPlan) -> None:
         "every program above compiles; cycles are the compiler's estimates, steps as if every text "
         "went to its limit; attention kernels are added at the chip's peak rate (those of a model "
         "of your own are not); nothing ran",
-        *(
-            [
-                "what chips send to one another is not counted: the times of this mesh are lower "
-                "bounds"
-            ]
-            if any(program.sends for program in plan.programs)
-            else []
-        ),
-        *(
-            f"{name} is not planned: it runs programs, see --allow_code_execution"
-            for name in plan.not_planned
-        ),
     ):
+        out.print(line, soft_wrap=True)
+    if any(program.sends for program in plan.programs):
+        out.print(
+            "what chips send to one another is not counted: the times of this mesh are lower "
+            "bounds",
+            soft_wrap=True,
+        )
+    for name in plan.not_planned:
+        line = f"{name} is not planned: it runs programs, see --allow_code_execution"
         out.print(line, soft_wrap=True)
 
 

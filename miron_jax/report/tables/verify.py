@@ -4,32 +4,32 @@ Arrives: differences of ways to score.  Leaves: a table.  It deliberately comput
 """
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import NamedTuple
 
 from rich.console import Console
 
+from miron_jax.report.numbers import shown
 from miron_jax.report.tables.console import table_of
 
 
-class _Difference(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def largest(self) -> float: ...
-    @property
-    def flips(self) -> int: ...
-    @property
-    def kl(self) -> float | None: ...
+class WayDifference(NamedTuple):
+    """One way of scoring against another."""
+
+    name: str
+    largest: float  # nats a token
+    # tokens of which one way says that they are the most probable one, and the other does not
+    flips: int
+    kl: float | None = None  # nats, largest over the texts; None: not asked
 
 
 def print_verified(
-    out: Console, differences: Iterable[_Difference], tokens: int, tolerance: float
+    out: Console, differences: Iterable[WayDifference], tokens: int, tolerance: float
 ) -> None:
     numbers = ("largest difference, nats a token", "KL, nats", "greedy tokens that flip", "verdict")
     table = table_of(("against",), numbers, gives_way=("KL, nats", "greedy tokens that flip"))
     for each in differences:
-        kl = "" if each.kl is None else f"{each.kl:.1e}"
+        numbers = (f"{each.largest:.1e}", shown(each.kl, ".1e"), f"{each.flips} of {tokens}")
         verdict = "same" if each.largest <= tolerance else "DIFFERS"
-        table.add_row(each.name, f"{each.largest:.1e}", kl, f"{each.flips} of {tokens}", verdict)
+        table.add_row(each.name, *numbers, verdict)
     out.print(table)
     out.print(f"{tokens} tokens; allowed {tolerance:g} nats a token", soft_wrap=True)

@@ -20,7 +20,7 @@ from miron_jax.engine.plain import score_plainly
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.records import Inputs, Outcome
 from miron_jax.evaluation.run import evaluate
-from miron_jax.evaluation.task_kinds.interface import Source
+from miron_jax.evaluation.task_kinds.interface import LoadedTask
 from miron_jax.files.readers import JsonObject
 from miron_jax.prompting.prompts import Prompt, render
 from miron_jax.report.exports.written import write_outcome
@@ -128,7 +128,7 @@ def test_greedy_exact_is_what_greedy_generation_writes() -> None:
     def scored(name: str, examples: list[Example], **rules: Any) -> Outcome:
         task = replace(TASKS[name], profile=replace(TASKS[name].profile, **rules))
         config = RunConfig("demo", (name,), steps="latest", output="unused")
-        return evaluate(config, Inputs([Source(task, examples, DataState("no published hash", None))], {}, []))
+        return evaluate(config, Inputs([LoadedTask(task, examples, DataState("no published hash", None))], {}, []))
 
     questions = [TASKS["eval-ua-tion-text/lmes_catsmc"].parse(catsmc(i), i) for i in range(2)]
     [written] = scored("eval-ua-tion-text/lmes_catsmc", [replace(each, shots=()) for each in questions]).tasks

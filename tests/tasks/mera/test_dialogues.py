@@ -17,8 +17,8 @@ from miron_jax.engine.records import Score
 from miron_jax.engine.self_check import TOLERANCE, SelfCheck, SelfCheckFailed
 from miron_jax.errors import InputError
 from miron_jax.evaluation.task_kinds.choice import ChoiceRow
-from miron_jax.evaluation.task_kinds.dialogue import Dialogue
-from miron_jax.evaluation.task_kinds.interface import Setup, Source, TaskScores
+from miron_jax.evaluation.task_kinds.dialogue import DialogueKind
+from miron_jax.evaluation.task_kinds.interface import LoadedTask, Setup, TaskScores
 from miron_jax.files.readers import JsonObject
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.tasks.mera.suite import V1, V12
@@ -33,16 +33,16 @@ from tests.support.tolerances import TOKEN
 TASKS = {task.name: task for suite in (V1, V12) for task in suite.tasks}
 
 
-def read_turns(name: str, folder: Path, records: list[JsonObject]) -> Source:
+def read_turns(name: str, folder: Path, records: list[JsonObject]) -> LoadedTask:
     path = folder / "rutie" / "test.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
     task = TASKS[name]
     assert isinstance(task, Task)
-    return Source(task, read_examples(task, folder), DataState("no published hash", None))
+    return LoadedTask(task, read_examples(task, folder), DataState("no published hash", None))
 
 
-def prompt_of(source: Source, answers: list[str]) -> str:
+def prompt_of(source: LoadedTask, answers: list[str]) -> str:
     return source.task.turn_prompt(source.examples[: len(answers) + 1], answers)
 
 
@@ -82,9 +82,11 @@ class Scorer(NamedTuple):
     tokenizer: Tokenizer
 
 
-def dialogue(source: Source, scorer: Scorer, limit: int | None = None, most: int | None = None) -> Dialogue:
+def dialogue(source: LoadedTask, scorer: Scorer, limit: int | None = None, most: int | None = None) -> DialogueKind:
     config, tokenizer = RunConfig("none", ("none",), limit=limit), scorer.tokenizer
-    return Dialogue(source, Setup(config, tokenizer, TokenBytes(tokenizer, len(tokenizer)), LengthLimit(most, None)))
+    return DialogueKind(
+        source, Setup(config, tokenizer, TokenBytes(tokenizer, len(tokenizer)), LengthLimit(most, None))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +95,9 @@ def scorer(tmp_path_factory: pytest.TempPathFactory) -> Scorer:
     return Scorer(load_model(folder, "float32"), load_tokenizer(str(folder)))
 
 
-def scored(source: Source, scorer: Scorer, limit: int | None = None, most: int | None = None) -> TaskScores[ChoiceRow]:
+def scored(
+    source: LoadedTask, scorer: Scorer, limit: int | None = None, most: int | None = None
+) -> TaskScores[ChoiceRow]:
     kind = dialogue(source, scorer, limit, most)
     scores = TaskScores(kind)
     kind.score_in_turn(scores, scorer.model, SelfCheck(TOLERANCE["float32"]))

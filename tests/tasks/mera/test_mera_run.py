@@ -16,10 +16,10 @@ from miron_jax.engine.text_requests import Generated
 from miron_jax.errors import InputError
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate
-from miron_jax.evaluation.task_kinds.choice import Choice
-from miron_jax.evaluation.task_kinds.generation import Generation
-from miron_jax.evaluation.task_kinds.interface import Setup, Source, TaskScores
-from miron_jax.evaluation.task_kinds.program import Program
+from miron_jax.evaluation.task_kinds.choice import ChoiceKind
+from miron_jax.evaluation.task_kinds.generation import GenerationKind
+from miron_jax.evaluation.task_kinds.interface import LoadedTask, Setup, TaskScores
+from miron_jax.evaluation.task_kinds.program import ProgramKind
 from miron_jax.evaluation.task_kinds.programs import Judge
 from miron_jax.files.readers import Json, JsonObject
 from miron_jax.prompting.prompts import Prompt
@@ -53,7 +53,7 @@ def setup(**settings: Any) -> Setup:
 
 
 def test_questions_without_a_right_choice_count_the_last_answer() -> None:
-    kind = Choice(Source(task_of("ruethics"), [], NO_HASH), setup())
+    kind = ChoiceKind(LoadedTask(task_of("ruethics"), [], NO_HASH), setup())
     prompt = Prompt(0, 0, ("Т",) * 2, ("0", "1"), None)
     for losses, expected in (((1.0, 2.0), 0.0), ((2.0, 1.0), 1.0), ((1.0, 1.0), 1.0)):  # the last one wins a tie
         choices = [Score(np.asarray([-loss], np.float32), np.zeros(1, np.int32)) for loss in losses]
@@ -69,7 +69,7 @@ def test_a_leading_blank_of_an_answer_does_not_count(tmp_path: Path) -> None:
         record["meta"] |= {"id_task": "2", "type": "multiple_choice_options_within_text", "score": 2}
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     questions = read_examples(task, tmp_path)
-    kind = Generation(Source(task, questions, NO_HASH), setup())
+    kind = GenerationKind(LoadedTask(task, questions, NO_HASH), setup())
     kind.prepare()
     scores = TaskScores(kind)
     kind.take_texts(scores, (Generated(text, (), "stop") for text in (" 2,1", " 3")))
@@ -115,7 +115,7 @@ def test_programs_are_judged_by_the_text_of_their_results() -> None:
 def test_every_program_of_every_problem_has_a_seed_of_its_own() -> None:
     def seeds(seed: int) -> list[int]:
         problems = [problem_of(row) for row in range(2)]
-        kind = Program(Source(task_of("ruhumaneval"), problems, NO_HASH), setup(seed=seed))
+        kind = ProgramKind(LoadedTask(task_of("ruhumaneval"), problems, NO_HASH), setup(seed=seed))
         kind.prepare()
         return [text.sampling.seed for text in kind.texts()]
 

@@ -21,7 +21,7 @@ from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import data_state, located_rows, read_examples
 from miron_jax.definitions.records import Measured, Problem, Task
 from miron_jax.errors import InputError
-from miron_jax.evaluation.task_kinds.interface import Setup, Source
+from miron_jax.evaluation.task_kinds.interface import LoadedTask, Setup
 from miron_jax.evaluation.task_kinds.kinds import kind_of
 from miron_jax.prompting.prompts import Prompt, render
 from miron_jax.tasks import registry
@@ -86,7 +86,7 @@ def test_names_of_special_tokens_are_text_on_request(tmp_path: Path, kind: str) 
     for reading in ("control", "text"):
         path = write(tmp_path / reading, plain + f"special_tokens: {reading}\n", rows)
         task = task_of(path)
-        source = Source(task, read_examples(task, path.parent), data_state(task, path.parent))
+        source = LoadedTask(task, read_examples(task, path.parent), data_state(task, path.parent))
         setup = Setup(RunConfig("demo", ("own",)), TINY, TokenBytes(TINY, 400), LengthLimit(None, None, None))
         made = kind_of(task)(source, setup)
         made.prepare()

@@ -17,7 +17,7 @@ from miron_jax.definitions.records import Example, Measured
 from miron_jax.errors import InputError
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.saved_requests import save_requests
-from miron_jax.evaluation.task_kinds.interface import Setup, Source
+from miron_jax.evaluation.task_kinds.interface import LoadedTask, Setup
 from miron_jax.evaluation.task_kinds.kinds import kind_of
 from miron_jax.files.store import Store
 from miron_jax.prompting.prompts import render
@@ -430,7 +430,7 @@ def test_sets_of_every_suite_are_read(suite: str, shared_data: Path, tmp_path: P
         equal = [each for each in source.examples if has_equal_choices(each)]
         examples = [*source.examples[:20], *equal[:20]]
         num_equal += len(equal)
-        kinds.append(kind_of(source.task)(Source(source.task, examples, source.data), setup))
+        kinds.append(kind_of(source.task)(LoadedTask(source.task, examples, source.data), setup))
     assert num_equal or "gen" in suite
     save_requests(kinds, Store(str(tmp_path)), SILENT)
     tasks = {task.name: task for task in read_suite(tmp_path / "requests").tasks}
