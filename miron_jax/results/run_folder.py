@@ -43,8 +43,11 @@ class Run:
         """A file of the run, as its store names it."""
         return joined(self.below, name)
 
-    def examples(self, task: str) -> Iterator[ExampleResult]:
-        """The examples of a task, in its order.  Raises InputError."""
+    def examples(self, task: str, with_options: bool = True) -> Iterator[ExampleResult]:
+        """The examples of a task, in its order.  Raises InputError.
+
+        `with_options`: False leaves them out, which take most of the time and memory.
+        """
         name = self.path_of(f"{SAMPLES}/{task}.jsonl")
         try:
             lines = self.store.get(name).splitlines()
@@ -55,7 +58,10 @@ class Run:
             ) from None
         for number, line in enumerate(lines, 1):
             try:
-                example = example_of(parse_json(line))
+                fields = parse_json(line)
+                if not with_options and isinstance(fields, dict):
+                    fields.pop("options", None)
+                example = example_of(fields)
             except ValueError as error:
                 raise InputError(
                     f"{self.store.name}/{name}: line {number} is no sample ({error!s:.80}): copy "

@@ -173,8 +173,8 @@ def _why_not(first: TaskResult, second: TaskResult) -> str:
 def _pairs_of(first: Run, second: Run, task: str) -> _Pairs:
     """Examples of the same row; of rows that occur more than once, the first with the first and so
     on."""
-    ours = _keyed(first.examples(task))
-    theirs = _keyed(second.examples(task))
+    ours = _keyed(first.examples(task, with_options=False))
+    theirs = _keyed(second.examples(task, with_options=False))
     common = [key for key in ours if key in theirs]
     alone = len(ours) + len(theirs) - 2 * len(common)
     return _Pairs([ours[key] for key in common], [theirs[key] for key in common], alone)
@@ -185,7 +185,7 @@ def _keyed(examples: Iterable[ExampleResult]) -> dict[tuple[int, int], ExampleRe
     keyed = {}
     for example in examples:
         row = example.row
-        keyed[row, seen[row]] = replace(example, options=())  # they take most of the memory
+        keyed[row, seen[row]] = example
         seen[row] += 1
     return keyed
 

@@ -15,7 +15,8 @@ from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.files.places import local_path
 from miron_jax.results.document import config_json
-from miron_jax.results.records import RunResult
+from miron_jax.results.records import CompositeResult, RunResult
+from miron_jax.statistics.estimate import Estimate
 
 
 class Logger(Protocol):
@@ -38,17 +39,19 @@ def logged_numbers(run: RunResult) -> dict[str, float]:
     """Every metric of every task and of its categories, and every composite; those that are
     defined."""
     numbers: dict[str, float] = {}
+
+    def add(below: str, of_names: Mapping[str, Estimate | CompositeResult]) -> None:
+        for name, each in of_names.items():
+            if math.isfinite(each.value):
+                numbers[f"{below}/{name}"] = each.value
+
     for name, task in run.tasks.items():
-        of_task = {name: task.metrics} | {
-            f"{name}/{group}": of_group.metrics for group, of_group in task.groups.items()
-        }
-        for group, metrics in of_task.items():
-            numbers |= {f"{group}/{metric}": estimate.value for metric, estimate in metrics.items()}
+        add(name, task.metrics)
+        for group, of_group in task.groups.items():
+            add(f"{name}/{group}", of_group.metrics)
     for suite, result in run.suites.items():
-        numbers |= {
-            f"{suite}/{name}": composite.value for name, composite in result.composites.items()
-        }
-    return {name: value for name, value in numbers.items() if math.isfinite(value)}
+        add(suite, result.composites)
+    return numbers
 
 
 class TensorBoard:

@@ -76,26 +76,26 @@ def written_model(run: RunResult) -> str:
 
 def lm_eval_results(run: RunResult) -> JsonObject:
     """The document that lm-eval 0.4.13 writes as results_*.json."""
-    tasks = run.tasks
     config = run.config
-    metrics = {name: _metrics(task) for name, task in tasks.items()}
+    results: JsonObject = {}
+    configs: JsonObject = {}
+    shots: JsonObject = {}
+    higher_is_better: JsonObject = {}
+    samples: JsonObject = {}
+    for name, task in run.tasks.items():
+        results[name] = {"alias": name, **_metrics(task)}
+        configs[name] = {"task": name, "metadata": {"version": 1}, **plain(task.profile)}
+        shots[name] = task.profile["num_fewshot"]
+        higher_is_better[name] = {metric: metric not in LOWER_IS_BETTER for metric in task.metrics}
+        samples[name] = {"original": task.n + task.skipped, "effective": task.n}
     return {
-        "results": {name: {"alias": name, **numbers} for name, numbers in metrics.items()},
+        "results": results,
         "group_subtasks": {suite: [*run.tasks_of(suite)] for suite in run.suites},
-        "configs": {
-            name: {"task": name, "metadata": {"version": 1}, **plain(task.profile)}
-            for name, task in tasks.items()
-        },
-        "versions": dict.fromkeys(tasks, 1),
-        "n-shot": {name: task.profile["num_fewshot"] for name, task in tasks.items()},
-        "higher_is_better": {
-            name: {metric: metric not in LOWER_IS_BETTER for metric in task.metrics}
-            for name, task in tasks.items()
-        },
-        "n-samples": {
-            name: {"original": task.n + task.skipped, "effective": task.n}
-            for name, task in tasks.items()
-        },
+        "configs": configs,
+        "versions": dict.fromkeys(run.tasks, 1),
+        "n-shot": shots,
+        "higher_is_better": higher_is_better,
+        "n-samples": samples,
         "config": {
             "model": "miron_jax",
             "model_args": {"pretrained": config["model"], "dtype": config["dtype"]},

@@ -5,6 +5,7 @@ know how numbers are made.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, NamedTuple
 
@@ -95,13 +96,15 @@ def curves_figure(results: Mapping[int, RunResult]) -> "Figure | None":
     axis; None without one."""
     from matplotlib.figure import Figure
 
-    curves = [curve for curve in curves_of(results) if set(curve.values) != {None}]
+    by_place = defaultdict[tuple[str, str], list[Curve]](list)
+    for curve in curves_of(results):
+        if set(curve.values) != {None}:
+            by_place[curve.task, curve.metric].append(curve)
     steps = sorted(results)
-    if not curves:
+    if not by_place:
         return None
-    places = list(dict.fromkeys((curve.task, curve.metric) for curve in curves))
-    columns = min(COLUMNS, len(places))
-    rows = -(-len(places) // columns)
+    columns = min(COLUMNS, len(by_place))
+    rows = -(-len(by_place) // columns)
     figure = Figure(figsize=(WIDTH * columns, HEIGHT * rows))
     panels = figure.subplots(rows, columns, squeeze=False)
     # Places by hand: with matplotlib's constrained layout a picture of a hundred tasks takes twice
@@ -118,10 +121,10 @@ def curves_figure(results: Mapping[int, RunResult]) -> "Figure | None":
         wspace=0.75 / (WIDTH - 0.75),
         hspace=0.85 / (HEIGHT - 0.85),
     )
-    for panel in panels.flat[len(places) :]:
+    for panel in panels.flat[len(by_place) :]:
         panel.set_axis_off()
-    for panel, (task, metric) in zip(panels.flat, places, strict=False):
-        for curve in (curve for curve in curves if (curve.task, curve.metric) == (task, metric)):
+    for panel, ((task, metric), curves) in zip(panels.flat, by_place.items(), strict=False):
+        for curve in curves:
             label = label_of(curve.category) or None
             panel.plot(steps, curve.values, marker="o", markersize=3, label=label)
         panel.set_xscale("symlog", linthresh=1)  # linear below 1, for step 0
