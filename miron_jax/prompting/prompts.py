@@ -15,7 +15,7 @@ from itertools import accumulate, islice
 from miron_jax.definitions.records import AnyTask, Example, Task, Wording
 from miron_jax.errors import InputError
 from miron_jax.prompting.draws import Distinct
-from miron_jax.prompting.repeats import asks_the_same, most_repeats
+from miron_jax.prompting.repeats import ask_the_same, asks_the_same, keys_of, most_repeats
 
 TAIL = 300  # characters of a prompt that samples show
 _END_SPACES = re.compile(r"[^\S\r\n]+\Z")
@@ -39,6 +39,7 @@ class Prompt:
     num_shots: int | None = None  # shots that it has kept; None: they are not counted
     # contexts and continuations after those of the choices: scored too, but no choices
     num_extra: int = 0
+    is_leaked: bool = False  # a shot asks what it asks, so the prompt holds its answer
     tail: str = ""  # the end of the first context with its preamble, kept when both are dropped
     digest: str = ""  # of all texts, likewise; equal digests are equal questions
 
@@ -227,10 +228,14 @@ def _render_pool(
     pool, sampled = _sampled(task, examples, limit)
     shots = [_shot(example, profile) for example in pool]
     prefix = [*filter(None, [profile.prompt_string])]
+    keys = [keys_of(example) for example in pool] if profile.num_fewshot else []
     pairs = zip(examples, sampled, strict=False)
     for idx, (example, shot_idx) in enumerate(islice(pairs, limit), first_id):
         texts = [*prefix, *(shots[i] for i in shot_idx)]
-        yield _prompt(task, idx, example, profile.shot_separator.join(texts))
+        prompt = _prompt(task, idx, example, profile.shot_separator.join(texts))
+        asked = keys_of(example) if keys else None
+        is_leaked = asked is not None and any(ask_the_same(asked, keys[i]) for i in shot_idx)
+        yield replace(prompt, is_leaked=True) if is_leaked else prompt
 
 
 def _check_sizes(

@@ -13,14 +13,18 @@ from collections.abc import Hashable, Sequence
 
 from miron_jax.definitions.records import Example, Question
 
+Keys = tuple[Hashable, Hashable]
+
 
 def asks_the_same(example: Example, other: Example) -> bool:
-    return any(
-        ours == theirs for ours, theirs in zip(keys_of(example), keys_of(other), strict=True)
-    )
+    return ask_the_same(keys_of(example), keys_of(other))
 
 
-def keys_of(example: Example) -> tuple[Hashable, Hashable]:
+def ask_the_same(keys: Keys, others: Keys) -> bool:
+    return keys[0] == others[0] or keys[1] == others[1]
+
+
+def keys_of(example: Example) -> Keys:
     """Examples of which either is equal ask the same.  White space does not count."""
     contexts = tuple(map(_words, example.contexts))
     if isinstance(example, Question):

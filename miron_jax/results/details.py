@@ -26,6 +26,7 @@ TRUNCATED = "examples cut to the length limit (BOS and early shots go first)"
 BEYOND_TRAINED = "examples longer than the length the model was trained at"
 ROUNDED = "examples decided by exp() rounding two losses to the same number, as the reference does"
 EMPTY_SPAN = "examples with an option that scores no token"
+LEAKED = "prompts with a shot that asks the same question: they hold their answer"
 CROSSED = "pairs of context and continuation whose border a token crosses"
 CROSSED_BY = {
     "context_kept": "the model reads the context's own tokens first, as under lm-eval",
@@ -61,6 +62,8 @@ class ChoiceDetails(Details):
     crossed_pairs: int | None = None
     dialogue: GrowingSpeed | None = None  # None: no dialogue
     truncated: int = 0  # examples that lost tokens to the length limit
+    # prompts with a shot that asks what the prompt asks; None: there are none
+    leaked_prompts: int | None = None
 
     def notes(self, task: "TaskResult") -> Iterator[str]:
         accuracy = self.first_option_accuracy
@@ -78,6 +81,7 @@ class ChoiceDetails(Details):
             EMPTY_SPAN: self.empty_span,
             TRUNCATED: self.truncated,
             f"{CROSSED}: {reads}": self.crossed_pairs or 0,
+            LEAKED: self.leaked_prompts or 0,
             BEYOND_TRAINED: self.beyond_trained_length,
             f"examples where another option equals the chosen one (the {tie} wins)": self.tied,
         }
@@ -94,6 +98,8 @@ class GenerationDetails(Details):
     # prompts whose last character is a space or tab; None: there is none
     prompts_end_in_space: int | None = None
     truncated: int = 0
+    # prompts with a shot that asks what the prompt asks; None: there are none
+    leaked_prompts: int | None = None
 
     def notes(self, task: "TaskResult") -> Iterator[str]:
         if self.alike:
@@ -113,6 +119,7 @@ class GenerationDetails(Details):
         return {
             UNSCORED: task.skipped,
             TRUNCATED: self.truncated,
+            LEAKED: self.leaked_prompts or 0,
             BEYOND_TRAINED: self.beyond_trained_length,
         }
 

@@ -98,7 +98,7 @@ def load_tokenizer(folder_or_id: str) -> Tokenizer:
         # no Exception.
         reason = " ".join(str(error).split()) or type(error).__name__
         if find_spec("sentencepiece") is None and (Path(folder_or_id) / SENTENCEPIECE).is_file():
-            remedy = f"pip install sentencepiece, which reads {SENTENCEPIECE}"
+            remedy = f"its {SENTENCEPIECE} wants pip install sentencepiece"
         raise InputError(
             f"--tokenizer={folder_or_id}: no tokenizer could be read ({reason:.200}): {remedy}"
         ) from error

@@ -139,9 +139,9 @@ def test_a_page_does_as_it_says(page: Path, docs_place: Path, tmp_path: Path, mi
             else:
                 _run(words, miron, monkeypatch)
                 ran.append(words)
-    for name in set(sys.modules) - before:  # another page has another my_model.py
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
-            del sys.modules[name]
+        for name in set(sys.modules) - before:  # each command is a process: another folder has another my_model.py
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
+                del sys.modules[name]
 
 
 def _run(words: list[str], miron: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,15 +143,12 @@ def test_no_number_is_cut_at_any_width(
 @pytest.mark.parametrize("name", COMMANDS)
 def test_screens_that_are_not_utf8_show_every_number(name: str, tmp_path: Path, miron: Any) -> None:
     show, kept = COMMANDS[name]
-    for encoding in ("ascii", "latin-1", "cp1251"):
-        stream = io.TextIOWrapper(io.BytesIO(), encoding, errors=ERRORS)
-        with redirect_stdout(stream):
-            show(tmp_path, miron)
-        stream.flush()
-        out = stream.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
-        ascii_only = encoding == "ascii"
-        expected = [each.replace("\u00b1", "+-") if ascii_only else each for each in kept]
-        assert [each for each in expected if each not in out] == [], (encoding, out)
+    stream = io.TextIOWrapper(io.BytesIO(), "ascii", errors=ERRORS)
+    with redirect_stdout(stream):
+        show(tmp_path, miron)
+    stream.flush()
+    out = stream.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
+    assert [each for each in kept if each.replace("\u00b1", "+-") not in out] == [], out
 
 
 def shown(table: NumberTable, capsys: pytest.CaptureFixture[str]) -> str:

@@ -23,6 +23,7 @@ from miron_jax.evaluation.task_kinds.interface import (
 from miron_jax.evaluation.task_kinds.prompted import PromptedKind, PromptedRow
 from miron_jax.evaluation.task_kinds.summary import (
     asked_prompt,
+    num_leaked,
     option_of,
     submitted_meta,
     why_unscored,
@@ -199,6 +200,7 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
             dialogue=scores.growing,
             truncated=sum(row.truncated for row in rows),
             beyond_trained_length=sum(row.beyond_trained for row in rows),
+            leaked_prompts=num_leaked([row.prompt for row in rows]),
         )
 
     def example_results(self, scores: TaskScores[ChoiceRow]) -> Iterator[ExampleResult]:

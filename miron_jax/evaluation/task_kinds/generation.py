@@ -14,7 +14,12 @@ from miron_jax.definitions.records import Question
 from miron_jax.engine.text_requests import Generated, Sampling, TextRequest, plain_text
 from miron_jax.evaluation.task_kinds.interface import TaskScores
 from miron_jax.evaluation.task_kinds.prompted import PromptedKind, PromptedRow
-from miron_jax.evaluation.task_kinds.summary import asked_prompt, submitted_meta, why_unscored
+from miron_jax.evaluation.task_kinds.summary import (
+    asked_prompt,
+    num_leaked,
+    submitted_meta,
+    why_unscored,
+)
 from miron_jax.metrics.answers import PREFIX, compared, score_answer
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.detox import DETOX, Scorer, detox_scores
@@ -117,6 +122,7 @@ class GenerationKind(PromptedKind[GenerationRow]):
             prompts_end_in_space=num_end_in_space or None,
             truncated=self.requests.truncated,
             beyond_trained_length=self.requests.num_longer_than(self.setup.trained_length),
+            leaked_prompts=num_leaked([row.prompt for row in scores.rows]),
         )
 
     def example_results(self, scores: TaskScores[GenerationRow]) -> Iterator[ExampleResult]:

@@ -121,6 +121,10 @@ def num_shots_of(prompts: Sequence[Prompt]) -> dict[str, int] | None:
     return {str(shots): kept[shots] for shots in sorted(kept)} or None
 
 
+def num_leaked(prompts: Sequence[Prompt]) -> int | None:
+    return sum(prompt.is_leaked for prompt in prompts) or None
+
+
 def submitted_meta(example: Example | Problem | None) -> JsonObject | None:
     """What identifies an example's record in a submission."""
     if example is None or example.published is None:

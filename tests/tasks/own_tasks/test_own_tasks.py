@@ -289,7 +289,9 @@ def test_distinct_shots_never_ask_the_question(draw: str, shots: str, tmp_path: 
         prompts = prompts_of(write(tmp_path, text + rules + fewshot, rows))
         assert all(prompt.preamble.count("Question") == 6 for prompt in prompts)
         questions = [f" {row['n']}\nAnswer" for row in rows]
-        return sum(questions[prompt.row] in prompt.preamble for prompt in prompts)
+        leaked = [questions[prompt.row] in prompt.preamble for prompt in prompts]
+        assert [prompt.is_leaked for prompt in prompts] == leaked
+        return sum(leaked)
 
     assert leaks("fewshot: any\n") > 0
     assert leaks("fewshot: distinct\n") == 0
@@ -676,11 +678,14 @@ def test_a_run_says_what_makes_its_numbers_worthless(miron: Any, tmp_path: Path)
     flags = (f"--task_path={texts},{ties}", "--steps=latest")
     tasks = run(miron, Path("demo"), tmp_path / "out", *flags)["tasks"]
     assert (tasks["own/texts"]["alike"], tasks["own/texts"]["prompts_end_in_space"]) == ("equal", 7)
+    assert tasks["own/hills"]["leaked_prompts"] == 7
+    assert "leaked_prompts" not in tasks["own/texts"], "it has no shots"
     shown = " ".join(miron("report", str(tmp_path / "out")).out.split())
     for sentence in (
         "own/texts: all texts that the model wrote are equal",
         "own/texts: 7 prompts end in a space, which tokenizers join with the next word",
         "own/hills: each of the 7 examples is a tie",
+        "7 prompts with a shot that asks the same question: they hold their answer",
     ):
         assert sentence in shown, shown
     fewer = run(miron, Path("demo"), tmp_path / "few", *flags, "--limit=3")["tasks"]["own/texts"]
