@@ -88,9 +88,7 @@ def of_mera(folder: Path, miron: Any) -> object:
 
 
 def of_plan(folder: Path, miron: Any) -> object:
-    return print(
-        miron("plan", "--mde", "--tasks=miron-gen,eval-ua-tion-gen", "--model=demo", "--items_per_category=20").out
-    )
+    return print(miron("plan", "--mde", "--tasks=miron-gen", "--model=demo", "--items_per_category=20").out)
 
 
 def of_eval(folder: Path, miron: Any) -> object:
