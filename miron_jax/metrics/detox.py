@@ -3,6 +3,9 @@
 Arrives: originals, rewrites, and a user's function that scores them.  Leaves: named numbers of each
 pair.  It deliberately does not know models: MERA's three classifiers and their calibration are
 torch models that a user who wants J provides.
+
+MERA's scoring example loads one calibration three times and takes style's other label, so J of
+different scripts is on different scales.
 """
 
 import math
