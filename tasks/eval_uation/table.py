@@ -3,7 +3,8 @@
 Arrives: nothing.  Leaves: `DATA_SETS`.  It deliberately does not know prompts.
 
 Every evaluation split is called `train`; few-shot examples come from a split called `fewshot`,
-which UP-Titles lacks.
+which UP-Titles lacks.  Published chance of lmes_low and lmes_wis is 1 / (mean number of answers),
+repeated ones counted.
 """
 
 from collections.abc import Mapping
