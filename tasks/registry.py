@@ -139,7 +139,7 @@ def suites(
 
 def select(patterns: str, among: Mapping[str, Suite[AnyTask]] = SUITES) -> Selection:
     """Tasks that match a comma-separated list of suites, task names and globs."""
-    requested = [pattern.strip() for pattern in patterns.split(",")]
+    requested = [*map(str.strip, patterns.split(","))]
     tasks_by_name = _tasks_of(among)
     chosen = set[str]()
     for pattern in requested:

@@ -105,7 +105,7 @@ def tried(name: str, attend: Attend, device: DeviceLike, heads: Heads) -> Attent
                 return AttentionChoice(name)
             with jax.default_device(device):
                 rows = [jnp.asarray(x, heads.dtype) for x in qkv]
-                places = [jnp.asarray(x) for x in visibility]
+                places = [*map(jnp.asarray, visibility)]
                 bias_BTT = xla.hidden_bias(*places).astype(dtype) if dtype else None
                 computed = np.asarray(call(*rows, *places, bias_BTT=bias_BTT))
                 define = jax.jit(partial(reference.forest_attention, **rules))

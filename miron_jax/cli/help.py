@@ -7,6 +7,7 @@ deliberately does not know the flags' values.
 import shutil
 import textwrap
 from collections.abc import Iterator
+from itertools import chain
 
 from miron_jax.cli import COMMANDS, TAKES
 from miron_jax.cli.flags import EVERY, OF_COMMAND
@@ -67,9 +68,7 @@ def _help(command: str, everyday_alone: bool) -> str:
     parts = [textwrap.fill(about, _width())]
     for topic, heading in TOPICS.items():
         names = [name for name in OF_COMMAND[command] if EVERY[name].topic == topic]
-        lines = (
-            _short(names) if everyday_alone else [line for name in names for line in _lines(name)]
-        )
+        lines = _short(names) if everyday_alone else [*chain.from_iterable(map(_lines, names))]
         if lines:
             parts.append("\n".join([f"{heading}:", *lines]))
     if everyday_alone:

@@ -5,6 +5,7 @@ deliberately does not know how votes are counted.
 """
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def command() -> None:
             "humans wants --annotations, the files of answers: Toloka TSV, or CSV with the columns "
             "named by flags"
         )
-    paths = [local_path(name) for name in FLAGS.annotations]
+    paths = [*map(local_path, FLAGS.annotations)]
     if FLAGS.project == "rudetox":
         _rewrites(paths)
         return
@@ -54,8 +55,8 @@ def command() -> None:
     if five_labels is not None:
         kept_b = {item: vote.answer for item, vote in decided.items() if vote.origin != "undecided"}
         by_procedure = {
-            name: ethics_values(votes, annotations.inputs, five_labels)
-            for name, votes in (("A", labels), ("B", kept_b))
+            "A": ethics_values(labels, annotations.inputs, five_labels),
+            "B": ethics_values(kept_b, annotations.inputs, five_labels),
         }
     output = output_beside("miron-humans")
     store = Store(output)
@@ -66,11 +67,9 @@ def command() -> None:
             {**dict(zip(annotations.inputs, item, strict=True)), **row}
             for item, row in every.items()
         ]
-        store.put(
-            name, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
-        )
+        store.put(name, _json_lines(lines))
     document = {
-        "files": [public(name) for name in FLAGS.annotations],
+        "files": [*map(public, FLAGS.annotations)],
         "gold": FLAGS.gold,
         **asdict(computed),
     }
@@ -86,6 +85,10 @@ def command() -> None:
             f"written to {output}/humans.json, human_labels.jsonl (A) and human_labels_b.jsonl"
         )
     )
+
+
+def _json_lines(rows: Iterable[Mapping[str, object]]) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
 
 
 def _rewrites(paths: list[Path]) -> None:
@@ -109,15 +112,10 @@ def _rewrites(paths: list[Path]) -> None:
     output = output_beside("miron-humans")
     store = Store(output)
     lines = [{"toxic": toxic, "rewrite": rewrite} for toxic, rewrite in kept.pairs]
-    store.put(
-        "pairs.jsonl",
-        "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode(),
-    )
+    store.put("pairs.jsonl", _json_lines(lines))
     store.put(
         "humans.json",
-        json.dumps(
-            {"files": [public(name) for name in FLAGS.annotations], **counts}, indent=1
-        ).encode(),
+        json.dumps({"files": [*map(public, FLAGS.annotations)], **counts}, indent=1).encode(),
     )
     for name, count in kept.labelled.items():
         print(

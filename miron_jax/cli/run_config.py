@@ -21,7 +21,7 @@ def _tasks() -> tuple[str, ...]:
         return tuple(suite for suite, files in brought.items() if files)
     if FLAGS.tasks is None:
         return ("miron-gen",) if FLAGS.model == "demo" else ("core",)
-    return tuple(name for name in FLAGS.tasks if name)
+    return tuple(filter(None, FLAGS.tasks))
 
 
 def local(name: str | None) -> str | None:

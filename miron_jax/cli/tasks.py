@@ -118,7 +118,7 @@ def _describe(names: str) -> None:
 
     config = RunConfig(
         local(FLAGS.model) or "",
-        tuple(name for name in names.split(",") if name),
+        tuple(filter(None, names.split(","))),
         tokenizer=local(FLAGS.tokenizer),
         data_dir=data_dir(),
         icl_tasks=local(FLAGS.icl_tasks),

@@ -275,7 +275,7 @@ class _Planner:
             for leaf in jax.tree.leaves(self.model.state)
         }
         with _refused("the fingerprint of a weight"):
-            programs = [compile_sums(leaf) for leaf in leaves.values()]
+            programs = [*map(compile_sums, leaves.values())]
         largest = max(programs, key=_temporaries)
         self._add(
             "fingerprint of a weight",

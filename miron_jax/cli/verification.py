@@ -17,6 +17,7 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,15 +76,11 @@ def texts_for(trained_length: int | None, most: int) -> list[VerifiedText]:
     texts = json.loads(
         files("miron_jax.cli").joinpath("verify_texts.json").read_text(encoding="utf-8")
     )
-    lengths = sorted({min(length, trained_length or LONG[0], most) for length in LONG})
     words = " ".join([*texts["passages"][:2], texts["paragraph"]]).split()
-    return [
-        *(VerifiedText(passage, most) for passage in texts["passages"]),
-        *(
-            VerifiedText(f"{texts['paragraph']}{_drawn(words, length)}", length)
-            for length in lengths
-        ),
-    ]
+    chosen = [VerifiedText(passage, most) for passage in texts["passages"]]
+    for length in sorted({min(length, trained_length or LONG[0], most) for length in LONG}):
+        chosen.append(VerifiedText(f"{texts['paragraph']}{_drawn(words, length)}", length))
+    return chosen
 
 
 def _drawn(words: Sequence[str], count: int) -> str:
@@ -97,9 +94,13 @@ def token_ids_of(tokenizer: Tokenizer, texts: Sequence[VerifiedText]) -> list[li
     """Token ids with the special tokens that the tokenizer puts first, at most `most` of each;
     texts of one token are left out."""
     first = list(first_tokens("as_tokenizer", tokenizer))
+    kept: list[list[int]] = []
     encoded = encoder(tokenizer)([text.text for text in texts])
-    ids = [(first + each)[: text.most] for each, text in zip(encoded, texts, strict=True)]
-    return [each for each in ids if len(each) > 1]
+    for ids, text in zip(encoded, texts, strict=True):
+        cut = (first + ids)[: text.most]
+        if len(cut) > 1:
+            kept.append(cut)
+    return kept
 
 
 def verify(
@@ -123,7 +124,8 @@ def verify(
         differences = [_one_a_row(session, ids, engine)]
     with _stage(progress, "other row lengths, cuts and row mates"):
         others = _in_other_rows(session, ids, budget)
-    differences.append(_difference("other row lengths, cuts and row mates", engine, others))
+    compared = [_Compared(other.logprob, other.rank == 0) for other in others]
+    differences.append(_difference("other row lengths, cuts and row mates", engine, compared))
     if oracle is not None:
         with _stage(progress, "the oracle's texts"):
             differences.append(_against(session, oracle, engine))
@@ -141,16 +143,25 @@ def _stage(progress: Progress, name: str) -> Iterator[None]:
 
 
 def _scored(session: Session, ids: Sequence[Sequence[int]]) -> list[Score]:
-    return session.scores(_requests(ids, [1] * len(ids)))
+    return session.scores(_requests([(each, 1) for each in ids]))
 
 
-def _requests(ids: Sequence[Sequence[int]], start: Sequence[int]) -> Requests:
-    no_flags = np.zeros(len(ids), bool)
-    flat = np.concatenate([np.asarray(each, np.int32) for each in ids])
+SpanRequest = tuple[Sequence[int], int]  # token ids, span start
+
+
+def _requests(asked: Sequence[SpanRequest]) -> Requests:
+    no_flags = np.zeros(len(asked), bool)
+    flat: list[int] = []
+    lengths: list[int] = []
+    starts: list[int] = []
+    for ids, start in asked:
+        flat.extend(ids)
+        lengths.append(len(ids))
+        starts.append(start)
     return Requests(
-        flat,
-        offsets_of([len(each) for each in ids]),
-        np.asarray(start, np.int32),
+        np.asarray(flat, np.int32),
+        offsets_of(lengths),
+        np.asarray(starts, np.int32),
         no_flags,
         no_flags,
     )
@@ -164,20 +175,20 @@ def _one_a_row(
     start = [max(1, len(each) - PLAIN_TOKENS) for each in ids]
     plain: dict[int, PlainScore] = {}
     # Each padded to the longest of its group: dense attention takes time for all pairs of places.
-    short = [i for i, each in enumerate(ids) if len(each) <= LONG[0]]
-    longer = [i for i, each in enumerate(ids) if len(each) > LONG[0]]
+    groups: tuple[list[int], list[int]] = ([], [])
+    for i, each in enumerate(ids):
+        groups[len(each) > LONG[0]].append(i)
     with jax.default_matmul_precision("highest"):
-        for group in filter(None, (short, longer)):
+        for group in filter(None, groups):
             rows = [np.asarray(ids[i], np.int32) for i in group]
             scores, _ = score_plainly(session.model, rows, [start[i] for i in group])
             plain |= zip(group, scores, strict=True)
-    engine = [
-        Score(a.logprob[s - 1 :], a.rank[s - 1 :]) for a, s in zip(engine, start, strict=True)
-    ]
-    pairs = [(ours, plain[i]) for i, ours in enumerate(engine)]
-    largest = max(_largest(a.logprob, b.logprob) for a, b in pairs)
-    flips = sum(int(((a.rank == 0) != (b.margin > 0)).sum()) for a, b in pairs)
-    return WayDifference("one request a row, dense attention", largest, flips)
+    spans: list[Score] = []
+    others: list[_Compared] = []
+    for i, score in enumerate(engine):
+        spans.append(Score(score.logprob[start[i] - 1 :], score.rank[start[i] - 1 :]))
+        others.append(_Compared(plain[i].logprob, plain[i].margin > 0))
+    return _difference("one request a row, dense attention", spans, others)
 
 
 def _in_other_rows(
@@ -189,11 +200,7 @@ def _in_other_rows(
 
     config = session.architecture.config
     parts = [_cut(each, config.rope_classes) for each in ids]
-    asked = [request for of_text in parts for request in of_text]
-    mates = [mate for each in ids for mate in _mates(each)]
-    requests = _requests(
-        [each for each, _ in [*asked, *mates]], [start for _, start in [*asked, *mates]]
-    )
+    requests = _requests([*chain(*parts, *map(_mates, ids))])
     cost = cost_model(config)
     longest = cost.max_slots or 1 << 31
     lengths = tuple(
@@ -205,11 +212,8 @@ def _in_other_rows(
         )
         check = Unchecked(session.check.tolerance)
         scores = score_request_batches([requests], forward, cost, Totals(), check, lengths=lengths)
-        scored = iter([score for of_batch in scores for score in of_batch])
-    return [_joined([next(scored) for _ in of_text]) for of_text in parts]
-
-
-SpanRequest = tuple[Sequence[int], int]  # token ids, span start
+        scored = iter([*chain(*scores)])
+    return [_joined([*islice(scored, len(of_text))]) for of_text in parts]
 
 
 def _cut(ids: Sequence[int], rope_classes: RopeClasses | None) -> list[SpanRequest]:
@@ -225,8 +229,10 @@ def _cut(ids: Sequence[int], rope_classes: RopeClasses | None) -> list[SpanReque
 def _mates(ids: Sequence[int]) -> list[SpanRequest]:
     """Requests that begin as a text does and go on with its tokens backwards, from a third and from
     two thirds of it."""
-    leaves = [at for at in (len(ids) // 3, 2 * len(ids) // 3) if at > 0]
-    return [([*ids[:at], *ids[:at][::-1][: min(MATE_TOKENS, len(ids) - at)]], at) for at in leaves]
+    mates: list[SpanRequest] = []
+    for at in filter(None, (len(ids) // 3, 2 * len(ids) // 3)):
+        mates.append(([*ids[:at], *ids[:at][::-1][: min(MATE_TOKENS, len(ids) - at)]], at))
+    return mates
 
 
 def _joined(parts: Sequence[Score]) -> Score:
@@ -236,39 +242,49 @@ def _joined(parts: Sequence[Score]) -> Score:
     )
 
 
-def _difference(name: str, engine: Sequence[Score], other: Sequence[Score]) -> WayDifference:
-    largest = max(_largest(a.logprob, b.logprob) for a, b in zip(engine, other, strict=True))
-    return WayDifference(
-        name,
-        largest,
-        sum(
-            int(((a.rank == 0) != (b.rank == 0)).sum()) for a, b in zip(engine, other, strict=True)
-        ),
-    )
+class _Compared(NamedTuple):
+    """What another way says of a text, token by token."""
+
+    logprob: np.ndarray  # nats
+    is_greedy: np.ndarray  # whether no token is more probable
+
+
+def _difference(
+    name: str, engine: Sequence[Score], other: Sequence[_Compared], kl: float | None = None
+) -> WayDifference:
+    largest = 0.0
+    flips = 0
+    for ours, theirs in zip(engine, other, strict=True):
+        largest = max(largest, _largest(ours.logprob, theirs.logprob))
+        flips += int(((ours.rank == 0) != theirs.is_greedy).sum())
+    return WayDifference(name, largest, flips, kl)
 
 
 def _against(session: Session, oracle: JsonObject, engine: Sequence[Score]) -> WayDifference:
-    stored = [np.asarray(each["logprobs"], np.float64) for each in oracle["texts"]]
-    largest = max(_largest(a.logprob, b) for a, b in zip(engine, stored, strict=True))
-    greedy = [np.asarray(each["greedy"], bool) for each in oracle["texts"]]
-    flips = sum(int(((a.rank == 0) != b).sum()) for a, b in zip(engine, greedy, strict=True))
-    ids = [[*each["token_ids"], token] for each in oracle["texts"] for token in each["next_ids"]]
-    start = [len(each["token_ids"]) for each in oracle["texts"] for _ in each["next_ids"]]
+    stored: list[_Compared] = []
+    asked: list[SpanRequest] = []
+    for each in oracle["texts"]:
+        ids = each["token_ids"]
+        asked += [([*ids, token], len(ids)) for token in each["next_ids"]]
+        stored.append(
+            _Compared(np.asarray(each["logprobs"], np.float64), np.asarray(each["greedy"], bool))
+        )
     # A text as long as the model's positions has no room for one more token: its distribution is
     # not asked.
-    scores = iter(session.scores(_requests(ids, start))) if ids else iter(())
+    scores = iter(session.scores(_requests(asked))) if asked else iter(())
     kl = 0.0
     for each in oracle["texts"]:
         if each["next_ids"]:
-            ours = np.asarray([next(scores).logprob[0] for _ in each["next_ids"]], np.float64)
-            kl = max(kl, _kl(np.asarray(each["next_logprobs"], np.float64), ours))
-    return WayDifference(f"{oracle['source']}", largest, flips, kl)
+            ours = [score.logprob[0] for score in islice(scores, len(each["next_ids"]))]
+            theirs = np.asarray(each["next_logprobs"], np.float64)
+            kl = max(kl, _kl(theirs, np.asarray(ours, np.float64)))
+    return _difference(f"{oracle['source']}", engine, stored, kl)
 
 
 def _kl(oracle: np.ndarray, ours: np.ndarray) -> float:
     """KL(oracle | ours) in nats over the oracle's TOP tokens and the rest taken as one."""
-    rest = [max(1 - float(np.exp(each).sum()), 1e-12) for each in (oracle, ours)]
-    return float((np.exp(oracle) * (oracle - ours)).sum()) + rest[0] * math.log(rest[0] / rest[1])
+    rest, rest_ours = (max(1 - float(np.exp(each).sum()), 1e-12) for each in (oracle, ours))
+    return float((np.exp(oracle) * (oracle - ours)).sum()) + rest * math.log(rest / rest_ours)
 
 
 def _largest(a: np.ndarray, b: np.ndarray) -> float:

@@ -101,11 +101,11 @@ class Shape(NamedTuple):
 
     @property
     def packed_size(self) -> int:
-        return sum(math.prod(shape) for shape in self.array_shapes)
+        return sum(map(math.prod, self.array_shapes))
 
     def unpack(self, packed: _Array) -> Arrays[_Array]:
         """Views into the one vector that holds a shard's arrays end to end."""
-        stops = list(accumulate(math.prod(shape) for shape in self.array_shapes))
+        stops = list(accumulate(map(math.prod, self.array_shapes)))
         bounds = zip([0, *stops[:-1]], stops, self.array_shapes, strict=True)
         arrays = [packed[a:b].reshape(shape) for a, b, shape in bounds]
         return Arrays(*arrays[:NUM_ARRAYS], walk=tuple(arrays[NUM_ARRAYS:]))  # pyright: ignore[reportCallIssue]

@@ -370,7 +370,7 @@ def _score_shard(
     arrays = shape.unpack(whole(packed))
     decoder = bind(network, state)
     # Else XLA splits the packed array, and its pieces travel between devices.
-    rows_3BT = [whole(x) for x in (arrays.token_ids_BT, arrays.position_BT, arrays.subtree_end_BT)]
+    rows_3BT = [*map(whole, (arrays.token_ids_BT, arrays.position_BT, arrays.subtree_end_BT))]
     if by_rows is not None:
         rows_3BT = jax.lax.with_sharding_constraint(rows_3BT, by_rows)
     token_ids_BT, position_BT, subtree_end_BT = rows_3BT

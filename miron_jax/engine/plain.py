@@ -121,7 +121,7 @@ def score_plainly(
     program = jax.jit(
         _score_plain, static_argnums=0, compiler_options=library_matmuls(placement.device)
     )
-    parts = by_shape([len(ids) for ids in token_ids], span_start)
+    parts = by_shape([*map(len, token_ids)], span_start)
     for part, (length, scored) in parts:
         for i in part:
             ids = token_ids[i]

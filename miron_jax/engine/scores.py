@@ -160,7 +160,7 @@ def _score_share(
     )
     forward.compile(plan, batch.more, dealt)
     row_lists = ([row for row in rows if missing[row]] for rows in hosts.take(name, lists))
-    for scored in forward.run(plan, batch.more, (rows for rows in row_lists if rows)):
+    for scored in forward.run(plan, batch.more, filter(None, row_lists)):
         hosts.step()
         table.write(scored)
         journal.add(table.entries(scored.rows))

@@ -292,7 +292,7 @@ def _kinds_of(plan: Plan, requests: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
     _, length_idx, count = np.unique(plan.row_length, return_inverse=True, return_counts=True)
     rank = np.empty(plan.num_rows, np.int64)  # of each row among those of its length
-    rank[np.argsort(length_idx, kind="stable")] = np.concatenate([np.arange(n) for n in count])
+    rank[np.argsort(length_idx, kind="stable")] = np.concatenate([*map(np.arange, count)])
     columns = (
         plan.row_length[row],
         plan.request_query[requests] >= 0,

@@ -238,7 +238,7 @@ def _requests_of(content: bytes) -> Requests:
 
 
 def _json(requests: Sequence[TextRequest]) -> bytes:
-    return json.dumps([astuple(request) for request in requests]).encode()
+    return json.dumps([*map(astuple, requests)]).encode()
 
 
 def _text_requests_of(content: bytes) -> list[TextRequest]:

@@ -9,6 +9,7 @@ import json
 import re
 import reprlib
 from collections import Counter
+from itertools import chain
 from typing import Any, TypeGuard
 
 import yaml
@@ -136,7 +137,7 @@ def _count(node: Any, counted: dict[int, int], depth: int) -> int:
         children = node.value if isinstance(node, yaml.SequenceNode) else ()
         if isinstance(node, yaml.MappingNode):
             _check_keys(node)
-            children = [child for pair in node.value for child in pair]
+            children = [*chain.from_iterable(node.value)]
         num_values = counted[id(node)] = 1 + sum(
             _count(child, counted, depth + 1) for child in children
         )

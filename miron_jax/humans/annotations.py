@@ -104,7 +104,7 @@ def read_annotations(
             worker = line[names.worker].strip()
             # one of a line's texts
             unanswered = project.texts_a_row > 1 and not line[names.answer].strip()
-            if unanswered or not worker or not any(field.strip() for field in item):
+            if unanswered or not worker or not any(map(str.strip, item)):
                 num_dropped += 1
                 continue
             right = canonical(line[names.right]) or None if names.right else None

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -198,9 +199,10 @@ class MironLM(TemplateLM):
         scored = iter(
             self._loglikelihood_tokens([(None, *pair) for pairs in windows for pair in pairs])
         )
-        sums = [sum((next(scored)[0] for _ in pairs), 0.0) for pairs in windows]
-        for request, value in zip(requests, sums, strict=True):
-            self.cache_hook.add_partial("loglikelihood_rolling", request.args, value)
+        sums: list[float] = []
+        for request, pairs in zip(requests, windows, strict=True):
+            sums.append(sum((logprob for logprob, _ in islice(scored, len(pairs))), 0.0))
+            self.cache_hook.add_partial("loglikelihood_rolling", request.args, sums[-1])
         return sums
 
     def generate_until(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[str]:
@@ -222,23 +224,21 @@ class MironLM(TemplateLM):
             seen[name] += 1
             asked.append(text if text is None else self._with_stops(text, until))
             stops.append([*until, *of_eos])
-        drawn = iter(self.session.completions([text for text in asked if text is not None]))
-        completions = [
-            Generated("", (), "length") if text is None else next(drawn) for text in asked
-        ]
-        if broken := sum(each.ended == "nan" for each in completions):
+        drawn = iter(self.session.completions([*filter(None, asked)]))
+        texts: list[str] = []
+        broken = 0
+        for request, text, until in zip(requests, asked, stops, strict=True):
+            completion = Generated("", (), "length") if text is None else next(drawn)
+            decoded = self.tok_decode(list(completion.token_ids))
+            texts.append(postprocess_generated_text(decoded, until, think_end_token=None))
+            if completion.ended == "nan":
+                broken += 1
+            else:
+                self.cache_hook.add_partial("generate_until", request.args, texts[-1])
+        if broken:
             log.warning(
-                "%d of %d completions mean nothing: the model answers NaN", broken, len(completions)
+                "%d of %d completions mean nothing: the model answers NaN", broken, len(texts)
             )
-        texts = [
-            postprocess_generated_text(
-                self.tok_decode(list(each.token_ids)), until, think_end_token=None
-            )
-            for each, until in zip(completions, stops, strict=True)
-        ]
-        for request, each, text in zip(requests, completions, texts, strict=True):
-            if each.ended != "nan":
-                self.cache_hook.add_partial("generate_until", request.args, text)
         return texts
 
     def _with_stops(self, request: TextRequest, until: Sequence[str]) -> TextRequest:
@@ -259,7 +259,7 @@ class MironLM(TemplateLM):
         differs.
         """
         pairs = self._texts.pairs(texts)
-        whole = end_to_end([context_kept(pair) for pair in pairs])
+        whole = end_to_end([*map(context_kept, pairs)])
         before = end_to_end([pair.context for pair in pairs])
         starts = AFTER_CONTEXT_OR_DIFFERENCE.call(whole, before, np.ones(len(pairs), np.int64))
         each = np.split(whole.values, whole.offsets[1:-1]) if pairs else []
@@ -296,11 +296,12 @@ class MironLM(TemplateLM):
         scored = [r for r, (_, _, after) in enumerate(requests) if len(after)]
         answers = [(0.0, True)] * len(requests)
         if scored:
-            ids = [
-                np.concatenate(requests[r][1:])[-(self.max_length + 1) :].astype(np.int32)
-                for r in scored
-            ]
-            start = [len(each) - len(requests[r][2]) for each, r in zip(ids, scored, strict=True)]
+            ids: list[np.ndarray] = []
+            start: list[int] = []
+            for r in scored:
+                kept = np.concatenate(requests[r][1:])[-(self.max_length + 1) :]
+                ids.append(kept.astype(np.int32))
+                start.append(len(kept) - len(requests[r][2]))
             no_flags = np.zeros(len(ids), bool)
             scores = self.session.scores(
                 Requests(*end_to_end(ids), np.asarray(start, np.int32), no_flags, no_flags)

@@ -173,7 +173,7 @@ def perplexities(losses: Sequence[np.float32]) -> list[np.float32]:
     tie rule decides.
     """
     with np.errstate(over="ignore"):
-        return [np.exp(loss) for loss in losses]
+        return [*map(np.exp, losses)]
 
 
 def first_smallest(losses: Sequence[np.floating]) -> int:

@@ -173,7 +173,7 @@ class BoundNetwork:
                 "tokens"
             )
         hidden, after = outputs
-        before, new = (_kinds_of(tree) for tree in (states, after))
+        before, new = map(_kinds_of, (states, after))
         if before != new:
             name = next(name for name in [*before, *new] if before.get(name) != new.get(name))
             raise InputError(

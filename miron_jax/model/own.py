@@ -67,11 +67,7 @@ class OwnModel(Network):
 def is_factory(name: str) -> bool:
     """Whether the name has the form `package.module:factory`."""
     module, colon, factory = name.partition(":")
-    return (
-        bool(colon)
-        and factory.isidentifier()
-        and all(part.isidentifier() for part in module.split("."))
-    )
+    return bool(colon) and factory.isidentifier() and all(map(str.isidentifier, module.split(".")))
 
 
 def make_own_model(name: str) -> OwnModel:
@@ -179,9 +175,7 @@ def code_fingerprint(name: str, model: OwnModel) -> str:
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     paths = {Path(file).resolve() for file in files if file and "site-packages" not in file}
     sources = sorted(
-        path
-        for path in paths
-        if path.is_file() and any(path.is_relative_to(folder) for folder in folders)
+        path for path in paths if path.is_file() and any(map(path.is_relative_to, folders))
     )
     values = [
         getattr(model, each.name)
@@ -190,5 +184,5 @@ def code_fingerprint(name: str, model: OwnModel) -> str:
     ]
     record = [value for value in values if not callable(value)]
     return blake2b(
-        repr([record, [path.read_bytes() for path in sources]]).encode(), digest_size=16
+        repr([record, [*map(Path.read_bytes, sources)]]).encode(), digest_size=16
     ).hexdigest()

@@ -108,7 +108,7 @@ def _probe(model: OwnModel, params: Tree, tolerance: float, rng: np.random.Gener
     crowded = run(crowd)
     if np.isnan(alone).any():
         return alone
-    has_keys = any(is_key(leaf) for leaf in jax.tree.leaves(params))
+    has_keys = any(map(is_key, jax.tree.leaves(params)))
     # a mask that all rows share shows in nothing else
     if has_keys and differ(alone, run(rows, jax.tree.map(_other_key, params))):
         raise _refused("logits change with the random keys among the params", EVALUATION)

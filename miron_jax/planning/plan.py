@@ -182,7 +182,7 @@ def _subtree_end(
         w = trie.next_lower[w_inside[more]]
     if not runs:
         return np.zeros(0, np.int32)
-    u, low, length, subtree_end = (np.concatenate(column) for column in zip(*runs, strict=True))
+    u, low, length, subtree_end = map(np.concatenate, zip(*runs, strict=True))
     order = np.lexsort((low, u))
     return np.repeat(subtree_end[order], length[order])
 

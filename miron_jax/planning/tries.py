@@ -56,9 +56,7 @@ def sort_requests(requests: Requests, cost: CostModel) -> Trie:
     classes = np.zeros(len(keys), np.int32)
     if cost.length_class is not None:
         lengths, of_length = np.unique((end - begin)[scored], return_inverse=True)
-        classes = np.asarray([cost.length_class(length) for length in lengths.tolist()], np.int32)[
-            of_length
-        ]
+        classes = np.asarray([*map(cost.length_class, lengths.tolist())], np.int32)[of_length]
         keys = [
             number.to_bytes(4, "big") + key
             for number, key in zip(classes.tolist(), keys, strict=True)

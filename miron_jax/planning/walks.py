@@ -17,6 +17,7 @@ from.  Chunks hold no padding, which would become part of a state.
 from bisect import bisect_right
 from collections.abc import Sequence
 from heapq import heappop, heappush
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -124,9 +125,9 @@ def schedule(segments: Segments, sizes: Sequence[GroupSize], num_states: int) ->
         group_size.append(taken[0])
         groups.append(taken[1])
     slot, state_from, state_to = (
-        np.asarray([c for group in groups for c in group], np.int32).reshape(-1, 3).T
+        np.asarray([*chain.from_iterable(groups)], np.int32).reshape(-1, 3).T
     )
-    first = offsets_of([len(group) for group in groups]).astype(np.int32)
+    first = offsets_of([*map(len, groups)]).astype(np.int32)
     return Walk(slot, state_from, state_to, first, np.asarray(group_size, np.int32))
 
 
@@ -160,7 +161,7 @@ class _Reading:
             if parent >= 0:
                 self._children[parent].append(i)
         # children that have not begun
-        self._waiting = [len(children) for children in self._children]
+        self._waiting = [*map(len, self._children)]
         self._state = [-1] * len(self._parent)  # of what is read of a segment; -1: none
         self._free = list(range(num_states - 1, EMPTY, -1))
         self._lead = 0  # the first unfinished segment

@@ -40,7 +40,7 @@ def most_repeats(examples: Sequence[Example], pool: Sequence[Example]) -> int:
     """Examples of the pool that ask the same as one of `examples`, at most."""
     by_answer = Counter(keys_of(example)[0] for example in pool)
     by_choices = Counter(keys_of(example)[1] for example in pool)
-    both = (keys_of(example) for example in examples)
+    both = map(keys_of, examples)
     return max((by_answer[answer] + by_choices[choices] for answer, choices in both), default=0)
 
 

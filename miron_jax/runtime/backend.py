@@ -24,9 +24,7 @@ def set_backend_flags() -> None:
     know the flag and would abort on it.
     """
     global _too_late
-    version = tuple(
-        int(part) for part in re.findall(r"\d+", importlib.metadata.version("jaxlib"))[:3]
-    )
+    version = tuple(map(int, re.findall(r"\d+", importlib.metadata.version("jaxlib"))[:3]))
     flags = os.environ.get("XLA_FLAGS", "")
     if (0, 10, 2) <= version < (0, 12) and YNN_FLAG not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {YNN_FLAG}=individual_dot".strip()

@@ -91,7 +91,7 @@ def cycles_of(text: str, iterations: Mapping[str, float]) -> float:
     def total(name: str) -> float:
         cycles = 0.0
         for operation in computations[name].operations:
-            inner = [total(called) for called in operation.calls]
+            inner = [*map(total, operation.calls)]
             if operation.condition is not None:
                 limit = computations[operation.condition].limit
                 times = next(

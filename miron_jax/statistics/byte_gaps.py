@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -96,7 +97,7 @@ def _spans(text: str) -> Iterable[str]:
 
 def _kinds_of(text: str) -> np.ndarray:
     """The kind of each byte's character."""
-    return np.asarray([kind for char in text for kind in _kind_of_bytes(char)])
+    return np.asarray([*chain.from_iterable(map(_kind_of_bytes, text))])
 
 
 @lru_cache(1 << 16)

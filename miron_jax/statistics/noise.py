@@ -61,6 +61,6 @@ def _deviation(steps: np.ndarray, values: np.ndarray) -> float:
 def signal(means: Sequence[float]) -> float:
     """The largest difference between two models' means, relative to the mean of all; NaN for fewer
     than two."""
-    known = [mean for mean in means if math.isfinite(mean)]
+    known = [*filter(math.isfinite, means)]
     middle = float(np.mean(known)) if len(known) > 1 else 0.0
     return (max(known) - min(known)) / abs(middle) if middle else math.nan

@@ -35,7 +35,7 @@ def end_to_end(sequences: Sequence[Sequence[int] | np.ndarray]) -> Ragged:
     values = np.concatenate(
         [np.zeros(0, np.int32), *(np.asarray(sequence, np.int32) for sequence in sequences)]
     )
-    return Ragged(values, offsets_of([len(sequence) for sequence in sequences]))
+    return Ragged(values, offsets_of([*map(len, sequences)]))
 
 
 def gather(values: np.ndarray, begin: np.ndarray, length: np.ndarray) -> Ragged:

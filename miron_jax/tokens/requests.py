@@ -127,7 +127,7 @@ def _joint(prompts: Sequence[Prompt], rules: _TokenRules, num_choices: np.ndarra
     if span.context:
         is_crossed = shared_with_context(whole, before) < before.lengths
     if rules.profile.boundary == "context_kept":
-        whole = end_to_end([context_kept(pair) for pair in pairs])
+        whole = end_to_end([*map(context_kept, pairs)])
     return _Untruncated(whole, span.call(whole, before, num_choices), is_crossed)
 
 

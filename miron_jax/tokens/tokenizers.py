@@ -198,7 +198,7 @@ def _difference(tokenizer: Tokenizer, built: Tokenizer, file: str) -> list[str]:
     """A sentence if the class that transformers built gives other ids."""
     if tokenizer is built:
         return []
-    added = [str(token) for token in tokenizer.added_tokens_decoder.values()][:PROBED_TOKENS]
+    added = [*map(str, tokenizer.added_tokens_decoder.values())][:PROBED_TOKENS]
     texts = [*PROBES, *(f"x {token} y" for token in added)]
     pairs = zip(texts, encoder(tokenizer)(texts, True), encoder(built)(texts, True), strict=True)
     differing = [(text, len(ids), len(other)) for text, ids, other in pairs if ids != other]

@@ -80,7 +80,7 @@ def _ask_v1(turns: Sequence[Example], answers: Sequence[str]) -> str:
 def _ask_v12(turns: Sequence[Example], answers: Sequence[str]) -> str:
     *earlier, record = map(_published, turns)
     before, _, wording = record["instruction"].partition(_CONTEXT)
-    exchanges = [exchange.lstrip() for exchange in map(_exchange, earlier, answers)]
+    exchanges = [*map(str.lstrip, map(_exchange, earlier, answers))]
     if not exchanges:
         wording = before + wording
         before = ""

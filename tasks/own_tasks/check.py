@@ -33,9 +33,11 @@ def findings(
         return
     yield from _repeated(examples)
     if getattr(task.profile, "match", answers.EQUAL) is not answers.EQUAL:
-        numbers = [i for i, each in enumerate(examples) if _NUMBER.fullmatch(_answer(each))]
         compared = task.profile.answer_normalizer.call
-        lost = [i for i in numbers if compared(_answer(examples[i])) != _answer(examples[i])]
+        lost: list[int] = []
+        for i, answer in enumerate(map(_answer, examples)):
+            if _NUMBER.fullmatch(answer) and compared(answer) != answer:
+                lost.append(i)
         yield from _counted(examples, lost, "have a number that loses its sign, point or comma")
     if task.arrange is None and task.profile.num_fewshot:
         yield from _told(task, examples)
@@ -65,19 +67,24 @@ def _where(examples: Sequence[Example], is_so: Callable[[Sequence[str]], bool]) 
 
 
 def _equal(options: Sequence[str]) -> bool:
-    return len({text.strip() for text in options}) < len(options)
+    return len(set(map(str.strip, options))) < len(options)
 
 
 def _begins(options: Sequence[str]) -> bool:
     """The sum of log-probabilities prefers the shorter one, whatever the model knows."""
-    pairs = permutations([text.strip() for text in options], 2)
+    pairs = permutations([*map(str.strip, options)], 2)
     return any(one != other and one.startswith(other) for one, other in pairs)
 
 
 def _repeats(keys: Sequence[Any]) -> list[int]:
     """Places of keys that stand before already."""
-    first = {key: i for i, key in reversed(list(enumerate(keys)))}
-    return [i for i, key in enumerate(keys) if first[key] < i]
+    seen: set[object] = set()
+    places: list[int] = []
+    for i, key in enumerate(keys):
+        if key in seen:
+            places.append(i)
+        seen.add(key)
+    return places
 
 
 def _repeated(examples: Sequence[Example]) -> Iterator[str]:
@@ -95,7 +102,7 @@ def _repeated(examples: Sequence[Example]) -> Iterator[str]:
 
 def _answer(example: Example) -> str:
     if isinstance(example, Question):
-        return "\n".join(sorted(text.strip() for text in example.accepted))
+        return "\n".join(sorted(map(str.strip, example.accepted)))
     return example.continuations[example.gold or 0].strip()
 
 
@@ -131,7 +138,7 @@ def _constants(examples: Sequence[Example]) -> Iterator[str]:
     """The best answer that does not depend on the question, if it is better than chance by more
     than chance."""
     places = Counter(example.gold for example in examples)
-    texts = Counter(_answer(example) for example in examples)
+    texts = Counter(map(_answer, examples))
     if len(places) == 1 or len(examples) < 2:
         return
     chances = [1 / len(example.continuations) for example in examples]

@@ -55,12 +55,12 @@ class Data(NamedTuple):
     def examples(self, name: str, parser: Parser) -> list[AnyExample]:
         """All examples in file order.  Raises InputError, which names file and line."""
         read = _read(name, self.paths if self.repository is None else self._files())
-        records = [record for _, located in read for record in located.records]
-        places = [
-            f"{located.unit} {number}{f' of {file.name}' if len(read) > 1 else ''}"
-            for file, located in read
-            for number in located.numbers
-        ]
+        records: list[JsonObject] = []
+        places: list[str] = []
+        for file, located in read:
+            of_file = f" of {file.name}" if len(read) > 1 else ""
+            records += located.records
+            places += [f"{located.unit} {number}{of_file}" for number in located.numbers]
         keys = f"the keys of {name.partition('/')[2]}'s YAML file"
         try:
             parse = parser(records, places.__getitem__)
@@ -103,7 +103,8 @@ def _read(name: str, files: Sequence[Path]) -> list[tuple[Path, Located]]:
         located = located_rows(content, file, name, remedy="correct the file")
         read.append((file, located))
         of_records = set(map(frozenset, located.records))
-        columns |= {each: file for each in of_records if len(of_records) == 1}
+        if len(of_records) == 1:
+            columns |= dict.fromkeys(of_records, file)
         if len(columns) > 1:
             first, second = columns
             raise InputError(
@@ -150,7 +151,7 @@ def _named(keys: Keys, key: str, name: str) -> list[Path]:
     except ValueError:  # a name with a zero byte
         matches = []
     files = [Path(os.path.abspath(folder / match)) for match in matches]
-    files = sorted(file for file in files if file.is_file())
+    files = sorted(filter(Path.is_file, files))
     if not files:
         raise keys.wrong(f"{key} names {path}, and no file has such a name")
     return files

@@ -9,7 +9,7 @@ A right answer "1" is the second of the choices "3", "5", "7" and may be the fir
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 
 from miron_jax.files.readers import Json, shown
@@ -36,7 +36,7 @@ def _text(value: Json, choices: Choices) -> int | None:
         return None
     if text in choices:
         return choices.index(text)
-    stripped = [choice.strip() for choice in choices]
+    stripped = [*map(str.strip, choices)]
     return stripped.index(text.strip()) if text.strip() in stripped else None
 
 
@@ -77,22 +77,29 @@ def reading_of(golds: Sequence[Gold | None], place_of: Callable[[int], str]) -> 
     Raises ValueError, which names two records, if no reading fits all of them, or if as many could
     be read as another choice as speak for the reading that fits.
     """
-    read = [{} if gold is None else _readings(*gold) for gold in golds]
-    rows = [row for row, each in enumerate(read) if each]
-    fitting = [name for name in READINGS if all(name in read[row] for row in rows)]
-    if not rows:
+    read: dict[int, dict[str, int]] = {}  # row -> its readings
+    for row, gold in enumerate(golds):
+        if gold is not None and (readings := readings_of(*gold)):
+            read[row] = readings
+    fitting = set(READINGS).intersection(*read.values())
+    if not read:
         return ""
     if not fitting:
-        first, second = _unlike([(row, frozenset(read[row])) for row in rows])
+        first, second = _unlike(read)
         raise ValueError(
             f"gold is a {next(iter(read[first]))} in {place_of(first)} ({_value(golds, first)}) "
             f"and a {next(iter(read[second]))} in {place_of(second)} ({_value(golds, second)}), "
             f"expected one reading in the whole file: {', '.join(READINGS)}"
         )
-    kept = fitting[0]
+    kept = next(filter(fitting.__contains__, READINGS))
     for other in READINGS:
-        differ = [row for row in rows if read[row].get(other, read[row][kept]) != read[row][kept]]
-        for_kept = [row for row in rows if other not in read[row]]
+        differ: list[int] = []
+        for_kept: list[int] = []
+        for row, readings in read.items():
+            if other not in readings:
+                for_kept.append(row)
+            elif readings[other] != readings[kept]:
+                differ.append(row)
         if differ and len(for_kept) <= len(differ):
             raise ValueError(
                 f"gold of {place_of(differ[0])} ({_value(golds, differ[0])}) is one choice as a "
@@ -102,20 +109,21 @@ def reading_of(golds: Sequence[Gold | None], place_of: Callable[[int], str]) -> 
     return kept
 
 
-def _unlike(rows: Sequence[tuple[int, frozenset[str]]]) -> tuple[int, int]:
+def _unlike(read: Mapping[int, Mapping[str, int]]) -> tuple[int, int]:
     """Two rows that have no reading in common.  They exist where all rows have none: every row has
     a reading of its own kind (letter, place, truth), the text, or both."""
     common = frozenset(READINGS)
-    for last, readings in rows:
-        common &= readings
+    for last, readings in read.items():
+        common = common.intersection(readings)
         if not common:
-            return next((row, last) for row, each in rows if not each & readings)
+            return next(row for row in read if readings.keys().isdisjoint(read[row])), last
     raise AssertionError("a reading fits all rows")
 
 
-def _readings(value: Json, choices: Choices) -> dict[str, int]:
-    read = {name: reading(value, choices) for name, reading in READINGS.items()}
-    return {name: place for name, place in read.items() if place is not None}
+def readings_of(value: Json, choices: Choices) -> dict[str, int]:
+    """What a right answer may be, in the order of READINGS -> its place."""
+    read = ((name, reading(value, choices)) for name, reading in READINGS.items())
+    return {name: place for name, place in read if place is not None}
 
 
 def _second(

@@ -6,13 +6,14 @@ files.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from miron_jax.definitions.records import AnyExample, Example, Problem, Question
 from miron_jax.files.readers import Json, JsonObject, shown
 from miron_jax.metrics.answers import Normalize
 from miron_jax.tasks.icl_rows import answer_text, checked_text
-from miron_jax.tasks.own_tasks.gold import READINGS, as_written, reading_of
+from miron_jax.tasks.own_tasks.gold import as_written, reading_of, readings_of
 from miron_jax.tasks.own_tasks.templates import Value
 
 Takes = Mapping[str, Any]  # key -> a Value, or a list of them
@@ -41,7 +42,7 @@ def parser(
     Raises ValueError where the file as a whole has two meanings.
     """
     strip = _stripped if strips_fields else dict
-    names = {name for record in records for name in record}
+    names = set(chain.from_iterable(records))
     takes = {key: _among(key, value, names) for key, value in takes.items()}
     if "gold" in takes:
         golds = [_gold_of(takes, strip(record)) for record in records] if not gold_is else []
@@ -79,8 +80,8 @@ def choice(takes: Takes, record: JsonObject, row: int) -> Example:
     texts = _choices(takes, record)
     value = takes["gold"](record)
     reading = takes["reading"]
-    golds = (read(value, texts) for name, read in READINGS.items() if reading in ("", name))
-    gold = next((gold for gold in golds if gold is not None), None)
+    readings = readings_of(value, texts)
+    gold = readings.get(reading or next(iter(readings), ""))
     if gold is None:
         expected = _EXPECTED[reading].format(last=len(texts) - 1)
         raise ValueError(f"gold is {shown(value)}, expected {expected}")

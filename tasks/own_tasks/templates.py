@@ -142,7 +142,7 @@ def text_of(text: str) -> Value:
 
 def _loops(node: jinja2.nodes.Node) -> int:
     """How deep loops are nested below a node."""
-    below = max((_loops(child) for child in node.iter_child_nodes()), default=0)
+    below = max(map(_loops, node.iter_child_nodes()), default=0)
     return below + isinstance(node, jinja2.nodes.For | jinja2.nodes.Macro | jinja2.nodes.CallBlock)
 
 

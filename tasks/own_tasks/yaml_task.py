@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +199,7 @@ def _check_keys(keys: Keys, kind: str) -> None:
         each: (*_EVERY, *takes, *_MAY_TAKE.get(each, ("category",)), *_further(each))
         for each, takes in _TAKES.items()
     }
-    keys.check_known(list(dict.fromkeys(key for each in of_kind.values() for key in each)))
+    keys.check_known(list(dict.fromkeys(chain.from_iterable(of_kind.values()))))
     for key in keys.fields:
         if key not in of_kind[kind]:
             raise keys.wrong(

@@ -64,7 +64,7 @@ def read_requests(folder: Path) -> RequestSet:
     )
 
 
-def _read(file: Path, of_rows: "OfRows") -> list[FrozenRequest]:
+def _read(file: Path, of_rows: "ReadRows") -> list[FrozenRequest]:
     try:
         with (gzip.open if file.suffix == ".gz" else open)(file, "rb") as opened:
             content = opened.read(MOST_BYTES + 1)
@@ -122,8 +122,8 @@ def _plain(file: Path, fields: JsonObject, row: int) -> FrozenRequest:
     )
 
 
-OfRows = Callable[[Path, Located], list[FrozenRequest]]  # (file, its rows) -> their requests
-_LAYOUTS: dict[str, OfRows] = {
+ReadRows = Callable[[Path, Located], list[FrozenRequest]]  # (file, its rows) -> their requests
+_LAYOUTS: dict[str, ReadRows] = {
     REQUESTS: _plain_requests, "*-requests.jsonl": olmo_requests, PACKED: olmo_requests,
     "samples_*.jsonl": lm_eval_requests,
 }  # fmt: skip

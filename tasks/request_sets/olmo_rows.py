@@ -58,7 +58,7 @@ def _requests(file: Path, fields: JsonObject, row: int) -> list[FrozenRequest]:
         "continuations",
     }:
         raise ValueError(f"its request has no continuation to score: {NO_PAIR}")
-    if refused := next((key for key in _NOT_APPLIED if request.get(key)), None):
+    if refused := next(filter(request.get, _NOT_APPLIED), None):
         raise ValueError(
             f"its request has the field {refused!r}, which is not applied here: take the file out"
         )

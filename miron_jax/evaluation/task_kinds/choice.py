@@ -86,7 +86,7 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
         """Estimates nodes from the UTF-8 bytes of all examples, at the rate of some tokenized ones,
         the longest included."""
         prompts = self.prompts()
-        num_bytes = np.asarray([_num_bytes(prompt) for prompt in prompts])
+        num_bytes = np.asarray([*map(_num_bytes, prompts)])
         by_size = np.argsort(num_bytes, kind="stable")
         tried = np.unique([*by_size[-LONGEST_TRIED:], *by_size[:: max(1, len(prompts) // SAMPLED)]])
         measured = np.asarray([_num_nodes(self.tokenized([prompts[i]]), cost) for i in tried])

@@ -150,7 +150,7 @@ class Cpp:
         if tolerance == "0":
             return value == text.encode()
         try:
-            numbers = (json.loads(json_text) for json_text in (value, text))
+            numbers = map(json.loads, (value, text))
             pairs = zip(
                 *(entry if isinstance(entry, list) else [entry] for entry in numbers), strict=True
             )

@@ -166,7 +166,7 @@ def _arrays(folder: Path) -> dict[str, _TreeArray]:
     arrays = {}
     try:
         store = tensorstore.KvStore.open(_store(folder)).result()
-        names = sorted(key.decode() for key in store.list().result())
+        names = sorted(map(bytes.decode, store.list().result()))
         num_files = Counter(name.rpartition("/")[0] for name in names)
         for name in names:
             for ending, kind in _FORMATS.items():
@@ -265,7 +265,7 @@ def _levanter_parts(arrays: Mapping[str, _TreeArray]) -> Iterator[tuple[str, _Te
     for key, array in arrays.items():
         if key.endswith("/dropout/inference"):  # a flag
             continue
-        top = next((top for top in names if key.startswith(top)), None)
+        top = next(filter(key.startswith, names), None)
         parts = key.split("/")
         if top is not None:
             yield names[top] + key.removeprefix(top), _TensorPart(array, None, array.shape)

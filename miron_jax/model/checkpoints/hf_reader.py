@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -186,7 +187,7 @@ class _Leaf(NamedTuple):
     def tensor_names(self) -> list[str]:
         """Names in the checkpoint, of the first layer, then the next one, and so on."""
         layers = self.source.layers or range(self.shape[0] if self.is_stacked else 1)
-        return [name for layer in layers for name in self.source.names(layer)]
+        return [*chain.from_iterable(map(self.source.names, layers))]
 
     def check(self, folder: Path, stored: Mapping[str, Stored]) -> None:
         """Raises InputError for a tensor that is missing, has another shape, or holds no floats."""
@@ -213,7 +214,7 @@ class _Leaf(NamedTuple):
         host = np.empty(self.shape, self.dtype)
         slices = list(host) if self.is_stacked else [host]
         if self.source.parts:
-            slices = [row for layer in slices for row in layer]
+            slices = [*chain.from_iterable(slices)]
         by_file: dict[Path, list[tuple[str, np.ndarray]]] = {}
         for name, target in zip(self.tensor_names, slices, strict=True):
             by_file.setdefault(stored[name].file, []).append((name, target))

@@ -221,7 +221,7 @@ def _checkpoint_of(folder: Path, params_key: str | None, progress: Progress) -> 
     if params_key is None:
         item = item_of(folder)
         return _OrbaxTree(folder, item, stored_arrays(item), progress)
-    root = tuple(part for part in params_key.split("/") if part)
+    root = tuple(filter(None, params_key.split("/")))
     if root and (folder / root[0] / TREE_FILE).is_file():
         item = folder / root[0]
         root = root[1:]

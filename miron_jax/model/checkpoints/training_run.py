@@ -109,7 +109,7 @@ def pick_steps(
         }
         missing: list[int] = []
     else:
-        selected = {int(part) for part in selection.split(",")}
+        selected = set(map(int, selection.split(",")))
         missing = sorted(selected - set(available))
     picked = [(step, path) for step, path in steps if step in selected]
     if strict and (missing or not picked):
@@ -197,7 +197,7 @@ def largest(x: jax.Array) -> float:
         return float(jnp.abs(x))
     rows = min(x.shape[0], max(1, MAX_AT_ONCE * x.shape[0] // x.size))
     values = [_largest_of_rows(x, np.int32(start), rows) for start in range(0, x.shape[0], rows)]
-    return float(np.max([np.float32(value) for value in values]))
+    return float(np.max([*map(np.float32, values)]))
 
 
 @partial(jax.jit, static_argnums=2)

@@ -383,7 +383,7 @@ class Decoder(nnx.Module):
             window = jnp.asarray(windows, jnp.int32)
         ropes = distinct(config.layer_ropes)
         if len(ropes) > 1:
-            rope_idx = jnp.asarray([ropes.index(rope) for rope in config.layer_ropes], jnp.int32)
+            rope_idx = jnp.asarray([*map(ropes.index, config.layer_ropes)], jnp.int32)
         if config.layer_scales:
             scale = jnp.asarray(config.layer_scales, jnp.float32)
         return LayerKind(window, rope_idx, scale)

@@ -302,7 +302,7 @@ def _with_transformers_defaults(path: Path, raw: Mapping[str, Json]) -> "Pretrai
 def _with_floats(value: Json) -> Json:
     """The value with infinities as numbers: transformers 5 writes {"__float__": "Infinity"}."""
     if isinstance(value, list):
-        return [_with_floats(item) for item in value]
+        return [*map(_with_floats, value)]
     if isinstance(value, dict) and set(value) == {"__float__"}:
         return _SPECIAL.get(value["__float__"], value)
     return value

@@ -280,7 +280,7 @@ def _hidden(
     of_layer = _OfLayer(
         jnp.asarray(sizes.kinds, jnp.int32),
         jnp.asarray(windows, jnp.int32),
-        jnp.asarray([different.index(rope) for rope in sizes.ropes], jnp.int32),
+        jnp.asarray([*map(different.index, sizes.ropes)], jnp.int32),
         jnp.asarray(sizes.cuts, jnp.float32),
     )
     each = params["layers"], per_layer_LBTP, of_layer

@@ -75,7 +75,7 @@ def _shown(example: ExampleResult) -> JsonObject:
             [
                 option.text[:TEXT],
                 _short(option.logprob),
-                [_short(logprob) for logprob in option.token_logprobs],
+                [*map(_short, option.token_logprobs)],
                 option.greedy,
             ]
             for option in options

@@ -89,11 +89,7 @@ def main(how: str, *name: str) -> NoReturn:
     with open("input", encoding="utf-8") as file:
         arguments = file.read()
     if how == "expected":
-        write_and_exit(
-            json.dumps(
-                [_form_of_expression(expression) for expression in json.loads(arguments)]
-            ).encode()
-        )
+        write_and_exit(json.dumps([*map(_form_of_expression, json.loads(arguments))]).encode())
     with open("program", encoding="utf-8") as file:
         code = file.read()
     scope = {}

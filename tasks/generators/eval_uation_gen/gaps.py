@@ -135,7 +135,7 @@ def _options(
     """
 
     def text_of(word: StoryWord) -> str | None:
-        [text, *others] = {word.forms.get(name) for name in names}
+        [text, *others] = set(map(word.forms.get, names))
         if text is None or others:
             return None
         return f"{text[0].upper()}{text[1:]}" if begins_sentence else text

@@ -28,7 +28,7 @@ def _unmasked(split: str, count: int) -> list[JsonObject]:
 
 
 def _masked(split: str, count: int) -> list[JsonObject]:
-    return [masked_row(row) for row in _unmasked(split, count)]
+    return [*map(masked_row, _unmasked(split, count))]
 
 
 # Rows of a split, by the number of rows.

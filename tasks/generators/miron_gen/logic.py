@@ -169,7 +169,7 @@ def round_next(terms: Sequence[str], cycle: Sequence[str]) -> str | None:
     """The next term if the terms go round the cycle in equal steps, else None."""
     if not set(terms) <= set(cycle):
         return None
-    idxs = [cycle.index(term) for term in terms]
+    idxs = [*map(cycle.index, terms)]
     steps = {step % len(cycle) for step in _steps(idxs)}
     if len(steps) != 1:
         return None
@@ -241,7 +241,7 @@ def roman_numeral(number: int) -> str:
 
 
 _ARITHMETIC_STEPS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 15, 20, 25)
-_ROMAN = [roman_numeral(number) for number in range(1, 21)]
+_ROMAN = [*map(roman_numeral, range(1, 21))]
 
 
 def _letters(draw: Stream, words: LogicWords) -> Puzzle | None:
