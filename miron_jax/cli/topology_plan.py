@@ -76,7 +76,9 @@ def plan_on_topology(
     with the smallest mesh of the topology that holds it.
     """
     count = len(described_devices(topology))
-    mesh = config.mesh if config.sharding == "mesh" else (("data", count),) if count > 1 else ()
+    mesh = (("data", count),) if count > 1 else ()
+    if config.sharding == "mesh":
+        mesh = config.mesh
     placement = described_placement(topology, mesh)
     architecture = architecture_of(config, find_model(config, weights=False))
     tasks = RunTasks.of(config, inputs, architecture)

@@ -96,13 +96,13 @@ class Generator(SlotPrograms):
             halts_V = self.placement.share(self._halting_tokens(group))
             cache = self._empty_cache(num, size)
             for prompts in self._prefilled(group, size):
-                of_shard = [[prompt for prompt in prompts if prompt.shard == s] for s in shards]
+                of_shard = [list[PrefilledPrompt]() for _ in shards]
+                for prompt in prompts:
+                    of_shard[prompt.shard].append(prompt)
                 for start in range(0, max(map(len, of_shard)), num):
-                    batch = [
-                        pair
-                        for s in shards
-                        for pair in enumerate(of_shard[s][start : start + num], s * num)
-                    ]
+                    batch: list[tuple[int, PrefilledPrompt]] = []
+                    for s in shards:
+                        batch += enumerate(of_shard[s][start : start + num], s * num)
                     cache = self._admit(cache, batch, num, size) if self.keeps else None
             num_slots = num * len(shards)
             # Slots that draw in several ways take the dearest one's steps.

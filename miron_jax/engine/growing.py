@@ -107,14 +107,13 @@ class GrowingText:
         return scores
 
     def _score(self, ids: np.ndarray, span_start: int) -> Score:
-        pairs = [
-            _logprob_and_rank(self._logits_after(ids[:i]), int(ids[i]))
-            for i in range(span_start, len(ids))
-        ]
-        return Score(
-            np.asarray([p for p, _ in pairs], np.float32),
-            np.asarray([r for _, r in pairs], np.int32),
-        )
+        logprobs: list[float] = []
+        ranks: list[int] = []
+        for i in range(span_start, len(ids)):
+            logprob, rank = _logprob_and_rank(self._logits_after(ids[:i]), int(ids[i]))
+            logprobs.append(logprob)
+            ranks.append(rank)
+        return Score(np.asarray(logprobs, np.float32), np.asarray(ranks, np.int32))
 
     def _logits_after(self, ids: np.ndarray) -> np.ndarray:
         """Logits of the token after these, float32 [V]."""

@@ -348,10 +348,17 @@ class _DistinctScores:
     def select(self, distinct_idx: np.ndarray) -> Scores:
         batch = np.searchsorted(self._first, distinct_idx, side="right") - 1
         pairs = zip(batch.tolist(), distinct_idx.tolist(), strict=True)
-        scores = [self._batches[b][idx - self._first[b]] for b, idx in pairs]
+        logprob = [np.zeros(0, np.float32)]
+        rank = [np.zeros(0, np.int32)]
+        set_logprob: list[float] = []
+        for b, idx in pairs:
+            score = self._batches[b][idx - self._first[b]]
+            logprob.append(score.logprob)
+            rank.append(score.rank)
+            set_logprob.append(score.set_logprob)
         return Scores(
-            offsets_of([len(score.rank) for score in scores]),
-            np.concatenate([np.zeros(0, np.float32), *(score.logprob for score in scores)]),
-            np.concatenate([np.zeros(0, np.int32), *(score.rank for score in scores)]),
-            np.asarray([score.set_logprob for score in scores], np.float32),
+            offsets_of([*map(len, rank[1:])]),
+            np.concatenate(logprob),
+            np.concatenate(rank),
+            np.asarray(set_logprob, np.float32),
         )

@@ -90,13 +90,16 @@ class SelfCheck:
         hosts must run them.
         """
         chosen = chosen_requests(batch)
-        names = [f"request {batch.digests[r].hex()}" for r in chosen]
-        requests = [(batch.fresh.tokens(r), int(batch.fresh.span_start[r])) for r in chosen]
         of_request = batch.fresh.id_set
         if of_request is None:
             of_request = np.full(len(batch.fresh), -1)
-        no_ids = np.zeros(0, np.int32)
-        sets = [id_sets[of_request[r]] if of_request[r] >= 0 else no_ids for r in chosen]
+        names: list[str] = []
+        requests: list[tuple[np.ndarray, int]] = []
+        sets: list[np.ndarray] = []
+        for r in chosen:
+            names.append(f"request {batch.digests[r].hex()}")
+            requests.append((batch.fresh.tokens(r), int(batch.fresh.span_start[r])))
+            sets.append(id_sets[of_request[r]] if of_request[r] >= 0 else np.zeros(0, np.int32))
         self.compare_with(model, requests, [scores[r] for r in chosen], names, judge, sets)
 
     def compare_with(
@@ -115,18 +118,11 @@ class SelfCheck:
         firsts = [first for _, first in requests]
         plain_scores, programs = score_plainly(model, token_ids, firsts, self.progress, id_sets)
         self.progress.end("self-check")
-        differences = [
-            self._judge(
-                score,
-                plain,
-                f"{name} ({len(ids)} tokens)",
-                id_sets is not None and len(id_sets[i]) > 0,
-            )
-            for i, ((ids, _), score, plain, name) in enumerate(
-                zip(requests, scores, plain_scores, names, strict=True)
-            )
-            if judge
-        ]
+        differences: list[np.ndarray] = []
+        for i, plain in enumerate(plain_scores if judge else ()):
+            name = f"{names[i]} ({len(token_ids[i])} tokens)"
+            has_set = id_sets is not None and len(id_sets[i]) > 0
+            differences.append(self._judge(scores[i], plain, name, has_set))
         if self.by_median and differences:
             median = float(np.median(np.concatenate(differences)))
             if median > self.tolerance:
@@ -205,22 +201,18 @@ class _RequestKind(NamedTuple):
         """What a checked request of this kind covers of that which every batch must have
         covered."""
         program = ("program", self.row_length, self.has_query, self.is_stretched)
-        neighbours = {
-            (name, self.row_length)
-            for name in ("has_siblings", "has_strangers")
-            if getattr(self, name)
-        }
+        neighbours = self._with_length("has_siblings", "has_strangers")
         return {program, *neighbours, *((name,) for name, _ in self.wishes)}
 
     @property
     def wishes(self) -> set[tuple[str, int]]:
         """Of that which is covered as far as CHECKED_TOKENS allows: first, second and last rows of
         each length."""
-        return {
-            (name, self.row_length)
-            for name in ("is_first", "is_second", "is_last")
-            if getattr(self, name)
-        }
+        return self._with_length("is_first", "is_second", "is_last")
+
+    def _with_length(self, *names: str) -> set[tuple[str, int]]:
+        """Those of these traits that it has, each with the length of its row."""
+        return {(name, self.row_length) for name in names if getattr(self, name)}
 
 
 def chosen_requests(batch: RequestBatch) -> list[int]:

@@ -138,15 +138,11 @@ class SlotPrograms:
             for start in range(0, len(rows), num_rows * shards):
                 batch = rows[start : start + num_rows * shards]
                 # of each request: its shard, the first slot of its row, its nodes within the row
-                nodes = {
-                    r: (
-                        i % shards,
-                        i // shards * length,
-                        plan.edge_parent[paths[r]].astype(np.int64),
-                    )
-                    for i, row in enumerate(batch)
-                    for r in members[row]
-                }
+                nodes: dict[int, tuple[int, int, np.ndarray]] = {}
+                for i, row in enumerate(batch):
+                    for r in members[row]:
+                        path = plan.edge_parent[paths[r]].astype(np.int64)
+                        nodes[r] = (i % shards, i // shards * length, path)
                 kept_paths = [(r, *nodes[r]) for r in longest_first(nodes)]
                 if self._network is None:
                     yield with_paths(self._prefill(plan, batch, num_rows, length), kept_paths)
@@ -169,17 +165,14 @@ class SlotPrograms:
             kept_nodes[shard].setdefault(first + int(path[-1]), 0)
         segments = []
         for shard, kept in enumerate(kept_nodes):
-            of_shard = [
-                (b * length, *nodes_of(plan, row)) for b, row in enumerate(rows[shard::shards])
-            ]
-            nodes = [
-                [node - slot for node in sorted(kept) if slot <= node < slot + length]
-                for slot, _, _ in of_shard
-            ]
-            kept.update({node: 1 + i for i, node in enumerate(sorted(kept))})
-            segments.append(
-                segments_of(of_shard, [np.asarray(of_row, np.int64) for of_row in nodes])
-            )
+            every = np.asarray(sorted(kept), np.int64)
+            kept |= zip(every.tolist(), range(1, 1 + len(every)), strict=True)
+            of_shard = []
+            nodes: list[np.ndarray] = []
+            for b, row in enumerate(rows[shard::shards]):
+                of_shard.append((b * length, *nodes_of(plan, row)))
+                nodes.append(every[every // length == b] - b * length)
+            segments.append(segments_of(of_shard, nodes))
         depth = max(of_shard.depth for of_shard in segments)
         most = max(map(len, kept_nodes))
         num_kept = 1 << (most - 1).bit_length()
@@ -201,10 +194,11 @@ class SlotPrograms:
             (tokens, WalkArrays(*arrays)),  # type: ignore[arg-type]
             out=BY_SHARD,
         )
-        index = [
-            (r, shard, kept_nodes[shard][first + int(path[-1])]) for r, shard, first, path in paths
-        ]
-        return states, [(r, shard, i, np.zeros(1, np.int64)) for r, shard, i in index]
+        kept_paths: list[Path] = []
+        for r, shard, first, path in paths:
+            state = kept_nodes[shard][first + int(path[-1])]
+            kept_paths.append((r, shard, state, np.zeros(1, np.int64)))
+        return states, kept_paths
 
     def _walk_sizes(self, size: int) -> tuple[GroupSize, ...]:
         """The groups that read prompts for slots of this size; the first answer stays."""

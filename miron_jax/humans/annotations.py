@@ -121,13 +121,12 @@ def _one_text_a_row(
     """INPUT:text_1, INPUT:text_2, ... -> INPUT:text, a line each; every line keeps the columns
     without a number."""
     ends = [f"_{i + 1}" for i in range(count)]
-    numbered = [name for name in header if name.endswith(ends[0])]
-    if not numbered:
+    bare = [name.removesuffix(ends[0]) for name in header if name.endswith(ends[0])]
+    if not bare:
         raise InputError(
             f"{path}: no column ends with {ends[0]}, it has {', '.join(header)}: name another "
             "--project"
         )
-    bare = [name.removesuffix(ends[0]) for name in numbered]
     for name, end in product(bare, ends):
         if f"{name}{end}" not in header:
             raise InputError(f"{path}: no column {name}{end}, expected {count} texts a line")

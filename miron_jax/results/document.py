@@ -179,12 +179,12 @@ def _fields(record: Any) -> JsonObject:
     absent = ABSENT.get(type(record), frozenset())
     if isinstance(record, AskedPrompt) and record.cluster is None:
         absent |= {"swapped", "traits"}
-    values = {field.name: getattr(record, field.name) for field in fields(record)}
-    return {
-        key: plain(value)
-        for key, value in values.items()
-        if key not in absent or not _is_empty(value)
-    }
+    entry: JsonObject = {}
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if field.name not in absent or not _is_empty(value):
+            entry[field.name] = plain(value)
+    return entry
 
 
 def _is_empty(value: Any) -> bool:

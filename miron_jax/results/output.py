@@ -225,8 +225,8 @@ def steps_there(config: RunConfig) -> dict[int, RunResult]:
 
 def step_folders(store: Store) -> list[str]:
     """Those with results."""
-    steps = [name for name in store.names() if name.startswith(STEP)]
-    return [name for name in steps if store.has(f"{name}/{RESULTS}")]
+    names = store.names()
+    return [name for name in names if name.startswith(STEP) and store.has(f"{name}/{RESULTS}")]
 
 
 def stored_result(

@@ -90,7 +90,7 @@ def read_runs(names: Sequence[str]) -> list[Run]:
             labels[i] = store.name
     if twice := next((label for label in labels if labels.count(label) > 1), None):
         raise InputError(f"{twice} is named twice: name folders of different runs")
-    return [_read(store, label) for store, label in zip(stores, labels, strict=True)]
+    return [*map(_read, stores, labels)]
 
 
 def _read(store: Store, label: str) -> Run:

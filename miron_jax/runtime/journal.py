@@ -169,16 +169,14 @@ class Journal:
         if _checksum(data) != name.removesuffix(".npz").rsplit("-", 1)[-1]:
             raise ValueError("other bytes than were written")
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            entries = Entries(*(arrays[field] for field in Entries._fields))
+            entries = Entries(*map(arrays.__getitem__, Entries._fields))
             texts = parse_json(arrays["texts"].tobytes())
         segment = len(self._segments)
         self._segments.append(entries)
-        self._entry_of.update(
-            (digest.tobytes(), (segment, i)) for i, digest in enumerate(entries.digests)
-        )
-        self._texts.update(
-            (digest, JournalText(text, tuple(ids), ended)) for digest, text, ids, ended in texts
-        )
+        for i, digest in enumerate(entries.digests):
+            self._entry_of[digest.tobytes()] = (segment, i)
+        for digest, text, ids, ended in texts:
+            self._texts[digest] = JournalText(text, tuple(ids), ended)
 
     def known(self, digests: Sequence[bytes]) -> np.ndarray:
         """Bool [R]: whether the journal has the scores of each request."""
@@ -186,20 +184,21 @@ class Journal:
 
     def scores_of(self, digests: Sequence[bytes]) -> Entries:
         """Scores of known requests, in the order of `digests`."""
-        entries = [
-            (self._segments[segment], i) for segment, i in map(self._entry_of.__getitem__, digests)
-        ]
-        spans = [(segment, slice(*segment.offsets[i : i + 2])) for segment, i in entries]
+        logprob = [_NO_ENTRIES.logprob]
+        rank = [_NO_ENTRIES.rank]
+        set_logprob: list[float] = []
+        for segment, i in map(self._entry_of.__getitem__, digests):
+            entries = self._segments[segment]
+            span = slice(*entries.offsets[i : i + 2])
+            logprob.append(entries.logprob[span])
+            rank.append(entries.rank[span])
+            set_logprob.append(entries.set_logprob[i])
         return Entries(
             np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16),
-            offsets_of([span.stop - span.start for _, span in spans]),
-            np.concatenate(
-                [np.zeros(0, np.float32), *(segment.logprob[span] for segment, span in spans)]
-            ),
-            np.concatenate(
-                [np.zeros(0, np.int32), *(segment.rank[span] for segment, span in spans)]
-            ),
-            np.asarray([segment.set_logprob[i] for segment, i in entries], np.float32),
+            offsets_of([*map(len, rank[1:])]),
+            np.concatenate(logprob),
+            np.concatenate(rank),
+            np.asarray(set_logprob, np.float32),
         )
 
     def text_of(self, digest: str) -> JournalText | None:
@@ -288,12 +287,15 @@ class Journal:
 
 def _bytes_of(new: list[_New]) -> bytes:
     """The file of a segment."""
-    entries = [_NO_ENTRIES, *(each for each in new if isinstance(each, Entries))]
-    texts = [(each[0], *each[1]) for each in new if not isinstance(each, Entries)]
-    columns: dict[str, np.ndarray] = {
-        field: np.concatenate([getattr(each, field) for each in entries])
-        for field in Entries._fields
-    }
+    entries = [_NO_ENTRIES]
+    texts: list[tuple[object, ...]] = []
+    for each in new:
+        if isinstance(each, Entries):
+            entries.append(each)
+        else:
+            texts.append((each[0], *each[1]))
+    joined = map(np.concatenate, zip(*entries, strict=True))
+    columns = dict(zip(Entries._fields, joined, strict=True))
     columns["offsets"] = offsets_of(np.concatenate([np.diff(each.offsets) for each in entries]))
     columns["texts"] = np.frombuffer(json.dumps(texts).encode(), np.uint8)
     buffer = io.BytesIO()

@@ -75,11 +75,8 @@ def _macro(
 ) -> dict[str, Estimate]:
     """Macro means of the metrics that all categories have."""
     macros = macro_estimates(by_category)
-    return {
-        name: each
-        for name, each in macros.items()
-        if all(name in group for group in means.values())
-    }
+    common = set(macros).intersection(*means.values())
+    return {name: each for name, each in macros.items() if name in common}
 
 
 def _tokens(example: ExampleScore) -> str:

@@ -83,7 +83,7 @@ def read_suite(paths: Sequence[str]) -> Suite[Task[Any]]:
     tasks: list[Task[Any]] = []
     fetches: list[Data] = []
     stated: list[tuple[Path, JsonObject]] = []
-    for path in (file for name in paths for file in _files(Path(name))):
+    for path in chain.from_iterable(map(_files, map(Path, paths))):
         keys = None if path.suffix == ".py" else Keys(path)
         if keys is not None and "groups" in keys:
             keys.check_known(("groups",))
@@ -132,16 +132,16 @@ def _groups(tasks: Sequence[Task[Any]], stated: Sequence[tuple[Path, JsonObject]
                 "their members"
             )
         every |= groups
-    names = {task.name.removeprefix(f"{NAME}/"): task for task in tasks}
     by_size = "by_size" in str(every)  # examples are counted only where a weight hangs on them
-    known = GroupMembers(
-        {
-            name: len(read_examples(task, Path(), allow_changed=True)) if by_size else 1
-            for name, task in names.items()
-        },
-        {name: task.name for name, task in names.items()},
-        {name: task.baselines["random"] for name, task in names.items()},
-    )
+    sizes: dict[str, int] = {}
+    names: dict[str, str] = {}
+    baselines: dict[str, float | None] = {}
+    for task in tasks:
+        name = task.name.removeprefix(f"{NAME}/")
+        sizes[name] = len(read_examples(task, Path(), allow_changed=True)) if by_size else 1
+        names[name] = task.name
+        baselines[name] = task.baselines["random"]
+    known = GroupMembers(sizes, names, baselines)
     return read_groups(every, known, stated[-1][0]) if stated else Groups({})
 
 

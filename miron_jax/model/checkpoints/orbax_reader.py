@@ -336,16 +336,16 @@ def _mapped_reader(
             )
         checkpoint.check_floats(name, keys[name])
     tops = {_top(name, used) for name in used}
-    unused = [
-        name for name in keys if name not in used and (root is not None or _top(name, used) in tops)
-    ]
-    if root is not None:
-        unused = [
-            name for name in unused if name.startswith(root) and not re.fullmatch(IGNORED, name)
-        ]
-    if unused := checkpoint.without_integers({name: keys[name] for name in unused}):
+    unused: dict[str, str] = {}
+    for name in keys.keys() - used:
+        is_below = _top(name, used) in tops
+        if root is not None:
+            is_below = name.startswith(root) and not re.fullmatch(IGNORED, name)
+        if is_below:
+            unused[name] = keys[name]
+    if besides := checkpoint.without_integers(unused):
         raise InputError(
-            f"{checkpoint.folder}: has {listed(unused)} besides, which nothing is mapped to and "
+            f"{checkpoint.folder}: has {listed(besides)} besides, which nothing is mapped to and "
             "which may change the scores; use the config.json of this checkpoint, or map them"
         )
     return lambda checkpointer, name: _read_mapped(

@@ -62,18 +62,19 @@ def csv_of(runs: Sequence[Run]) -> str:
 
 def markdown_of(runs: Sequence[Run]) -> str:
     """Composites, then each task's main metric, a column a run."""
-    lines = [f"# {_escaped(' and '.join(run.label for run in runs))}", ""]
+    labels = [run.label for run in runs]
+    lines = [f"# {_escaped(' and '.join(labels))}", ""]
     composites = composites_of(runs)
     if composites:
         rows = [[name, *map(with_interval, of_runs)] for name, of_runs in composites.items()]
-        lines += _table(["composite", *(run.label for run in runs)], rows)
+        lines += _table(["composite", *labels], rows)
     rows = []
     for name in dict.fromkeys(name for run in runs for name in run.tasks):
         known = next(run.tasks[name] for run in runs if name in run.tasks)
         metric = known.main_metric
         numbers = [with_interval(run.result.metric(name, metric)) for run in runs]
         rows.append([name, str(known.n), metric, *numbers, number(known.baselines.get("random"))])
-    lines += _table(["task", "n", "metric", *(run.label for run in runs), "chance"], rows)
+    lines += _table(["task", "n", "metric", *labels, "chance"], rows)
     return "\n".join(lines)
 
 

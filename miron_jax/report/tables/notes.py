@@ -28,8 +28,8 @@ def notes_of(run: RunResult) -> list[str]:
     counts = Counter[str]()
     cautions = dict[str, None]()
     for name, task in run.tasks.items():
-        notes += [f"{name}: {note}" for note in _of_task(task, against)]
-        notes += [f"{name}: {note}" for note in task.details.notes(task)]
+        of_task = (*_of_task(task, against), *task.details.notes(task))
+        notes += [f"{name}: {note}" for note in of_task]
         counts.update(task.details.counts(task))
         cautions[task.details.caution] = None
     notes += [f"{count} {what}" for what, count in counts.items() if count]

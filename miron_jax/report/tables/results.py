@@ -79,9 +79,10 @@ def _is_asked_for(name: str, suite: SuiteResult, run: RunResult) -> bool:
 def _table_of(tasks: TaskResults) -> NumberTable:
     if any(task.section for task in tasks.values()):
         return sections_table(tasks)
-    has_others = any(task.main not in ("", "accuracy") or task.human for task in tasks.values())
-    is_robust = any(task.robustness for task in tasks.values())
-    return mains_table(tasks) if has_others or is_robust else _choices_table(tasks)
+    for task in tasks.values():
+        if task.main not in ("", "accuracy") or task.human or task.robustness:
+            return mains_table(tasks)
+    return _choices_table(tasks)
 
 
 def mains_table(tasks: TaskResults) -> NumberTable:
