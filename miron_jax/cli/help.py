@@ -81,11 +81,14 @@ def _help(command: str, everyday_alone: bool) -> str:
 
 def _short(names: list[str]) -> list[str]:
     """A line for each flag that everybody uses, and the names of the others."""
-    lines = []
-    for name in (name for name in names if EVERY[name].everyday):
-        lines.append(_entry(usage_of(name), 27, EVERY[name].help.split("; ")[0].rstrip("."), 2))
-    rest = " ".join(f"--{name}" for name in names if not EVERY[name].everyday)
-    return [*lines, _filled(rest, "  ")] if rest else lines
+    lines: list[str] = []
+    rest: list[str] = []
+    for name in names:
+        if EVERY[name].everyday:
+            lines.append(_entry(usage_of(name), 27, EVERY[name].help.split("; ")[0].rstrip("."), 2))
+        else:
+            rest.append(f"--{name}")
+    return [*lines, _filled(" ".join(rest), "  ")] if rest else lines
 
 
 def _width() -> int:

@@ -49,7 +49,8 @@ def _task(kind: TaskKind, tokenizer: Tokenizer) -> Iterator[str]:
     for human in getattr(task, "human", ()):
         yield f"human: {human.metric} {human.value} ({human.published})"
     yield "rules:"
-    yield from (f"    {name}: {value!r}" for name, value in printed(task.profile).items())
+    for name, value in printed(task.profile).items():
+        yield f"    {name}: {value!r}"
     yield from _duplicates(source.examples)
     yield from _lengths(kind)
     yield from _example(kind, tokenizer)
@@ -118,11 +119,11 @@ def _prompts(kind: TaskKind) -> Iterator[str]:
         kind.prepare()
     requests = getattr(kind, "requests", None)
     if requests is not None:
-        yield from (kind.setup.tokenizer.decode(list(ids)) for ids in requests.prompts)
+        yield from map(kind.setup.tokenizer.decode, map(list, requests.prompts))
     else:
-        yield from (
-            example.prompt for example in kind.source.examples if hasattr(example, "prompt")
-        )
+        for example in kind.source.examples:
+            if hasattr(example, "prompt"):
+                yield example.prompt
 
 
 def _shortened(text: str) -> str:

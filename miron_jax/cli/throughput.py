@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import starmap
 
 import jax
 import jax.numpy as jnp
@@ -80,7 +81,7 @@ def measure(config: RunConfig, inputs: Inputs, progress: Progress = SILENT) -> B
 
     engine = time_layout("the engine", plan)
     memory = _peak_bytes(placement.device)
-    ablations = [time_layout(name, layout) for name, layout in _ablations(requests, plan, cost)]
+    ablations = [*starmap(time_layout, _ablations(requests, plan, cost))]
     fastest = min(layout.seconds for layout in (engine, *ablations))
     rate = max(peak, flops / fastest / placement.devices)
     engine, *ablations = (

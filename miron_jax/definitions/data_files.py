@@ -72,11 +72,11 @@ def _sha1_of(task: AnyTask, path: Path) -> str:
     below it."""
     if not path.is_dir():
         return git_blob_sha1(_read_bytes(task, path))
-    below = ((file.relative_to(path), file) for file in sorted(path.rglob("*")) if file.is_file())
-    files = [file for name, file in below if not any(part.startswith(".") for part in name.parts)]
-    names = [
-        f"{file.relative_to(path)} {git_blob_sha1(_read_bytes(task, file))}\n" for file in files
-    ]
+    names: list[str] = []
+    for file in filter(Path.is_file, sorted(path.rglob("*"))):
+        name = file.relative_to(path)
+        if not any(part.startswith(".") for part in name.parts):
+            names.append(f"{name} {git_blob_sha1(_read_bytes(task, file))}\n")
     return git_blob_sha1("".join(names).encode())
 
 

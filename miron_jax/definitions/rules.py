@@ -27,15 +27,12 @@ LEFT_OUT = {"left_out": True}
 def printed(profile: Any) -> JsonObject:
     """The fields of a profile (a dataclass) for results.json; a rule gives its name, so results
     name the rule that ran."""
-    of_profile = [
-        field
-        for field in fields(profile)
-        if field.metadata != LEFT_OUT or getattr(profile, field.name) != field.default
-    ]
-    values = {field.name: getattr(profile, field.name) for field in of_profile}
-    return {
-        name: value.name if isinstance(value, Rule) else value for name, value in values.items()
-    }
+    values: JsonObject = {}
+    for field in fields(profile):
+        value = getattr(profile, field.name)
+        if field.metadata != LEFT_OUT or value != field.default:
+            values[field.name] = value.name if isinstance(value, Rule) else value
+    return values
 
 
 # Takes the most probable token, the lowest id among equals.

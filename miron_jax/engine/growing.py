@@ -15,6 +15,7 @@ cache at every call.
 import time
 from dataclasses import dataclass
 from functools import partial
+from itertools import starmap
 
 import jax
 import jax.numpy as jnp
@@ -99,15 +100,12 @@ class GrowingText:
         start = time.perf_counter()
         self.speed.turns += 1
         self.speed.plain_tokens += int((np.diff(choices.offsets) - 1).sum())
-        if self._keeps:
-            scores = [self._score(ids, span) for ids, span in choices]
-        else:
-            scores = self._plainly(choices)
+        scores = [*starmap(self._score, choices)] if self._keeps else self._plainly(choices)
         self.speed.seconds += time.perf_counter() - start
         return scores
 
     def _score(self, ids: np.ndarray, span_start: int) -> Score:
-        logprobs: list[float] = []
+        logprobs: list[np.float32] = []
         ranks: list[int] = []
         for i in range(span_start, len(ids)):
             logprob, rank = _logprob_and_rank(self._logits_after(ids[:i]), int(ids[i]))

@@ -59,7 +59,7 @@ def kept_pairs(paths: Sequence[Path]) -> Kept:
 
 def _project(path: Path) -> tuple[str, Annotations]:
     header = path.read_bytes().split(b"\n", 1)[0].decode("utf-8-sig", "replace").split("\t")
-    name = next((column.strip() for column in header if column.strip() in _PASS), None)
+    name = next(filter(_PASS.__contains__, map(str.strip, header)), None)
     if name is None:
         raise InputError(
             f"{path}: none of the columns {', '.join(_PASS)}, it has {', '.join(header)}"

@@ -172,17 +172,18 @@ def code_fingerprint(name: str, model: OwnModel) -> str:
         source_file(name.partition(".")[0]).resolve().parent,
         Path.cwd(),
     }
-    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    paths = {Path(file).resolve() for file in files if file and "site-packages" not in file}
-    sources = sorted(
-        path for path in paths if path.is_file() and any(map(path.is_relative_to, folders))
-    )
-    values = [
-        getattr(model, each.name)
-        for each in fields(model)
-        if each.name not in ("params", "tokenizer")
-    ]
-    record = [value for value in values if not callable(value)]
+    sources: set[Path] = set()
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if file and "site-packages" not in file:
+            path = Path(file).resolve()
+            if path.is_file() and any(map(path.is_relative_to, folders)):
+                sources.add(path)
+    record = []
+    for each in fields(model):
+        value = getattr(model, each.name)
+        if each.name not in ("params", "tokenizer") and not callable(value):
+            record.append(value)
     return blake2b(
-        repr([record, [*map(Path.read_bytes, sources)]]).encode(), digest_size=16
+        repr([record, [*map(Path.read_bytes, sorted(sources))]]).encode(), digest_size=16
     ).hexdigest()

@@ -76,12 +76,13 @@ def check_output(config: RunConfig, why_not_grown: WhyNot = lambda limit: "") ->
             f"--output={store.name} is not empty, and --noresume asks for a fresh folder: name "
             "another one"
         )
-    for step in sorted(entry for entry in entries if entry.startswith(STEP)):
+    steps = {entry for entry in entries if entry.startswith(STEP)}
+    for step in sorted(steps):
         if store.has(f"{step}/{RESULTS}"):
             _check_same_run(config, store, why_not_grown, step)
     if RESULTS in entries:
         _check_same_run(config, store, why_not_grown)
-    elif {entry for entry in entries if not entry.startswith(STEP)} - _LEFT_BEHIND:
+    elif entries - steps - _LEFT_BEHIND:
         raise InputError(
             f"--output={store.name} is not empty and holds no {RESULTS}: name another folder"
         )

@@ -92,7 +92,8 @@ def _extremes(spans: Sequence[SpanGap], most: int, sign: int = 1) -> list[SpanGa
 def _spans(text: str) -> Iterable[str]:
     for match in _SPAN.finditer(text):
         word = match[0]
-        yield from (word[i : i + MOST_BYTES] for i in range(0, len(word), MOST_BYTES))
+        for i in range(0, len(word), MOST_BYTES):
+            yield word[i : i + MOST_BYTES]
 
 
 def _kinds_of(text: str) -> np.ndarray:

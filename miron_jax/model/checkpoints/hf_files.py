@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,8 @@ class Stored:
 
 def has_tensors(folder: Path) -> bool:
     """Whether the folder holds weights in a format that is read here."""
-    names = (
-        name for single in (_SAFETENSORS, _MSGPACK) for name in (single, f"{single}.index.json")
-    )
-    return any((folder / name).is_file() for name in names)
+    names = product((_SAFETENSORS, _MSGPACK), ("", ".index.json"))
+    return any((folder / f"{single}{end}").is_file() for single, end in names)
 
 
 def stored_tensors(folder: Path) -> dict[str, Stored]:

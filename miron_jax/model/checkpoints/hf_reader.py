@@ -244,8 +244,11 @@ def _leaves(
         "head_bias_V": Tensor(f"{_head(stored)}.bias"),
     }
     state, treedef = jax.tree_util.tree_flatten_with_path(shapes_of(config, dtype))
-    named = [(leaf_name(path), leaf) for path, leaf in state]
-    return [_Leaf(path, leaf.shape, leaf.dtype, table[path]) for path, leaf in named], treedef
+    leaves: list[_Leaf] = []
+    for path, leaf in state:
+        name = leaf_name(path)
+        leaves.append(_Leaf(name, leaf.shape, leaf.dtype, table[name]))
+    return leaves, treedef
 
 
 def shapes_of(config: KnownModel, dtype: DTypeLike) -> Tree:

@@ -76,21 +76,20 @@ def weight_keys(folder: Path, keys: Iterable[str], leaf_names: Iterable[str]) ->
             "expected them once, or once below params; say with --params_key which to score"
         )
     prefix, suffix = best[0] if len(best) == 1 else usual[0]
-    in_subtree = [key for key in keys if key.startswith(prefix) and key.endswith(suffix)]
-    return {key.removeprefix(prefix).removesuffix(suffix): key for key in in_subtree}
+    names: dict[str, str] = {}
+    for key in keys:
+        if key.startswith(prefix) and key.endswith(suffix):
+            names[key.removeprefix(prefix).removesuffix(suffix)] = key
+    return names
 
 
 def find_item(folder: Path) -> Path | None:
     """The folder of the tree, which is the checkpoint's folder or a folder in it; None if there is
     no tree."""
-    return next(
-        (
-            path
-            for path in (folder, *(folder / name for name in ITEMS))
-            if (path / TREE_FILE).is_file()
-        ),
-        None,
-    )
+    for path in (folder, *map(folder.joinpath, ITEMS)):
+        if (path / TREE_FILE).is_file():
+            return path
+    return None
 
 
 def item_of(folder: Path) -> Path:

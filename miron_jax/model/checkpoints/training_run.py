@@ -64,14 +64,11 @@ def training_steps(folder: Path) -> list[tuple[int, Path]]:
     for parent in (folder, folder / "steps", folder / "checkpoints"):
         if not parent.is_dir():
             continue
-        named = [
-            (int(match[4]), path)
-            for path in parent.iterdir()
-            if (match := _STEP_NAME.fullmatch(path.name))
-        ]
-        steps = sorted(
-            ((step, path) for step, path in named if _is_checkpoint(path)), key=itemgetter(0)
-        )
+        steps: list[tuple[int, Path]] = []
+        for path in parent.iterdir():
+            if (match := _STEP_NAME.fullmatch(path.name)) and _is_checkpoint(path):
+                steps.append((int(match[4]), path))
+        steps.sort(key=itemgetter(0))
         for (step, first), (following, second) in pairwise(steps):
             if step == following:
                 raise InputError(
@@ -176,16 +173,15 @@ def check_finite(source: Path | str, state: Tree) -> Tree:
 def implausible(state: Tree) -> list[str]:
     """A warning for each leaf of a Decoder with a weight beyond PLAUSIBLE, such as a flipped bit
     causes."""
-    largest_values = [
-        (leaf_name(path), largest(leaf))
-        for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]
-    ]
-    return [
-        f"the weights {name} go up to {value:.3g}, expected at most {PLAUSIBLE:g}: the file may be "
-        "damaged, compare it with its source"
-        for name, value in largest_values
-        if value > PLAUSIBLE
-    ]
+    warnings: list[str] = []
+    for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
+        value = largest(leaf)
+        if value > PLAUSIBLE:
+            warnings.append(
+                f"the weights {leaf_name(path)} go up to {value:.3g}, expected at most "
+                f"{PLAUSIBLE:g}: the file may be damaged, compare it with its source"
+            )
+    return warnings
 
 
 def largest(x: jax.Array) -> float:

@@ -80,10 +80,8 @@ class ExpertMlp(nnx.Module):
         self.router = Linear(
             stack, (config.d_model, self.experts.count), self.experts.bias, dtype, rngs
         )
-        self.gate_EDF, self.up_EDF, self.down_EFD = (kernel(axes) for axes in ("EDF", "EDF", "EFD"))
-        self.gate_bias_EF, self.up_bias_EF, self.down_bias_ED = (
-            bias(axes) for axes in ("EF", "EF", "ED")
-        )
+        self.gate_EDF, self.up_EDF, self.down_EFD = map(kernel, ("EDF", "EDF", "EFD"))
+        self.gate_bias_EF, self.up_bias_EF, self.down_bias_ED = map(bias, ("EF", "EF", "ED"))
         d_ff = self.experts.shared_d_ff
         self.shared = Mlp(config, stack, dtype, rngs, d_ff) if d_ff else None
         self.shared_gate = Linear(stack, (config.d_model, 1), False, dtype, rngs) if d_ff else None

@@ -175,9 +175,12 @@ def _pairs_of(first: Run, second: Run, task: str) -> _Pairs:
     on."""
     ours = _keyed(first.examples(task, with_options=False))
     theirs = _keyed(second.examples(task, with_options=False))
-    common = [key for key in ours if key in theirs]
-    alone = len(ours) + len(theirs) - 2 * len(common)
-    return _Pairs([ours[key] for key in common], [theirs[key] for key in common], alone)
+    pairs = _Pairs([], [], len(ours.keys() ^ theirs.keys()))
+    for key, example in ours.items():
+        if key in theirs:
+            pairs.first.append(example)
+            pairs.second.append(theirs[key])
+    return pairs
 
 
 def _keyed(examples: Iterable[ExampleResult]) -> dict[tuple[int, int], ExampleResult]:
