@@ -46,9 +46,8 @@ def command(words: list[str]) -> None:
     if FLAGS.json is not None and (others := [name for name in _NO_LIST if getattr(FLAGS, name)]):
         raise InputError(f"--json is of the list of tasks: leave out --json or --{others[0]}")
     if FLAGS.export is not None:
-        articles, stories = (
-            local_path(path) if path else None for path in (FLAGS.articles, FLAGS.stories)
-        )
+        articles = local_path(FLAGS.articles) if FLAGS.articles else None
+        stories = local_path(FLAGS.stories) if FLAGS.stories else None
         folder = local_path(FLAGS.export)
         spelled = FLAGS.mask_number_words
         for path in export(folder, FLAGS.items_per_category, articles, spelled, stories, _say):

@@ -76,9 +76,8 @@ def plan_on_topology(
     with the smallest mesh of the topology that holds it.
     """
     count = len(described_devices(topology))
-    mesh = (("data", count),) if count > 1 else ()
-    if config.sharding == "mesh":
-        mesh = config.mesh
+    by_rows = (("data", count),) if count > 1 else ()
+    mesh = config.mesh if config.sharding == "mesh" else by_rows
     placement = described_placement(topology, mesh)
     architecture = architecture_of(config, find_model(config, weights=False))
     tasks = RunTasks.of(config, inputs, architecture)

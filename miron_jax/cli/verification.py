@@ -124,7 +124,7 @@ def verify(
         differences = [_one_a_row(session, ids, engine)]
     with _stage(progress, "other row lengths, cuts and row mates"):
         others = _in_other_rows(session, ids, budget)
-    compared = [_Compared(other.logprob, other.rank == 0) for other in others]
+    compared = [(other.logprob, other.rank == 0) for other in others]
     differences.append(_difference("other row lengths, cuts and row mates", engine, compared))
     if oracle is not None:
         with _stage(progress, "the oracle's texts"):
@@ -187,7 +187,7 @@ def _one_a_row(
     others: list[_Compared] = []
     for i, score in enumerate(engine):
         spans.append(Score(score.logprob[start[i] - 1 :], score.rank[start[i] - 1 :]))
-        others.append(_Compared(plain[i].logprob, plain[i].margin > 0))
+        others.append((plain[i].logprob, plain[i].margin > 0))
     return _difference("one request a row, dense attention", spans, others)
 
 
@@ -242,11 +242,8 @@ def _joined(parts: Sequence[Score]) -> Score:
     )
 
 
-class _Compared(NamedTuple):
-    """What another way says of a text, token by token."""
-
-    logprob: np.ndarray  # nats
-    is_greedy: np.ndarray  # whether no token is more probable
+# What another way says of a text: nats a token, and whether no token is more probable.
+_Compared = tuple[np.ndarray, np.ndarray]
 
 
 def _difference(
@@ -254,9 +251,9 @@ def _difference(
 ) -> WayDifference:
     largest = 0.0
     flips = 0
-    for ours, theirs in zip(engine, other, strict=True):
-        largest = max(largest, _largest(ours.logprob, theirs.logprob))
-        flips += int(((ours.rank == 0) != theirs.is_greedy).sum())
+    for ours, (logprob, is_greedy) in zip(engine, other, strict=True):
+        largest = max(largest, _largest(ours.logprob, logprob))
+        flips += int(((ours.rank == 0) != is_greedy).sum())
     return WayDifference(name, largest, flips, kl)
 
 
@@ -266,9 +263,8 @@ def _against(session: Session, oracle: JsonObject, engine: Sequence[Score]) -> W
     for each in oracle["texts"]:
         ids = each["token_ids"]
         asked += [([*ids, token], len(ids)) for token in each["next_ids"]]
-        stored.append(
-            _Compared(np.asarray(each["logprobs"], np.float64), np.asarray(each["greedy"], bool))
-        )
+        logprobs = np.asarray(each["logprobs"], np.float64)
+        stored.append((logprobs, np.asarray(each["greedy"], bool)))
     # A text as long as the model's positions has no room for one more token: its distribution is
     # not asked.
     scores = iter(session.scores(_requests(asked))) if asked else iter(())

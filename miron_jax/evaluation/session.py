@@ -136,7 +136,10 @@ class Session:
             )
             how = {"journal": self._journal, "hosts": self._hosts, "name": name}
             batches = score_planned(planned, self.forward, self.check, **how)
-            return [score for _, scores in batches for score in scores]
+            scores: list[Score] = []
+            for _, of_batch in batches:
+                scores += of_batch
+            return scores
 
     def completions(self, requests: Sequence[TextRequest]) -> list[Generated]:
         """Raises InputError for a request that cannot run."""

@@ -55,14 +55,9 @@ def _operations(lines: list[str]) -> list[Operation]:
             calls = re.findall(r"(?:body|to_apply)=%?([\w.\-]+)", line)
             for branches in re.findall(r"branch_computations=\{([^}]*)\}", line):
                 calls += [branch.strip().lstrip("%") for branch in branches.split(",")]
-        cycles, scope, condition = (
-            re.search(pattern, line)
-            for pattern in (
-                r'"estimated_cycles":"(\d+)"',
-                r'op_name="([^"]*)"',
-                r" condition=%?([\w.\-]+)",
-            )
-        )
+        cycles = re.search(r'"estimated_cycles":"(\d+)"', line)
+        scope = re.search(r'op_name="([^"]*)"', line)
+        condition = re.search(r" condition=%?([\w.\-]+)", line)
         operations.append(
             Operation(
                 kind,

@@ -107,10 +107,7 @@ class Hosts:
         with self._waiting():
             while len(texts := self._all(f"at/{name}/")) < self.count:
                 time.sleep(POLL_SECONDS)
-        return [
-            json.loads(text)
-            for _, text in sorted(texts.items(), key=lambda item: _index_of(item[0]))
-        ]
+        return [json.loads(texts[name]) for name in sorted(texts, key=_index_of)]
 
     def check_shared(self, store: Store) -> None:
         """Check that all processes see one output folder: the others look for a file that the first

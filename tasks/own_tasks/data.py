@@ -77,10 +77,8 @@ class Data(NamedTuple):
         [folder] = self.paths
         files = [
             file
-            for file in sorted(folder.rglob("*"))
-            if fnmatch(str(file.relative_to(folder)), self.pattern)
-            and file.suffix in FORMATS
-            and file.is_file()
+            for file in filter(Path.is_file, sorted(folder.rglob("*")))
+            if fnmatch(str(file.relative_to(folder)), self.pattern) and file.suffix in FORMATS
         ]
         if not files:
             raise InputError(

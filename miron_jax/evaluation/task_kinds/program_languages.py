@@ -151,9 +151,8 @@ class Cpp:
             return value == text.encode()
         try:
             numbers = map(json.loads, (value, text))
-            pairs = zip(
-                *(entry if isinstance(entry, list) else [entry] for entry in numbers), strict=True
-            )
+            lists = (entry if isinstance(entry, list) else [entry] for entry in numbers)
+            pairs = zip(*lists, strict=True)
             return all(abs(float(a) - b) < float(tolerance) for a, b in pairs)
         # A program may write anything in place of numbers.
         except (ValueError, TypeError, OverflowError, RecursionError):

@@ -53,11 +53,8 @@ def tunix(config: ModelConfig, shapes: Shapes) -> MapEntries:
         "layers/attn_norm/weight": f"{layer}/input_layernorm/w",
         "layers/mlp_norm/weight": f"{layer}/post_attention_layernorm/w",
         "layers/attn/out/kernel_IO": f"{layer}/attn/o_proj/w",
-        **{
-            f"layers/attn/{leaf}/kernel_IO": f"{layer}/attn/{leaf}_proj/w"
-            for leaf in ("q", "k", "v")
-        },
-        **{f"layers/attn/{leaf}/bias_O": f"{layer}/attn/{leaf}_bias" for leaf in ("q", "k", "v")},
+        **{f"layers/attn/{leaf}/kernel_IO": f"{layer}/attn/{leaf}_proj/w" for leaf in "qkv"},
+        **{f"layers/attn/{leaf}/bias_O": f"{layer}/attn/{leaf}_bias" for leaf in "qkv"},
         **{f"layers/attn/{leaf}/weight": f"{layer}/attn/{leaf}/w" for leaf in ("q_norm", "k_norm")},
     }
 
