@@ -77,7 +77,9 @@ def find_inputs(
     missing = {}
     for suite in suites:
         folder = suite.locate(suite.named_folder(config.data_dir), fetch)
-        for task in (task for task in suite.tasks if task.name in names):
+        for task in suite.tasks:
+            if task.name not in names:
+                continue
             data = data_state(task, folder)
             if data.state == "missing" and task.name not in by_name:
                 assert task.file is not None

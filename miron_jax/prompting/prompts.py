@@ -118,7 +118,7 @@ def without_shots(prompt: Prompt) -> Prompt:
     continuations = prompt.continuations[:num_choices]
     distinct = contexts
     last_lines = tuple(context.rsplit("\n", 1)[-1] for context in contexts)
-    if all(context == contexts[0] for context in contexts):
+    if len(set(contexts)) == 1:
         distinct = contexts[:1]
         last_lines = ("",) * num_choices
     return replace(

@@ -13,18 +13,18 @@ from collections.abc import Hashable, Sequence
 
 from miron_jax.definitions.records import Example, Question
 
-Keys = tuple[Hashable, Hashable]
+QuestionKeys = tuple[Hashable, Hashable]
 
 
 def asks_the_same(example: Example, other: Example) -> bool:
     return ask_the_same(keys_of(example), keys_of(other))
 
 
-def ask_the_same(keys: Keys, others: Keys) -> bool:
+def ask_the_same(keys: QuestionKeys, others: QuestionKeys) -> bool:
     return keys[0] == others[0] or keys[1] == others[1]
 
 
-def keys_of(example: Example) -> Keys:
+def keys_of(example: Example) -> QuestionKeys:
     """Examples of which either is equal ask the same.  White space does not count."""
     contexts = tuple(map(_words, example.contexts))
     if isinstance(example, Question):

@@ -167,7 +167,9 @@ def _task(keys: Keys, fetches: list[Data]) -> Task[Any]:
         )
     data = read_data(keys, "data")
     others = read_data(keys, "fewshot_data") if "fewshot_data" in keys else None
-    fetches += [each for each in (data, others) if each is not None and each.repository is not None]
+    for each in filter(None, (data, others)):
+        if each.repository is not None:
+            fetches.append(each)
     profile = (
         _program_profile(keys) if kind == "program" else _profile(keys, kind, others is not None)
     )

@@ -99,11 +99,8 @@ def pick_steps(
         )
         start = available[0] if first is None else first
         end = available[-1] if last is None else last
-        selected = {
-            step
-            for step in available
-            if start <= step <= end and (step - start) % (stride or 1) == 0
-        }
+        within = range(start, end + 1, abs(stride or 1))
+        selected = {*filter(within.__contains__, available)}
         missing: list[int] = []
     else:
         selected = set(map(int, selection.split(",")))
