@@ -128,6 +128,7 @@ def test_a_page_does_as_it_says(page: Path, docs_place: Path, tmp_path: Path, mi
     for _, text in blocks:
         if (named := NAMED.match(text)) is not None:
             Path(named[1]).write_text(text, encoding="utf-8")
+            sys.modules.pop(Path(named[1]).stem, None)  # another test has another my_model.py
     names: dict[str, Any] = {"__name__": "__main__"}
     before = set(sys.modules)
     for language, text in blocks:
