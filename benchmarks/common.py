@@ -199,17 +199,15 @@ def layer_kernels(model: Model) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(model.state) if leaf.ndim == 3]
 
 
-def bare_matmuls(
-    kernels: Sequence[np.ndarray], slots: int, dtype: str = "float32"
-) -> Callable[[], list[jax.Array]]:
-    """One pass over all layers: a scan, as the decoder does, whose body is the layer's weight
-    matmuls and nothing else.
+def bare_matmuls(kernels: Sequence[np.ndarray], slots: int) -> Callable[[], list[jax.Array]]:
+    """One pass over all layers, float32: a scan, as the decoder does, whose body is the layer's
+    weight matmuls and nothing else.
 
     Every product is part of the carry, so none can be dropped; none depends on another, so nothing
     overflows.
     """
     stacked = [jnp.asarray(kernel) for kernel in kernels]
-    inputs = {kernel.shape[1]: jnp.ones((slots, kernel.shape[1]), dtype) for kernel in kernels}
+    inputs = {kernel.shape[1]: jnp.ones((slots, kernel.shape[1])) for kernel in kernels}
 
     @jax.jit
     def run(stacked: list[jax.Array], inputs: dict[int, jax.Array]) -> list[jax.Array]:

@@ -48,11 +48,12 @@ class Target(NamedTuple):
 
 
 def targets() -> list[Target]:
-    """Readers of data files and documents, and of model folders."""
+    """Readers of data files and documents, of a run's files, and of model folders."""
     import fuzz_data
     import fuzz_models
+    import fuzz_outputs
 
-    return [*fuzz_data.TARGETS, *fuzz_models.TARGETS]
+    return [*fuzz_data.TARGETS, *fuzz_outputs.TARGETS, *fuzz_models.TARGETS]
 
 
 # ---- damage ----

@@ -5,9 +5,7 @@ import contextlib
 import gzip
 import io
 import json
-import os
 import sys
-import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +25,6 @@ from miron_jax.files.readers import Json, JsonObject
 from miron_jax.humans.annotations import PROJECTS, Columns, read_annotations, read_skills
 from miron_jax.humans.gold import rule_of
 from miron_jax.prompting.prompts import render
-from miron_jax.runtime.progress import Lines
 from miron_jax.tasks import core, eval_bundle, miron
 from miron_jax.tasks.gauntlet import programming, yaml_files
 from miron_jax.tasks.generators.eval_uation_gen.titles import read_articles
@@ -41,6 +38,11 @@ from miron_jax.tasks.text import read_suite as read_texts
 from tests.support.mera_records import write_mera
 
 MULTIPLE = {"query": "Where?", "choices": ["here", "there"], "gold": 1, "category": "x"}
+PROGRAM = {
+    "task_id": "a/1", "prompt": "def f(a):\n", "entry_point": "f",
+    "canonical_solution": "    return a\n", "test": "def check(f):\n    assert f(1) == 1\n",
+    "test_inputs": ["1"], "test_outputs": ["1"], "language": "python",
+}  # fmt: skip
 ENTRY = {
     "label": "a", "dataset_uri": "eval/local_data/x/a.jsonl", "num_fewshot": [0, 5],
     "icl_task_type": "schema",
@@ -59,7 +61,7 @@ AVERAGES = {
 }
 
 
-def _lines(path: Path, *records: Json) -> None:
+def write_lines(path: Path, *records: Json) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
         "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records),
@@ -67,7 +69,7 @@ def _lines(path: Path, *records: Json) -> None:
     )
 
 
-def _quiet(read: Callable[[], object]) -> None:
+def quietly(read: Callable[[], object]) -> None:
     """Run without printing anything."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         read()
@@ -79,7 +81,7 @@ def _examples(name: str, suite: Suite[Task]) -> Callable[[Path], object]:
 
 
 def _write_core(folder: Path) -> None:
-    _lines(folder / "eval_data/commonsense_reasoning/copa.jsonl", MULTIPLE, MULTIPLE)
+    write_lines(folder / "eval_data/commonsense_reasoning/copa.jsonl", MULTIPLE, MULTIPLE)
     rows = [
         {
             "label": row.label,
@@ -151,7 +153,7 @@ def _read_submission(folder: Path) -> None:
     with zipfile.ZipFile(folder / "packed.zip", "w") as archive:
         archive.write(folder / "PARus.json", "PARus.json")
     for name in ("a.zip", "stored.zip", "packed.zip"):
-        _quiet(lambda name=name: check(folder / name, "v1", None))
+        quietly(lambda name=name: check(folder / name, "v1", None))
 
 
 def _write_humans(folder: Path) -> None:
@@ -191,131 +193,6 @@ def _write_parquet(folder: Path) -> None:
     parquet.write_table(
         pyarrow.table(rows), folder / "miron_en.parquet", compression="none", use_dictionary=False
     )
-
-
-def _write_results(folder: Path) -> None:
-    entry = {"value": 0.5, "stderr": 0.1, "cluster_stderr": None, "n": 4, "clusters": 2}
-    robustness = {
-        "main": "accuracy",
-        "cluster": "story",
-        "clusters": 2,
-        "metrics": {"accuracy": entry},
-        "by": {"template": {"1": entry}},
-    }
-    means = {
-        name: {"value": 0.5, "stderr": 0.1, "ci95": [0.3, 0.7]}
-        for name in ("accuracy", "bits_per_byte")
-    }
-    task = {
-        "n": 2, "kind": "multiple_choice", "main": "accuracy", "section": None, "metrics": means,
-        "robustness": robustness,
-        "baselines": {"random": 0.5, "human": None}, "human": [], "rescaled": None,
-        "reference": {"m": 0.5}, "skipped": 0,
-        "profile": {"num_fewshot": 0, "categories": "pooled"},
-        "data": {"file": "a", "state": "as published"},
-    }  # fmt: skip
-    composite = {
-        "value": 0.5,
-        "stderr": 0.1,
-        "ci95": [0.3, 0.7],
-        "weights": {"mera-v1/parus": 1.0},
-        "missing": [],
-    }
-    run = {
-        "schema": 1, "config": {"model": "m"}, "environment": {"device": "cpu"},
-        "speed": {"requests": 2},
-        "suites": {"mera-v1": {"composites": {"all": composite}},
-            "eval-ua-tion": {"composites": {}}},
-    }  # fmt: skip
-    (folder / "results.json").write_text(
-        json.dumps({**run, "tasks": {"eval-ua-tion/a": task, "mera-v1/parus": task}})
-    )
-    option = {
-        "text": " 1",
-        "logprob": -1.5,
-        "num_tokens": 1,
-        "token_logprobs": [-1.5],
-        "greedy": False,
-    }
-    sample = {
-        "id": 0, "row": 0, "prompt": "q", "prompt_sha256": "0", "meta": {"id": 0},
-        "options": [option, option],
-        "gold": 1, "prediction": 1, "correct": True, "generated": None,
-        "metrics": {"accuracy": 1.0, "bits_per_byte": 0.5},
-    }  # fmt: skip
-    for name in ("mera-v1/parus", "eval-ua-tion/a"):
-        wrong = {
-            **sample,
-            "id": 1,
-            "row": 1,
-            "meta": {"id": 1},
-            "metrics": {"accuracy": 0.0, "bits_per_byte": 0.5},
-        }
-        _lines(folder / f"samples/{name}.jsonl", sample, wrong)
-
-
-def _read_results(folder: Path) -> None:
-    from miron_jax.report.compare.runs import compare
-    from miron_jax.report.html.page import page_of
-    from miron_jax.report.tables.console import console
-    from miron_jax.report.tables.results import print_results
-    from miron_jax.report.tables.robustness import print_robustness
-    from miron_jax.results.run_folder import read_runs
-    from miron_jax.tasks.mera.site import export
-
-    export(folder, folder / "out.zip", "v1")
-    [run] = runs = read_runs([str(folder)])
-    _quiet(lambda: print_results(console(), run.result))
-    _quiet(lambda: print_robustness(console(), run))
-    compare(run, run)
-    page_of(runs)
-
-
-def _write_journal(folder: Path) -> None:
-    """The members of a segment, a file each: the checksums of the segment and of its zip would
-    refuse all damage."""
-    from miron_jax.files.store import Store
-    from miron_jax.runtime.journal import Journal, JournalText
-
-    with tempfile.TemporaryDirectory() as scratch:
-        with Journal(Store(scratch), "k", "0") as journal:
-            journal.add_text("d", JournalText("a text", (1, 2), "eos"))
-        [segment] = Path(scratch).rglob("*.npz")
-        with zipfile.ZipFile(segment) as members:
-            members.extractall(folder)
-
-
-def _read_journal(folder: Path) -> None:
-    """A segment of the damaged members is taken in or set aside, which counts as refused."""
-    from miron_jax.files.store import Store
-    from miron_jax.runtime.journal import FOLDER, Journal, _checksum
-
-    segment, said = io.BytesIO(), list[str]()
-    with zipfile.ZipFile(segment, "w") as members:
-        for path in folder.glob("*.npy"):
-            members.writestr(path.name, path.read_bytes())
-    content = segment.getvalue()
-    with tempfile.TemporaryDirectory() as scratch:
-        store = Store(scratch)
-        store.put(f"{FOLDER}/k/0-a-000001-{_checksum(content)}.npz", content)
-        with Journal(store, "k", "0", Lines(said.append)):
-            if said:
-                raise InputError(said[0])
-
-
-def _write_bundle(folder: Path) -> None:
-    with zipfile.ZipFile(folder / "bundle.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(
-            "eval_bundle/eval_data/commonsense_reasoning/copa.jsonl", json.dumps(MULTIPLE)
-        )
-        archive.writestr("eval_bundle/core.yaml", "icl_tasks: []")
-
-
-def _read_bundle(folder: Path) -> None:
-    os.environ["MIRON_JAX_DATA"] = str(folder / "cache")
-    eval_bundle.BUNDLE_URL = (folder / "bundle.zip").as_uri()
-    task = next(task for task in core.SUITE.tasks if task.name == "core/copa")
-    eval_bundle.locate_files(None, True, {task.file.path: None}, "CORE")
 
 
 def _write_arrow(folder: Path, rows: list[JsonObject]) -> None:
@@ -361,7 +238,7 @@ def _write_own(folder: Path) -> None:
         {"q": f"the {word} hill", "c": ["hot", "cold"], "a": i % 2, "k": "x"}
         for i, word in enumerate("abcd")
     ]
-    _lines(folder / "a.jsonl", *rows)
+    write_lines(folder / "a.jsonl", *rows)
     (folder / "b.csv").write_text("q,a\nwhere,here\nwhen,now\n")
     parquet.write_table(pa.Table.from_pylist(rows), folder / "c.parquet")
     choose = {
@@ -426,7 +303,7 @@ def _write_requests(folder: Path) -> None:
         {"task": "c", "doc_id": 0, "gold": 1, **pair, "continuation": text}
         for text in (" hot", " cold")
     ]
-    _lines(folder / "plain" / "requests.jsonl", *rows, *choices)
+    write_lines(folder / "plain" / "requests.jsonl", *rows, *choices)
     manifest = {
         "tasks": {"a": 2, "b": 1, "c": 2},
         "groups": {"g": {"of": ["a", "b"], "weights": "by_size"}},
@@ -438,9 +315,9 @@ def _write_requests(folder: Path) -> None:
         "continuations": [" hot", " cold"],
         "continuation_prompts": ["a sun", "an ice"],
     }
-    _lines(folder / "olmo" / "x-requests.jsonl", olmo)
+    write_lines(folder / "olmo" / "x-requests.jsonl", olmo)
     question = {**olmo, "task_name": "b", "doc": {"choices": ["hot", "cold"]}, "request": several}
-    _lines(folder / "olmo" / "y-requests.jsonl", question)
+    write_lines(folder / "olmo" / "y-requests.jsonl", question)
     twins = [
         {**olmo, "doc_id": doc_id, "idx": idx} for doc_id in (1, 1_000_001) for idx in range(2)
     ]
@@ -455,7 +332,7 @@ def _write_requests(folder: Path) -> None:
         {"doc_id": doc_id, "target": target, "arguments": arguments}
         for doc_id, target in enumerate(("1", "hot"))
     ]
-    _lines(folder / "lm" / "samples_a_2026-01-01T00-00-00.jsonl", *lines)
+    write_lines(folder / "lm" / "samples_a_2026-01-01T00-00-00.jsonl", *lines)
 
 
 def _read_requests(folder: Path) -> None:
@@ -467,7 +344,9 @@ def _read_requests(folder: Path) -> None:
 
 
 def _write_texts(folder: Path) -> None:
-    _lines(folder / "a" / "x.jsonl", {"text": "the sun", "id": 3}, {"text": "é ☀", "doc_id": "b"})
+    write_lines(
+        folder / "a" / "x.jsonl", {"text": "the sun", "id": 3}, {"text": "é ☀", "doc_id": "b"}
+    )
     (folder / "a" / "y.json.gz").write_bytes(gzip.compress(json.dumps(["one", "two"]).encode()))
     parquet.write_table(pa.Table.from_pylist([{"text": "rain"}]), folder / "z.parquet")
     (folder / "w.txt").write_text("a hill")
@@ -485,14 +364,11 @@ TARGETS = [
     Target("requests", _write_requests, _read_requests),
     Target("texts", _write_texts, _read_texts),
     Target("rows",
-        lambda folder: _lines(folder / "commonsense_reasoning/copa.jsonl", MULTIPLE, MULTIPLE),
+        lambda folder: write_lines(folder / "commonsense_reasoning/copa.jsonl", MULTIPLE, MULTIPLE),
            _examples("core/copa", core.SUITE)),
-    Target("programs", lambda folder: _lines(folder / "programming/human_eval.jsonl", PROGRAM := {
-        "task_id": "a/1", "prompt": "def f(a):\n", "entry_point": "f",
-        "canonical_solution": "    return a\n",
-        "test": "def check(f):\n    assert f(1) == 1\n", "test_inputs": ["1"],
-        "test_outputs": ["1"], "language": "python",
-    }, PROGRAM), _examples("gauntlet-programming/human_eval", programming.SUITE)),
+    Target("programs",
+        lambda folder: write_lines(folder / "programming/human_eval.jsonl", PROGRAM, PROGRAM),
+           _examples("gauntlet-programming/human_eval", programming.SUITE)),
     Target("core", _write_core, _read_core),
     Target("yaml", _write_yaml,
            lambda folder: yaml_files.read_suite(folder / "tasks.yaml", folder / "averages.yaml")),
@@ -506,7 +382,4 @@ TARGETS = [
         [{"title": "a", "text": "b c", "tags": ["x"]},
             {"ukr_title": "d", "ukr_text": "e", "tags": "x,y"}])),
            lambda folder: read_articles(folder / "a.json")),
-    Target("results", _write_results, _read_results),
-    Target("journal", _write_journal, _read_journal),
-    Target("bundle", _write_bundle, _read_bundle),
 ]  # fmt: skip

@@ -137,15 +137,6 @@ def test_bench_miron_smoke(tiny: Tiny) -> None:
         assert document[peer]["ratio"]["card"] > 0
 
 
-def test_every_instruction_of_a_traced_batch_has_a_part(tiny: Tiny) -> None:
-    flags = ("--limit=12", "--batches=2", "--instructions=3")
-    document = run("trace_forward.py", f"--model={tiny.model}", f"--data_dir={tiny.bundle}", *flags)
-    assert sum(document["traced_seconds"].values()) == pytest.approx(document["traced_batch_seconds"])
-    for part in ("weight matmuls", "attention: matmuls", "attention: mask, maximum, sum, copies", "head"):
-        assert document["traced_seconds"][part] > 0, part
-    assert document["share_of_matmul_rate"] > 0
-
-
 def test_gpu_suite_smoke(tiny: Tiny) -> None:
     document = run("gpu_suite.py", f"--data_dir={tiny.bundle}", "--smoke", "--torch_seconds=1")
     assert document["parity"]["wrong"] == []
@@ -218,14 +209,6 @@ def test_bench_dtype(tiny: Tiny) -> None:
         assert task["n"] == 3
         assert task["scored_tokens"] > 0
         assert 0 < task["mean"] <= task["largest"] < TOLERANCE["bfloat16"]
-
-
-def test_trace_idle_sums_up_the_time_without_a_batch(tiny: Tiny) -> None:
-    document = run("trace_idle.py", f"--model={tiny.model}", f"--data_dir={tiny.bundle}", "--limit=3", "--gaps=1000")
-    assert document["batches"] > 0
-    assert sum(gap["seconds"] for gap in document["gaps"]) == pytest.approx(document["idle_seconds"])
-    assert 0 <= document["idle_share"] < 1
-    assert document["idle_share"] == pytest.approx(document["idle_seconds"] / document["seconds_from_first_batch"])
 
 
 def test_bench_uation(tiny: Tiny) -> None:
