@@ -1,4 +1,4 @@
-"""CORE: the 22 tasks of DCLM's "core" metric, scored by nanochat's rules.
+"""CORE: the 22 tasks of DCLM's "core" metric by nanochat's rules, and their centred mean.
 
 Arrives: an eval bundle (core.yaml, eval_data/...), the user's or fetched.  Leaves: `SUITE`.  It
 deliberately does not know tokenizers or models.

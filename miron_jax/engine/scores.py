@@ -1,4 +1,4 @@
-"""Request batches -> scores of every request, each distinct one computed once.
+"""Request batches -> scores of every request: from the journal, else computed once.
 
 Arrives: Requests, a Forward.  Leaves: `Scores`, flat arrays in the order of the requests.  It
 deliberately does not know tasks or text.

@@ -1,4 +1,4 @@
-"""The tasks that a run scores: suites are selected, their data files are found and read.
+"""The tasks that a run scores: suites are selected, data files read; without data, skipped.
 
 Arrives: a validated RunConfig.  Leaves: `Inputs`, checked before any weight is loaded.  It
 deliberately does not know models.

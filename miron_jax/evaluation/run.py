@@ -1,4 +1,4 @@
-"""Composes the stages: a RunConfig in, an `Outcome` per checkpoint out.
+"""Composes the stages, and skips a task whose answers have no room: RunConfig -> `Outcome`s.
 
 Arrives: a validated RunConfig and the `Inputs` of its tasks.  Leaves: the scores of every task, or
 the size of a run that is only planned.  It deliberately does not know flags or file formats of
@@ -6,7 +6,7 @@ results.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
@@ -52,6 +52,7 @@ from miron_jax.model.costs import cost_model, useful_flops
 from miron_jax.model.network import Network
 from miron_jax.model.own import OwnModel
 from miron_jax.planning.request_batches import RequestBatch, RequestPlanner, Totals
+from miron_jax.results.records import Decided
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.hosts import Hosts
@@ -383,38 +384,10 @@ class Evaluation:
         load_seconds: float,
         checkpoint: Checkpoint,
     ) -> Outcome | None:
-        kinds = self._tasks.kinds
         name = str(self._num_scored)
-        tasks = [*map(TaskScores, kinds)]
+        tasks = [*map(TaskScores, self._tasks.kinds)]
         totals = self._totals or Totals()
-        done = 0
-        # processes that share the rows
-        sharing = 1 if engine.forward.placement.is_global else self.hosts.count
-
-        def advance(tokens: int) -> None:
-            nonlocal done
-            done += tokens
-            total = 0.0 if self.config.is_sampled else totals.unique_tokens / totals.share / sharing
-            self.progress.advance("scoring", done, total, "tokens")
-
-        sampling = None
-        rounds = iter([None])
-        if self.config.is_sampled:
-            sampling = self._sampling()
-            rounds = sampling.rounds(tasks, self.hosts, name)
-        for i, _ in enumerate(rounds):
-            batches = self._request_batches(totals)
-            of_round = f"{name}/round/{i}" if self.config.is_sampled else name
-            scored = score_planned(
-                batches, engine.forward, check, advance, journal, self.hosts, of_round
-            )
-            for batch, scores in scored:
-                unread = iter(scores)
-                for piece in batch.pieces:
-                    kinds[piece.task].take(
-                        tasks[piece.task], piece, list(islice(unread, len(piece.requests)))
-                    )
-        self.progress.end("scoring")
+        decided = self._score_requests(tasks, engine, check, journal, totals)
         if self.keep and not self.config.is_sampled:
             self._totals = totals
         generate_texts(tasks, engine.generator, journal, self.hosts, name, self.progress)
@@ -425,20 +398,62 @@ class Evaluation:
                 scores.kind.score_in_turn(scores, model, check, self.progress)
         if not self.hosts.is_first:
             return None
+        generates = any(kind.generates for kind in self._tasks.kinds)
         return Outcome(
-            tasks,
-            self.inputs,
-            self._tasks.setup.limit,
-            self._bos,
-            totals,
-            engine.forward.speed,
-            check,
-            load_seconds,
-            engine.generator.speed if any(kind.generates for kind in kinds) else None,
-            checkpoint,
-            0.0 if journal is None else journal.seconds,
-            decided=sampling and sampling.decided,
+            tasks=tasks,
+            inputs=self.inputs,
+            length_limit=self._tasks.setup.limit,
+            bos=self._bos,
+            totals=totals,
+            speed=engine.forward.speed,
+            check=check,
+            load_seconds=load_seconds,
+            generation=engine.generator.speed if generates else None,
+            checkpoint=checkpoint,
+            journal_seconds=0.0 if journal is None else journal.seconds,
+            decided=decided,
         )
+
+    def _score_requests(
+        self,
+        tasks: Sequence[TaskScores],
+        engine: _Engine,
+        check: SelfCheck,
+        journal: Journal | None,
+        totals: Totals,
+    ) -> Decided | None:
+        """Score all requests in one round, or those of a sampled run in as many as --until and
+        --budget want.  Returns what --until=decided found."""
+        name = str(self._num_scored)
+        sampling = self._sampling() if self.config.is_sampled else None
+        # processes that share the rows
+        sharing = 1 if engine.forward.placement.is_global else self.hosts.count
+        done = 0
+
+        def advance(tokens: int) -> None:
+            nonlocal done
+            done += tokens
+            # how many rounds there will be is not known
+            total = 0.0 if sampling else totals.unique_tokens / totals.share / sharing
+            self.progress.advance("scoring", done, total, "tokens")
+
+        def score_round(of_round: str) -> None:
+            batches = self._request_batches(totals)
+            for batch, scores in score_planned(
+                batches, engine.forward, check, advance, journal, self.hosts, of_round
+            ):
+                unread = iter(scores)
+                for piece in batch.pieces:
+                    of_piece = list(islice(unread, len(piece.requests)))
+                    self._tasks.kinds[piece.task].take(tasks[piece.task], piece, of_piece)
+
+        if sampling is None:
+            score_round(name)
+        else:
+            for i, _ in enumerate(sampling.rounds(tasks, self.hosts, name)):
+                score_round(f"{name}/round/{i}")
+        self.progress.end("scoring")
+        return sampling and sampling.decided
 
     def _sampling(self) -> ExampleSampling:
         cost = cost_model(self._tasks.model, SCORING_PROGRAMS)

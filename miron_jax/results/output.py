@@ -1,4 +1,4 @@
-"""The output folder of a run: what may be written there, results.json and samples.
+"""The output folder of a run: may it be resumed, and how its files replace earlier ones.
 
 Arrives: a RunConfig, `RunResult`s and `ExampleResult`s.  Leaves: files, or the results of an
 earlier run of the same configuration.  It deliberately does not know what the numbers mean.

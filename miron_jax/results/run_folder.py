@@ -56,6 +56,11 @@ class Run:
                 f"{self.store.name}/{name} is missing: copy the whole folder of the run, or "
                 f"{FINISH}"
             ) from None
+        except OSError as error:  # a damaged results.json names tasks that are no names of files
+            raise InputError(
+                f"{self.store.name}/{name:.80} cannot be read ({error.strerror:.80}): copy the "
+                "whole folder of the run again"
+            ) from None
         for number, line in enumerate(lines, 1):
             try:
                 fields = parse_json(line)

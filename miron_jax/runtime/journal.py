@@ -11,12 +11,12 @@ tasks.
                                                    could not be read
     OUTPUT/journal/KEY/answers.json                the answers of a user's own model to fixed tokens
 
-KEY is a digest of what all entries depend on (made in run.py): weights, architecture, EOS ids,
-tokenizer, dtype, matmul precision, platform, implementation of attention and the version of the
-engine's arithmetic.  An entry's own digest is of its tokens and spans (planning/request_batches),
-or of a prompt and its sampling (engine/text_requests).  For a user's own model a digest of its
-answers follows KEY after a dash; on another layout of devices they count as the same within a
-tolerance.  A segment holds the entries of a few seconds; a thread writes it.
+KEY is a digest of what all entries depend on (evaluation/journal_key): weights, architecture, EOS
+ids, tokenizer, dtype, matmul precision, platform, implementation of attention and the version of
+the engine's arithmetic.  An entry's own digest is of its tokens and spans
+(planning/request_batches), or of a prompt and its sampling (engine/text_requests).  For a
+user's own model a digest of its answers follows KEY after a dash; on another layout of devices they
+count as the same within a tolerance.  A segment holds the entries of a few seconds; a thread writes it.
 """
 
 import io

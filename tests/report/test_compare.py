@@ -280,6 +280,9 @@ def test_bad_folders_are_one_sentence(tmp_path: Path, miron) -> None:
         (tmp_path / name).write_text(text)
     (bare / "samples/own/x.jsonl").unlink()
     (torn / "samples/own/x.jsonl").write_text('{"id": 0, "row": 0}\n{"id"')
+    for name in ("named", "other_named"):  # a damaged results.json: its task is no name of a file
+        whole = write_run(tmp_path / name, two) / "results.json"
+        whole.write_text(whole.read_text().replace("own/x", "own/" + "x" * 300))
     for arguments, sentence in (
         ("good nowhere", "is not there: name the --output folder"),
         ("good empty", "is empty: name the --output folder"),
@@ -292,6 +295,7 @@ def test_bad_folders_are_one_sentence(tmp_path: Path, miron) -> None:
         ("good later", "own/x: the runs have no example of it in common"),
         ("good bare", "x.jsonl is missing"),
         ("good torn", "line 2 is no sample"),
+        ("named other_named", "cannot be read (File name too long): copy the whole folder"),
         ("good good", "is named twice"),
         ("good", "name a second one to compare it with"),
         ("", "compare wants the output folders"),

@@ -1,4 +1,4 @@
-"""Rotary frequencies from the rope parameters of a config, with transformers' rules and rounding.
+"""Rotary frequencies (linear, dynamic, YaRN, LongRoPE, Llama 3) by transformers' rules.
 
 Arrives: theta, the rotated dimensions of a head, and the parameters of a kind of scaling.  Leaves:
 `Rope`.  It deliberately does not know layers, positions or config files.

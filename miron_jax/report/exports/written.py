@@ -1,5 +1,4 @@
-"""What a run leaves in its output folder: results and samples, and what it was asked for beside
-them.
+"""An `Outcome` -> what results/output writes: results, samples, other layouts, curves.
 
 Arrives: an `Outcome`, or the results of all steps.  Leaves: files, a `RunResult`.  It deliberately
 does not know how a file is written.
