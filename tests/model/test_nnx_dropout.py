@@ -173,5 +173,5 @@ def test_what_may_be_weights_is_refused_as_before(tmp_path: Path) -> None:
     model = nnx.to_pure_dict(nnx.state(Dropping()))
     for name, extra in (("mean/var", {"mean": {"var": np.ones(3, np.float32)}}), ("q", {"q": np.ones(3, np.int8)})):
         save_standard(tmp_path / name[0], model | extra)
-        with pytest.raises(InputError, match=f"lacks nothing and has {name} besides"):
+        with pytest.raises(InputError, match=f": has {name} besides"):
             load_tree(tmp_path / name[0], weights_alone(Dropping()).params)

@@ -180,7 +180,7 @@ def _config_folder(config: RunConfig, files: ModelFiles) -> Path:
         return files.config_folder
     steps = (checkpoint.folder for checkpoint in checkpoints_of(config, files))
     *_, folder = files.config_folder, *filter(None, steps)
-    if is_orbax(folder) and not (folder / "config.json").is_file():
+    if is_orbax(folder, config.params_key) and not (folder / "config.json").is_file():
         name = config.model
         raise InputError(
             f"--model={name} holds Orbax checkpoints and no config.json, which would say what they "
@@ -199,7 +199,7 @@ def checkpoints_of(config: RunConfig, files: ModelFiles) -> list[Checkpoint]:
     if files.weights is None:
         return [Checkpoint(None, None)]
     is_single = config.steps is None and not config.watch and has_tensors(files.weights)
-    steps = [] if is_single else training_steps(files.weights)
+    steps = [] if is_single else training_steps(files.weights, config.params_key)
     if steps:
         selected = pick_steps(steps, config.steps, files.weights, strict=not config.watch)
         shared = _shared_files(config, files)

@@ -44,10 +44,11 @@ class StoredArray(NamedTuple):
     lists: tuple[int, ...]
 
 
-def is_checkpoint(folder: Path) -> bool:
-    """Whether the folder is a finished Orbax checkpoint.  An object store cannot rename a folder:
-    there a file marks the end of the writing."""
-    item = find_item(folder)
+def is_checkpoint(folder: Path, params_key: str | None = None) -> bool:
+    """Whether the folder is a finished Orbax checkpoint, with an item of a usual name or that of
+    `params_key`.  An object store cannot rename a folder: there a file marks the end of the
+    writing."""
+    item = find_item(folder, params_key)
     if item is None or not is_remote(folder):
         return item is not None
     return any((parent / COMMITTED).is_file() for parent in (item, folder))
@@ -83,16 +84,22 @@ def weight_keys(folder: Path, keys: Iterable[str], leaf_names: Iterable[str]) ->
     return names
 
 
-def find_item(folder: Path) -> Path | None:
-    """The folder of the tree, which is the checkpoint's folder or a folder in it; None if there is
-    no tree."""
-    for path in (folder, *map(folder.joinpath, ITEMS)):
+def find_item(folder: Path, params_key: str | None = None) -> Path | None:
+    """The folder of the tree: the item with which `params_key` begins, or else the checkpoint's
+    folder or a folder in it; None if there is no tree."""
+    named = path_of(params_key)[:1]
+    for path in (*map(folder.joinpath, named), folder, *map(folder.joinpath, ITEMS)):
         if (path / TREE_FILE).is_file():
             return path
     return None
 
 
-def item_of(folder: Path) -> Path:
+def path_of(params_key: str | None) -> tuple[str, ...]:
+    """The parts of --params_key."""
+    return tuple(filter(None, (params_key or "").split("/")))
+
+
+def item_of(folder: Path, params_key: str | None = None) -> Path:
     """The folder of the tree in a finished checkpoint.  Raises InputError for any other folder."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder, expected an Orbax checkpoint; check the path")
@@ -101,7 +108,13 @@ def item_of(folder: Path) -> Path:
             f"{folder}: is still being written, or was given up by its writer, expected a finished "
             "Orbax checkpoint; name another step"
         )
-    item = find_item(folder)
+    item = find_item(folder, params_key)
+    items = sorted(path.parent.name for path in folder.glob(f"*/{TREE_FILE}"))
+    if item is None and items:
+        raise InputError(
+            f"{folder} holds the items {listed(items)}, expected one of a usual name: say which "
+            f"has the weights, such as --params_key={items[0]}"
+        )
     if item is None:
         raise InputError(
             f"{folder}: holds {listed(path.name for path in folder.iterdir())} and no {TREE_FILE}, "

@@ -31,11 +31,11 @@ from miron_jax.errors import InputError
 from miron_jax.model.checkpoints.hf_reader import Put, on_default_device
 from miron_jax.model.checkpoints.orbax_layout import (
     ROOTS,
-    TREE_FILE,
     StoredArray,
     damaged,
     item_of,
     listed,
+    path_of,
     stored_arrays,
     weight_keys,
 )
@@ -56,6 +56,11 @@ from miron_jax.runtime.progress import SILENT, Progress
 _DATA_FOLDER, _MANIFEST = "d", "manifest.ocdbt"  # files that hold all arrays, and their index
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
 _INTEGERS = ("int32", "int64", "uint32", "uint64")  # smaller ones may be quantized weights
+USE_ITS_CONFIG = "use the config.json of this checkpoint"
+UNREAD_OF_MAXTEXT = (
+    "a MaxText tree with fused kernels (fused_qkv, fused_mlp) or a param_scan_axis other than 1 is "
+    "not read: convert it with MaxText's to_huggingface.py"
+)
 
 _Leaves = Mapping[str, jax.ShapeDtypeStruct]
 _ReadLeaf = Callable[[ocp.Checkpointer, str], np.ndarray]  # name of a leaf -> the leaf on the host
@@ -130,13 +135,17 @@ def _load(
             param_map, shapes, {name: leaf.shape for name, leaf in named.items()}, config, random
         )
         mapping, root = _below_root(mapping, keys)
-        read = _mapped_reader(checkpoint, leaves, mapping, root if param_map in PRESETS else None)
+        remedy = "mend the map, or config.json"
+        if param_map in PRESETS:
+            remedy = USE_ITS_CONFIG
+        else:
+            root = None
+        read = _mapped_reader(checkpoint, leaves, mapping, remedy, root)
     elif config is not None and is_maxtext(keys):
         rounded = jnp.asarray(config.embedding_scale, jax.tree.leaves(tree)[0].dtype)
         scale = float(rounded) if config.embedding_scale_rounded else config.embedding_scale
-        read = _mapped_reader(
-            checkpoint, leaves, maxtext_map(folder, config, keys, scale, config_file)
-        )
+        mapping = maxtext_map(folder, config, keys, scale, config_file)
+        read = _mapped_reader(checkpoint, leaves, mapping, f"{USE_ITS_CONFIG}; {UNREAD_OF_MAXTEXT}")
     else:
         source = "of the model's params; check the model's sizes"
         if config is not None:
@@ -218,16 +227,13 @@ class _OrbaxTree:
 def _checkpoint_of(folder: Path, params_key: str | None, progress: Progress) -> _OrbaxTree:
     """The checkpoint, or what of it lies below --params_key, which may begin with an item's name.
     Raises InputError if nothing does."""
-    if params_key is None:
-        item = item_of(folder)
-        return _OrbaxTree(folder, item, stored_arrays(item), progress)
-    root = tuple(filter(None, params_key.split("/")))
-    if root and (folder / root[0] / TREE_FILE).is_file():
-        item = folder / root[0]
-        root = root[1:]
-    else:
-        item = item_of(folder)
+    item = item_of(folder, params_key)
     arrays = stored_arrays(item)
+    if params_key is None:
+        return _OrbaxTree(folder, item, arrays, progress)
+    root = path_of(params_key)
+    if root and item == folder / root[0]:
+        root = root[1:]
     prefix = "".join(f"{part}/" for part in root)
     below = {
         key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)
@@ -287,11 +293,14 @@ def _plain_reader(checkpoint: _OrbaxTree, leaves: _Leaves, source: str) -> _Read
     keys = weight_keys(checkpoint.folder, checkpoint.arrays, leaves)
     missing = sorted(leaves.keys() - keys.keys())
     extra = checkpoint.without_integers({name: keys[name] for name in keys.keys() - leaves.keys()})
-    if missing or extra:
+    faults = [f"lacks {listed(missing)}"] if missing else []
+    if extra:
+        faults.append(f"has {listed(extra)} besides")
+    if faults:
         raise InputError(
-            f"{checkpoint.folder}: lacks {listed(missing)} and has {listed(extra)} besides, "
-            f"expected the {len(leaves)} arrays {source}, save the model's weights alone, or say "
-            "with --param_map where each lies, or with --params_key below what"
+            f"{checkpoint.folder}: {' and '.join(faults)}, expected the {len(leaves)} arrays "
+            f"{source}, save the model's weights alone, or say with --param_map where each lies, "
+            "or with --params_key below what"
         )
     for name, leaf in leaves.items():
         checkpoint.check_floats(name, keys[name])
@@ -312,12 +321,16 @@ def _plain_reader(checkpoint: _OrbaxTree, leaves: _Leaves, source: str) -> _Read
 
 
 def _mapped_reader(
-    checkpoint: _OrbaxTree, leaves: _Leaves, mapping: Mapping[str, Mapped], root: str | None = None
+    checkpoint: _OrbaxTree,
+    leaves: _Leaves,
+    mapping: Mapping[str, Mapped],
+    remedy: str,
+    root: str | None = None,
 ) -> _ReadLeaf:
     """A function that reads a leaf from the arrays of its mapping.
 
-    `root`: what all arrays of the model begin with; None: those near the mapped ones are its own.
-    Raises InputError unless all names and dtypes fit.
+    `remedy`: what to do where the two do not fit.  `root`: what all arrays of the model begin with;
+    None: those near the mapped ones are its own.  Raises InputError unless names and dtypes fit.
     """
     unmapped = sorted(set(leaves) - set(mapping))
     if unmapped:
@@ -331,8 +344,7 @@ def _mapped_reader(
         if name not in keys:
             close = difflib.get_close_matches(name, list(keys), n=3, cutoff=0.3) or sorted(keys)[:3]
             raise InputError(
-                f"{checkpoint.folder}: has no array {name} (closest: {', '.join(close)}); mend the "
-                "name, or config.json"
+                f"{checkpoint.folder}: has no array {name} (closest: {', '.join(close)}); {remedy}"
             )
         checkpoint.check_floats(name, keys[name])
     tops = {_top(name, used) for name in used}
@@ -346,10 +358,10 @@ def _mapped_reader(
     if besides := checkpoint.without_integers(unused):
         raise InputError(
             f"{checkpoint.folder}: has {listed(besides)} besides, which nothing is mapped to and "
-            "which may change the scores; use the config.json of this checkpoint, or map them"
+            f"which may change the scores; {remedy}"
         )
     return lambda checkpointer, name: _read_mapped(
-        checkpoint, checkpointer, name, leaves[name], mapping[name]
+        checkpoint, checkpointer, name, leaves[name], mapping[name], remedy
     )
 
 
@@ -384,6 +396,7 @@ def _read_mapped(
     leaf: str,
     target: jax.ShapeDtypeStruct,
     mapped: Mapped,
+    remedy: str,
 ) -> np.ndarray:
     """One leaf on the host, in its shape and dtype.  Raises InputError for an array of another
     shape."""
@@ -399,8 +412,7 @@ def _read_mapped(
         if axis is not None and (axis >= array.ndim or array.shape[axis] != len(layers)):
             raise InputError(
                 f"{checkpoint.folder}: {name} has shape {list(array.shape)}, expected "
-                f"{len(layers)} layers along axis {axis}; use the config.json of this checkpoint, "
-                "or mend the map"
+                f"{len(layers)} layers along axis {axis}; {remedy}"
             )
         for layer in layers:
             part = array if axis is None else np.take(array, mapped.arrays[layer].index, axis)

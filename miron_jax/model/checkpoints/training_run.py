@@ -55,18 +55,20 @@ def files_fingerprint(folder: Path, shared: Iterable[Path] = ()) -> str:
     return blake2b(repr(versions).encode(), digest_size=16).hexdigest()
 
 
-def training_steps(folder: Path) -> list[tuple[int, Path]]:
+def training_steps(folder: Path, params_key: str | None = None) -> list[tuple[int, Path]]:
     """(step, folder) of every finished checkpoint in a folder, or in its `steps` or `checkpoints`,
     in order of training.
 
-    Raises InputError if two folders have the same step.
+    `params_key` may begin with the name of an Orbax item.  Raises InputError if two folders have
+    the same step.
     """
     for parent in (folder, folder / "steps", folder / "checkpoints"):
         if not parent.is_dir():
             continue
         steps: list[tuple[int, Path]] = []
         for path in parent.iterdir():
-            if (match := _STEP_NAME.fullmatch(path.name)) and _is_checkpoint(path):
+            match = _STEP_NAME.fullmatch(path.name)
+            if match and _is_checkpoint(path, params_key):
                 steps.append((int(match[4]), path))
         steps.sort(key=itemgetter(0))
         for (step, first), (following, second) in pairwise(steps):
@@ -129,7 +131,7 @@ def load_step(
 
     Raises InputError for weights that are damaged, not finite, or of another model than `config`.
     """
-    if is_orbax(folder):
+    if is_orbax(folder, params_key):
         from miron_jax.model.checkpoints.orbax_reader import load_orbax, load_tree
 
         if isinstance(config, FamilyModel):
@@ -198,17 +200,19 @@ def _largest_of_rows(x: jax.Array, start: jax.Array, rows: int) -> jax.Array:
     return jnp.abs(jax.lax.dynamic_slice_in_dim(x, start, rows)).max().astype(jnp.float32)
 
 
-def _is_checkpoint(folder: Path) -> bool:
+def _is_checkpoint(folder: Path, params_key: str | None) -> bool:
     if not folder.is_dir():
         return False
     if is_array_tree(folder):
         return not is_temporary(folder)
-    return not folder.name.startswith("run") and (has_tensors(folder) or is_orbax(folder))
+    if folder.name.startswith("run"):
+        return False
+    return has_tensors(folder) or is_orbax(folder, params_key)
 
 
-def is_orbax(folder: Path) -> bool:
+def is_orbax(folder: Path, params_key: str | None = None) -> bool:
     if has_tensors(folder) or is_array_tree(folder):
         return False
     from miron_jax.model.checkpoints.orbax_layout import is_checkpoint
 
-    return is_checkpoint(folder)
+    return is_checkpoint(folder, params_key)

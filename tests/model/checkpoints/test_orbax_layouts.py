@@ -94,6 +94,7 @@ AVERAGED: dict[str, Callable[[Path, Any, Any], object]] = {
     "train/ema/": lambda folder, fast, slow: save_standard(folder, {"train": {"params": fast, "ema": slow}}),
     "ema/params": lambda folder, fast, slow: save_items(folder, params=fast, ema={"params": slow}),
     "ema_params": lambda folder, fast, slow: save_items(folder, params=fast, ema_params=slow),
+    "weights": lambda folder, fast, slow: save_items(folder, weights=slow, ema=fast),  # no item has a usual name
 }
 
 
@@ -101,8 +102,11 @@ AVERAGED: dict[str, Callable[[Path, Any, Any], object]] = {
 def test_params_key_says_which_weights_are_scored(tmp_path: Path, key: str) -> None:
     """A key of the tree, a path in it, or an item beside the weights."""
     AVERAGED[key](tmp_path / "7", jax.tree.map(lambda x: x * 0.5, pure()), pure())
+    assert training_steps(tmp_path, key) == [(7, tmp_path / "7")]
     assert same_bits(load_step(tmp_path / "7", CONFIG, jnp.bfloat16, params_key=key), weights())
     words = "--params_key=average: .*7 holds nothing below it, expected a path in its tree of"
+    if key == "weights":
+        words = "7 holds the items ema, weights, expected one of a usual name: say .* --params_key=ema"
     refused(words, tmp_path / "7", params_key="average")
     (tmp_path / "config.json").write_text("{}")
     refused("--params_key names the arrays of an Orbax checkpoint", tmp_path, read=load_step, params_key="ema")
@@ -145,11 +149,11 @@ def test_a_checkpoint_of_another_topology(tmp_path: Path) -> None:
 BROKEN: list[tuple[Callable[[Tree], object], str]] = [
     (
         lambda tree: tree["layers"]["attn"].pop("q"),
-        r"lacks layers/attn/q/kernel_IO and has nothing besides.*config\.json",
+        r"lacks layers/attn/q/kernel_IO, expected the .*config\.json",
     ),
     (
         lambda tree: tree.update(head_VD=np.zeros((31, 12))),
-        r"lacks nothing and has head_VD besides.*expected the \d+ arrays",
+        r"(?<!and )has head_VD besides, expected the \d+ arrays",
     ),
     (lambda tree: tree.update(params={"embedding_VD": tree.pop("embedding_VD")}), "has params/embedding_VD besides"),
     (
