@@ -16,7 +16,8 @@ ids, tokenizer, dtype, matmul precision, platform, implementation of attention a
 the engine's arithmetic.  An entry's own digest is of its tokens and spans
 (planning/request_batches), or of a prompt and its sampling (engine/text_requests).  For a
 user's own model a digest of its answers follows KEY after a dash; on another layout of devices they
-count as the same within a tolerance.  A segment holds the entries of a few seconds; a thread writes it.
+count as the same within a tolerance.  A segment holds the entries of a few seconds; a thread
+writes it.
 """
 
 import io
