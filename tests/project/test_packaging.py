@@ -261,7 +261,7 @@ def test_what_the_package_imports_is_declared() -> None:
                     names = [node.module]
                 imported |= {name.partition(".")[0] for name in names}
     foreign = imported - set(sys.stdlib_module_names) - {"miron_jax"}
-    assert {"numpy", "safetensors"} <= foreign
+    assert {"numpy", "tensorstore"} <= foreign
     absent = {name for name in foreign if DISTRIBUTIONS.get(name, name) not in declared}
     assert absent == set()
 

@@ -1,6 +1,7 @@
 """Checkpoints of levanter and EasyDeL, as tensors with Hugging Face's names.
 
-Arrives: the folder of a step.  Leaves: tensor name -> `Stored`, and the tensors themselves.  It
+Arrives: the folder of a step.  Leaves: tensor name -> `Stored`, and what of any stored tensor can
+be sliced.  It
 deliberately does not know families or the decoder.
 
 Both save one array for each leaf of a tree with tensorstore, and name the parts of a model as
@@ -17,7 +18,6 @@ transformers does.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +26,13 @@ import numpy as np
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, JsonObject, parse_json, shown
-from miron_jax.model.checkpoints.hf_files import DTYPES, Stored, has_tensors, torch_name
+from miron_jax.model.checkpoints.hf_files import (
+    DTYPES,
+    Sliceable,
+    Stored,
+    has_tensors,
+    torch_name,
+)
 from miron_jax.model.families.family import KnownModel
 
 LEVANTER = ("llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma", "gemma2", "gemma3_text", "gpt2")
@@ -131,23 +137,22 @@ def tree_tensors(
     return tensors
 
 
-@contextmanager
-def opened_tree(
-    folder: Path, stored: Mapping[str, Stored]
-) -> Iterator[Callable[[str], np.ndarray]]:
-    """A function from tensor name to the tensor on the host.  The array that was read last stays
-    there."""
-    read = lru_cache(maxsize=1)(lambda array: _read(folder, array))
+def sliceable(stored: Mapping[str, Stored]) -> Callable[[str], Sliceable]:
+    """A function from tensor name to what can be sliced by rows.  Of a tree, the array that was
+    read last stays on the host."""
+    read = lru_cache(maxsize=1)(_read)
 
-    def tensor(name: str) -> np.ndarray:
-        part: _TensorPart = stored[name].array
-        x = read(part.array)
+    def tensor(name: str) -> Sliceable:
+        part = stored[name].array
+        if not isinstance(part, _TensorPart):
+            return part
+        x = read(stored[name].file, part.array)
         if part.layer is not None:
             x = x[part.layer]
         x = x.reshape(part.shape)
         return (x.T if part.transposed else x)[: stored[name].shape[0]]
 
-    yield tensor
+    return tensor
 
 
 def sizes_fit(shape: Json, chunks: Json) -> bool:

@@ -1,17 +1,18 @@
 """Tensors of a Hugging Face folder: safetensors or Flax msgpack, in one file or several.
 
-Arrives: a folder.  Leaves: tensor name -> `Stored`, and slices of a file's tensors.  It
+Arrives: a folder.  Leaves: tensor name -> `Stored`, whose array can be sliced by rows.  It
 deliberately does not know families or the decoder.  Pickles (.bin) are never opened.
 
-Only the headers of safetensors files are read here.  A msgpack file cannot be read in part: its
-arrays stay on the host.  The Flax classes of transformers 4 use torch's names except for the last
-part: `kernel` is torch's `weight` transposed (also for GPT-2, whose Conv1D both store the other way
-round), `embedding` and `scale` are torch's `weight`.
+Of safetensors files (safetensors_file.py) only the headers are read here, and the files stay open.
+A msgpack file cannot be read in part: its arrays stay on the host.  The Flax classes of
+transformers 4 use torch's names except for the last part: `kernel` is torch's `weight` transposed
+(also for GPT-2, whose Conv1D both store the other way round), `embedding` and `scale` are torch's
+`weight`.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -20,14 +21,15 @@ from typing import Any
 import numpy as np
 from flax.serialization import msgpack_restore
 from flax.traverse_util import flatten_dict
-from safetensors import SafetensorError, safe_open
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_json
+from miron_jax.files.regular import open_regular, read_regular, read_text
+from miron_jax.model.checkpoints.safetensors_file import read_header
 
 _SAFETENSORS, _MSGPACK = "model.safetensors", "flax_model.msgpack"
 DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
-Sliceable = Any  # an array, or what can be sliced like one: safetensors names no type for it
+Sliceable = Any  # an array, a `FileTensor`, or the part of a tree's array
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,7 @@ class Stored:
     file: Path
     shape: tuple[int, ...]
     dtype: str  # as safetensors names it: F32, BF16, ...
-    # the values, if the file had to be read as a whole; or the part of a tree's array
-    array: Sliceable = None
+    array: Sliceable
 
 
 def has_tensors(folder: Path) -> bool:
@@ -47,12 +48,18 @@ def has_tensors(folder: Path) -> bool:
     return any((folder / f"{single}{end}").is_file() for single, end in names)
 
 
-def stored_tensors(folder: Path) -> dict[str, Stored]:
+def stored_tensors(folder: Path, files: ExitStack) -> dict[str, Stored]:
     """Tensor name -> its description, from safetensors if the folder holds both formats.
 
+    Each file is opened once, and `files` closes it: a file that is renamed over it is not seen.
     Raises InputError for a folder without weights, a damaged file or a missing shard.
     """
-    for single, read in ((_SAFETENSORS, _read_header), (_MSGPACK, _read_msgpack)):
+
+    def safetensors(path: Path) -> dict[str, Stored]:
+        tensors = read_header(path, files.enter_context(open_regular(path)))
+        return {name: Stored(path, x.shape, x.stored_dtype, x) for name, x in tensors.items()}
+
+    for single, read in ((_SAFETENSORS, safetensors), (_MSGPACK, _read_msgpack)):
         if (folder / single).is_file():
             return read(folder / single)
         if (folder / f"{single}.index.json").is_file():
@@ -63,17 +70,6 @@ def stored_tensors(folder: Path) -> dict[str, Stored]:
         f"{folder}: no {_SAFETENSORS}, no {_MSGPACK} and no index of either{note}; "
         "save the model with transformers' save_pretrained"
     )
-
-
-@contextmanager
-def opened(path: Path, stored: Mapping[str, Stored]) -> Iterator[Callable[[str], Sliceable]]:
-    """A function from tensor name to an array that can be sliced by rows; valid while the file is
-    open."""
-    if path.suffix == ".msgpack":
-        yield lambda name: stored[name].array
-    else:
-        with safe_open(path, framework="numpy") as file:
-            yield file.get_slice
 
 
 def _sharded(index: Path, read: Callable[[Path], dict[str, Stored]]) -> dict[str, Stored]:
@@ -91,7 +87,7 @@ def _sharded(index: Path, read: Callable[[Path], dict[str, Stored]]) -> dict[str
 
 def _weight_map(index: Path) -> dict[str, str]:
     try:
-        weight_map = parse_json(index.read_text(encoding="utf-8"))["weight_map"]
+        weight_map = parse_json(read_text(index))["weight_map"]
         if weight_map and all(isinstance(name, str) for name in weight_map.values()):
             return weight_map
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -112,25 +108,13 @@ def _shard_path(index: Path, name: str) -> Path:
     return path
 
 
-def _read_header(path: Path) -> dict[str, Stored]:
-    try:
-        with safe_open(path, framework="numpy") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-            return {
-                name: Stored(path, tuple(s.get_shape()), s.get_dtype())
-                for name, s in slices.items()
-            }
-    except SafetensorError as error:
-        raise InputError(
-            f"{path}: truncated or corrupt ({path.stat().st_size} bytes; {error}), expected a "
-            "whole safetensors file; download it again (a Git LFS pointer needs `git lfs pull`)"
-        ) from None
-
-
 def _read_msgpack(path: Path) -> dict[str, Stored]:
     """The arrays of a msgpack file, with torch's names and layout."""
     try:
-        flat = flatten_dict(msgpack_restore(path.read_bytes()), sep="/")
+        content = read_regular(path)
+        flat = flatten_dict(msgpack_restore(content), sep="/")
+    except OSError:
+        raise
     # msgpack's errors have no common class, and a wrong byte may raise any of them
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__

@@ -14,7 +14,7 @@ beyond the copies, and beside it the stored array of levanter that stacks its la
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -27,9 +27,9 @@ from jax.typing import DTypeLike
 from miron_jax.errors import InputError, some_of
 from miron_jax.files.hub import parse_name
 from miron_jax.files.places import local_path
-from miron_jax.model.checkpoints.array_tree import is_array_tree, opened_tree, tree_tensors
+from miron_jax.model.checkpoints.array_tree import is_array_tree, sliceable, tree_tensors
 from miron_jax.model.checkpoints.hf_config import from_hf_config
-from miron_jax.model.checkpoints.hf_files import Sliceable, Stored, opened, stored_tensors
+from miron_jax.model.checkpoints.hf_files import Sliceable, Stored, stored_tensors
 from miron_jax.model.decoder.decoder import abstract, leaf_name
 from miron_jax.model.families import tensor_names
 from miron_jax.model.families.family import AnyModel, KnownModel
@@ -79,16 +79,19 @@ def load_hf(
     folder = Path(folder)
     config = config or from_hf_config(folder)
     assert config is not None
-    if is_array_tree(folder):
-        stored = tree_tensors(folder, config, params_key)
-    else:
-        stored = stored_tensors(folder)
-    leaves, treedef = _leaves(folder, config, dtype, stored)
-    for leaf in leaves:
-        leaf.check(folder, stored)
-    _check_unused(folder, config, stored, {name for leaf in leaves for name in leaf.tensor_names})
-    # Waiting for each copy frees the host's array before the next leaf is read.
-    arrays = [jax.block_until_ready(put(leaf.path, leaf.read(stored))) for leaf in leaves]
+    with ExitStack() as files:
+        if is_array_tree(folder):
+            stored = tree_tensors(folder, config, params_key)
+        else:
+            stored = stored_tensors(folder, files)
+        leaves, treedef = _leaves(folder, config, dtype, stored)
+        for leaf in leaves:
+            leaf.check(folder, stored)
+        _check_unused(
+            folder, config, stored, {name for leaf in leaves for name in leaf.tensor_names}
+        )
+        # Waiting for each copy frees the host's array before the next leaf is read.
+        arrays = [jax.block_until_ready(put(leaf.path, leaf.read(stored))) for leaf in leaves]
     return LoadedModel(config, jax.tree_util.tree_unflatten(treedef, arrays))
 
 
@@ -209,19 +212,14 @@ class _Leaf(NamedTuple):
                 )
 
     def read(self, stored: Mapping[str, Stored]) -> np.ndarray:
-        """The leaf on the host.  Files are opened for this leaf alone, so that no other parts of
-        them stay mapped."""
+        """The leaf on the host."""
         host = np.empty(self.shape, self.dtype)
         slices = list(host) if self.is_stacked else [host]
         if self.source.parts:
             slices = [*chain.from_iterable(slices)]
-        by_file: dict[Path, list[tuple[str, np.ndarray]]] = {}
+        tensor = sliceable(stored)
         for name, target in zip(self.tensor_names, slices, strict=True):
-            by_file.setdefault(stored[name].file, []).append((name, target))
-        for path, targets in by_file.items():
-            with _opened(path, stored) as tensor:
-                for name, target in targets:
-                    _fill(target, self.source, tensor(name), stored[name].shape)
+            _fill(target, self.source, tensor(name), stored[name].shape)
         return host
 
 
@@ -306,29 +304,18 @@ def _check_tied(head_name: str, embedding_name: str, stored: Mapping[str, Stored
     embedding = stored[embedding_name]
     same = (head.shape, head.dtype) == (embedding.shape, embedding.dtype)
     if same:
-        with (
-            _opened(head.file, stored) as head_file,
-            _opened(embedding.file, stored) as embedding_file,
-        ):
-            a = head_file(head_name)
-            b = embedding_file(embedding_name)
-            starts = range(0, head.shape[0], STRIP)  # in strips: the host never holds a whole table
-            spans = [slice(start, min(start + STRIP, head.shape[0])) for start in starts]
-            same = all(a[span].tobytes() == b[span].tobytes() for span in spans)
+        tensor = sliceable(stored)
+        a = tensor(head_name)
+        b = tensor(embedding_name)
+        starts = range(0, head.shape[0], STRIP)  # in strips: the host never holds a whole table
+        spans = [slice(start, min(start + STRIP, head.shape[0])) for start in starts]
+        same = all(a[span].tobytes() == b[span].tobytes() for span in spans)
     if not same:
         raise InputError(
             f"{head.file}: {head_name} differs from {embedding_name}, but config.json says "
             f"tie_word_embeddings; set it to false to score with {head_name}, or remove the tensor "
             "to score with the embedding"
         )
-
-
-def _opened(
-    path: Path, stored: Mapping[str, Stored]
-) -> AbstractContextManager[Callable[[str], Sliceable]]:
-    """A function from tensor name to an array that can be sliced by rows, of one file or of a
-    tree."""
-    return opened_tree(path, stored) if path.is_dir() else opened(path, stored)
 
 
 def _fill(target: np.ndarray, source: Tensor, stored: Sliceable, shape: tuple[int, ...]) -> None:
@@ -348,7 +335,6 @@ def _fill(target: np.ndarray, source: Tensor, stored: Sliceable, shape: tuple[in
         rows[:] = stored[:] if columns is None else stored[:][columns]
         return
     for start in range(0, shape[0], STRIP):
-        # safetensors refuses a slice that ends beyond the tensor
         stop = min(start + STRIP, shape[0])
         if columns is None:
             rows[start:stop] = stored[start:stop].astype(target.dtype, copy=False)

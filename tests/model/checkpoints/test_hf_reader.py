@@ -1,5 +1,6 @@
 """Every bad input of the checkpoint reader: one sentence that names the file, what was expected and what to do."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -107,6 +108,25 @@ def cut(keep: int) -> Callable[[Path], object]:
     return lambda folder: (folder / path).write_bytes((folder / path).read_bytes()[:keep])
 
 
+def with_header(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:
+    """A file whose header is changed, and whose tensors stay where they are."""
+
+    def damage(folder: Path) -> None:
+        path = folder / "model.safetensors"
+        content = path.read_bytes()
+        end = 8 + int.from_bytes(content[:8], "little")
+        entries = json.loads(content[8:end])
+        change(entries)
+        text = json.dumps(entries).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + content[end:])
+
+    return damage
+
+
+def with_entry(**fields: Any) -> Callable[[Path], object]:
+    return with_header(lambda entries: entries["model.embed_tokens.weight"].update(fields))
+
+
 def with_pickle_alone(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(b"never opened")
@@ -121,6 +141,14 @@ WHOLE: list[tuple[Callable[[Path], object], str]] = [
         written("model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"),
         "git lfs pull",
     ),
+    (with_entry(data_offsets=[0, 0]), "has 0 bytes for"),
+    (with_entry(data_offsets=[4, 1396]), "and go on at"),  # overlaps the next, and leaves a gap before
+    (with_entry(shape=[29, -12]), "model.embed_tokens.weight' is {"),
+    (with_entry(shape=[29, 1 << 70]), "bytes for"),
+    (with_entry(dtype="Q4"), "holds 'Q4'"),
+    (with_header(lambda entries: entries.pop("model.embed_tokens.weight")), "and go on at"),
+    (written("model.safetensors", b"\x02\0\0\0\0\0\0\0[]"), "the header is []"),
+    (written("model.safetensors", b"\x0f\0\0\0\0\0\0\0" + b'{"a":1,"a":{}} '), "'a' stands twice"),
 ]
 SHARDS: list[tuple[Callable[[Path], object], str]] = [
     (lambda folder: (folder / "b.safetensors").unlink(), "b.safetensors: no such file"),

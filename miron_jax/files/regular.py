@@ -1,0 +1,40 @@
+"""Regular files: opened and read, where a named pipe or a device would make a run wait for ever.
+
+Arrives: a path.  Leaves: an open file or its bytes; OSError for anything that is no regular file.
+It deliberately does not know what the bytes mean.
+"""
+
+import errno
+import io
+import os
+import stat
+from pathlib import Path
+
+
+def open_regular(path: Path) -> io.FileIO:
+    """The file, open to be read.  Raises OSError, also for what is no regular file."""
+    # a pipe without a writer would wait in open(2) but for O_NONBLOCK, which regular files ignore
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "a pipe or a device, expected a regular file", str(path))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return io.FileIO(descriptor)
+
+
+def read_regular(path: Path) -> bytes:
+    """The bytes of a regular file, or of one in an object store.  Raises OSError."""
+    if not isinstance(path, Path):
+        return path.read_bytes()
+    with open_regular(path) as file:
+        return file.readall()
+
+
+def read_text(path: Path) -> str:
+    """The text of a regular file in UTF-8.  Raises OSError and UnicodeDecodeError."""
+    return read_regular(path).decode("utf-8")
