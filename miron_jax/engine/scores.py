@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import blake2b
+from itertools import count
 from operator import sub
 
 import numpy as np
@@ -64,50 +65,80 @@ def score_planned(
     on the others.  `name` identifies these weights and is used once.
     """
     distinct = _DistinctScores()
-    planned = iter(planned)
-    batches: list[RequestBatch] = []  # which the first host scores once all hosts have met
-    num_batches = 0
-    load = np.zeros(hosts.count)
-    before = forward.speed.counts
-    each_its_share = hosts.count > 1 and not forward.placement.is_global
-    host = ThreadPoolExecutor(1)
+    planner = ThreadPoolExecutor(1)
+    batches = _in_turn(planned, planner, hosts, name)
     try:
-        upcoming = host.submit(next, planned, None)
-        while (batch := upcoming.result()) is not None:
-            upcoming = host.submit(next, planned, None)
-            num_batches += 1
-            batch_name = f"{name}/{num_batches}"
-            _check_same_plan(hosts, batch_name, batch)
-            if each_its_share:
-                assert journal is not None, "hosts meet in the journal"
-                batches.append(batch)
-                _score_share(batch, forward, progress, journal, hosts, batch_name, load)
-                continue
-            tell = progress
-            if journal is not None and hosts.count == 1:
-                tell = _score_missing(batch, forward, progress, journal)
-            scores = _score(batch, forward, tell, journal, hosts, batch_name)
-            scores = _alone_where_nan(scores, batch, forward, hosts, batch_name)
+        if hosts.count > 1 and not forward.placement.is_global:
+            assert journal is not None, "hosts meet in the journal"
+            scored = _score_shares(batches, forward, progress, journal, hosts, name)
+        else:
+            scored = _score_all(batches, forward, progress, journal, hosts)
+        for batch, scores in scored:
             check.compare(forward.model, batch, scores, hosts.is_first, forward.id_sets)
             distinct.append(scores)
             yield batch, distinct.select(batch.distinct_idx)
-        _check_same_plan(hosts, f"{name}/{num_batches + 1}", None)
-        if each_its_share:
-            assert journal is not None
-            meet(journal, hosts, f"{name}/scored")
-            hosts.arrive(f"{name}/speed", list(map(sub, forward.speed.counts, before)))
-            if hosts.is_first:
-                forward.speed.add(hosts.gather(f"{name}/speed")[1:], before[-1])
-            for batch in batches if hosts.is_first else ():
-                # the journal lacks only those with NaN
-                scores = _score(batch, forward, lambda tokens: None, journal)
-                scores = _alone_where_nan(scores, batch, forward)
-                check.compare(forward.model, batch, scores, True, forward.id_sets)
-                distinct.append(scores)
-                yield batch, distinct.select(batch.distinct_idx)
     finally:
         # an interrupted run does not wait for its next batch
-        host.shutdown(wait=False, cancel_futures=True)
+        planner.shutdown(wait=False, cancel_futures=True)
+
+
+def _in_turn(
+    planned: Iterable[RequestBatch], planner: ThreadPoolExecutor, hosts: Hosts, name: str
+) -> Iterator[tuple[str, RequestBatch]]:
+    """Each batch and its name; `planner` makes the next one meanwhile.  Raises InputError if this
+    host has another plan than the first one."""
+    unread = iter(planned)
+    upcoming = planner.submit(next, unread, None)
+    for number in count(1):
+        if (batch := upcoming.result()) is not None:
+            upcoming = planner.submit(next, unread, None)
+        _check_same_plan(hosts, f"{name}/{number}", batch)
+        if batch is None:
+            return
+        yield f"{name}/{number}", batch
+
+
+def _score_all(
+    batches: Iterable[tuple[str, RequestBatch]],
+    forward: Forward,
+    progress: Callable[[int], None],
+    journal: Journal | None,
+    hosts: Hosts,
+) -> Iterator[tuple[RequestBatch, Scores]]:
+    """Every process computes all rows: one that is alone, or those of a mesh that spans hosts."""
+    for name, batch in batches:
+        tell = progress
+        if journal is not None and hosts.count == 1:
+            tell = _score_missing(batch, forward, progress, journal)
+        scores = _score(batch, forward, tell, journal, hosts, name)
+        yield batch, _alone_where_nan(scores, batch, forward, hosts, name)
+
+
+def _score_shares(
+    batches: Iterable[tuple[str, RequestBatch]],
+    forward: Forward,
+    progress: Callable[[int], None],
+    journal: Journal,
+    hosts: Hosts,
+    name: str,
+) -> Iterator[tuple[RequestBatch, Scores]]:
+    """Every process computes its share of the rows; then the first one reads all scores from the
+    journal."""
+    load = np.zeros(hosts.count)
+    before = forward.speed.counts
+    shared: list[RequestBatch] = []
+    for batch_name, batch in batches:
+        _score_share(batch, forward, progress, journal, hosts, batch_name, load)
+        shared.append(batch)
+    meet(journal, hosts, f"{name}/scored")
+    hosts.arrive(f"{name}/speed", list(map(sub, forward.speed.counts, before)))
+    if not hosts.is_first:
+        return
+    forward.speed.add(hosts.gather(f"{name}/speed")[1:], before[-1])
+    for batch in shared:
+        # the journal lacks only those with NaN
+        scores = _score(batch, forward, lambda tokens: None, journal)
+        yield batch, _alone_where_nan(scores, batch, forward)
 
 
 def _check_same_plan(hosts: Hosts, name: str, batch: RequestBatch | None) -> None:
