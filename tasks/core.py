@@ -18,7 +18,7 @@ from miron_jax.files.readers import parse_yaml, shown
 from miron_jax.metrics.choices import FIRST, MEAN
 from miron_jax.prompting.draws import PER_ITEM_1234, SHUFFLE_1337
 from miron_jax.tasks.eval_bundle import locate_files
-from miron_jax.tasks.groups import accuracies
+from miron_jax.tasks.groups import accuracies, missing_of
 from miron_jax.tasks.icl_rows import PARSE, IclKind
 from miron_jax.tokens.spans import AFTER_COMMON_PREFIX, AFTER_STRIPPED_CONTEXT, COMMON_SUFFIX, Span
 
@@ -185,7 +185,7 @@ def composites(measured: Mapping[str, Measured]) -> dict[str, Composite]:
 def _centered_mean(accuracy_of: Mapping[str, float], baselines: Mapping[str, float]) -> Composite:
     """Mean over the tasks of (accuracy - b) / (1 - b), not clipped: a task below its baseline
     counts negative."""
-    missing = tuple(name for name in baselines if name not in accuracy_of)
+    missing = missing_of(baselines, accuracy_of)
     weights = {name: 1 / (1 - b) / len(baselines) for name, b in baselines.items()}
     if missing:
         return Composite(None, False, missing, weights)

@@ -15,7 +15,7 @@ A group may hold groups that stand before it.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -61,6 +61,11 @@ def accuracies(measured: Mapping[str, Measured]) -> dict[str, float]:
         if score.accuracy is not None:
             accuracy_of[name] = score.accuracy
     return accuracy_of
+
+
+def missing_of(tasks: Iterable[str], scored: Container[str]) -> tuple[str, ...]:
+    """Those of the tasks that have no score."""
+    return tuple(task for task in tasks if task not in scored)
 
 
 class GroupMembers(NamedTuple):
@@ -180,7 +185,7 @@ def _share(
 
 
 def _composite(group: WeightedSum, accuracy_of: Mapping[str, float]) -> Composite:
-    missing = tuple(task for task in group.weights if task not in accuracy_of)
+    missing = missing_of(group.weights, accuracy_of)
     if missing:
         return Composite(None, False, missing, {})
     terms = [weight * accuracy_of[task] for task, weight in group.weights.items()]

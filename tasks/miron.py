@@ -31,6 +31,7 @@ from miron_jax.definitions.records import (
 from miron_jax.errors import InputError
 from miron_jax.files.hub import Repository, cache_folder, fetch_data_set, revision_of
 from miron_jax.files.readers import Json, are_texts
+from miron_jax.tasks.groups import missing_of
 
 HUB_ID = "apsua/MIRON_Benchmark"
 LANGUAGES = ("en", "ru")
@@ -254,7 +255,7 @@ def _composites(suite: str, measured: Mapping[str, Measured]) -> Mapping[str, Co
     """The mean, over the languages, of each macro mean; null while a language is missing or has
     skipped items."""
     names = [f"{suite}/{language}" for language in LANGUAGES]
-    missing = tuple(name for name in names if name not in measured or not measured[name].means)
+    missing = missing_of(names, {name for name, score in measured.items() if score.means})
     composites = {}
     for metric in OVERALL:
         composite = Composite(None, False, missing, {}, metric)

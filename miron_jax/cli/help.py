@@ -59,7 +59,9 @@ def help_of(command: str, full: bool = False) -> str:
     """Usage and the flags of each topic; one screen, where flags for special cases are only named,
     unless `full`."""
     long = _help(command, everyday_alone=False)
-    return long if full or long.count("\n") < SCREEN else _help(command, everyday_alone=True)
+    if full or long.count("\n") < SCREEN:
+        return long
+    return _help(command, everyday_alone=True)
 
 
 def _help(command: str, everyday_alone: bool) -> str:
@@ -88,7 +90,9 @@ def _short(names: list[str]) -> list[str]:
             lines.append(_entry(usage_of(name), 27, EVERY[name].help.split("; ")[0].rstrip("."), 2))
         else:
             rest.append(f"--{name}")
-    return [*lines, _filled(" ".join(rest), "  ")] if rest else lines
+    if rest:
+        return [*lines, _filled(" ".join(rest), "  ")]
+    return lines
 
 
 def _width() -> int:

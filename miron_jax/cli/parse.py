@@ -59,7 +59,9 @@ def _unknown(command: str, flag: str, arguments: Sequence[str]) -> str:
     sentence = (
         f"--{name} is a flag of {', '.join(others)}, not of {command}{_origin(flag, arguments)}"
     )
-    return f"{sentence}; the nearest of {command} is --{nearest}" if likeness >= ALIKE else sentence
+    if likeness >= ALIKE:
+        return f"{sentence}; the nearest of {command} is --{nearest}"
+    return sentence
 
 
 def _suggested(nearest: str, likeness: float) -> str:
@@ -96,7 +98,9 @@ def _wrong_value(message: str) -> str:
 def _positive(flag: str) -> str:
     """The flag that is negated: resume of --noresume."""
     name = flag.removeprefix("no")
-    return name if flag not in EVERY and name in EVERY and EVERY[name].kind == "bool" else flag
+    if flag not in EVERY and name in EVERY and EVERY[name].kind == "bool":
+        return name
+    return flag
 
 
 def _origin(flag: str, arguments: Sequence[str]) -> str:

@@ -27,7 +27,9 @@ def _tasks() -> tuple[str, ...]:
 def local(name: str | None) -> str | None:
     """Expand `~` in a name that is certainly a path; a name that may be a hub id or
     package.module:name stays as it is."""
-    return place(name) if name and name.startswith(("~", "file://")) else name
+    if name and name.startswith(("~", "file://")):
+        return place(name)
+    return name
 
 
 def data_dir() -> tuple[tuple[str, str], ...]:
@@ -38,7 +40,9 @@ def data_dir() -> tuple[tuple[str, str], ...]:
 
 
 def task_path() -> tuple[str, ...] | None:
-    return tuple(place(name) for name in FLAGS.task_path if name) if FLAGS.task_path else None
+    if FLAGS.task_path:
+        return tuple(place(name) for name in FLAGS.task_path if name)
+    return None
 
 
 def output_beside(default: str) -> str:
@@ -68,6 +72,8 @@ def run_config(tasks: tuple[str, ...] | None = None) -> RunConfig:
         if name in _PARSERS:
             return _PARSERS[name]()
         flag = getattr(FLAGS, name)
-        return local(flag) if SETTINGS[name].is_path else flag
+        if SETTINGS[name].is_path:
+            return local(flag)
+        return flag
 
     return RunConfig(**{name: value(name) for name in SETTINGS})  # pyright: ignore[reportArgumentType]

@@ -223,7 +223,9 @@ def _cut(ids: Sequence[int], rope_classes: RopeClasses | None) -> list[SpanReque
     is_same = rope_classes is None or rope_classes.class_of(middle) == rope_classes.class_of(
         len(ids)
     )
-    return [(ids[:middle], 1), (ids, middle)] if middle > 1 and is_same else [(ids, 1)]
+    if middle > 1 and is_same:
+        return [(ids[:middle], 1), (ids, middle)]
+    return [(ids, 1)]
 
 
 def _mates(ids: Sequence[int]) -> list[SpanRequest]:
@@ -285,7 +287,9 @@ def _kl(oracle: np.ndarray, ours: np.ndarray) -> float:
 
 def _largest(a: np.ndarray, b: np.ndarray) -> float:
     difference = np.abs(a.astype(np.float64) - b)
-    return math.inf if np.isnan(difference).any() else float(difference.max())
+    if np.isnan(difference).any():
+        return math.inf
+    return float(difference.max())
 
 
 # The oracle

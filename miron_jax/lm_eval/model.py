@@ -164,7 +164,9 @@ class MironLM(TemplateLM):
         bos = self.tokenizer.bos_token_id
         if bos is None:
             raise InputError("add_bos_token=true, but the tokenizer has no BOS: leave it out")
-        return () if encoder(self.tokenizer)(["a"], True)[0][:1] == [bos] else (bos,)
+        if encoder(self.tokenizer)(["a"], True)[0][:1] == [bos]:
+            return ()
+        return (bos,)
 
     def _window(self, max_length: int | None) -> int:
         """Tokens that a request may have beside the last one, which is only predicted.  Raises

@@ -100,7 +100,9 @@ def detectable(deviation: float, num_examples: int, correlation: float) -> float
     5).
     """
     variance = 2 * deviation**2 * (1 - correlation)
-    return (_Z + _Z_POWER) * math.sqrt(variance / num_examples) if num_examples else math.nan
+    if num_examples:
+        return (_Z + _Z_POWER) * math.sqrt(variance / num_examples)
+    return math.nan
 
 
 def mean(

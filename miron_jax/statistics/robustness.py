@@ -125,7 +125,9 @@ def _by(
 
 
 def _order(name: str) -> tuple[float, str]:
-    return (float(name), "") if name.lstrip("-").isdecimal() else (math.inf, name)
+    if name.lstrip("-").isdecimal():
+        return (float(name), "")
+    return (math.inf, name)
 
 
 def _estimate(values: np.ndarray, clusters: np.ndarray) -> ClusterEstimate:

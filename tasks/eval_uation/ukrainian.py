@@ -42,7 +42,9 @@ def comparable(text: str) -> str:
     text = " ".join(whole.translate(_PUNCTUATION).split())
     if not text:  # the answer may be the apostrophe or the hyphen of a word
         return whole.strip()
-    return text.upper().translate(_LOOK_ALIKES).lower() if len(text) == 1 else text.casefold()
+    if len(text) == 1:
+        return text.upper().translate(_LOOK_ALIKES).lower()
+    return text.casefold()
 
 
 def as_lm_eval(text: str, drop_space: bool) -> str:

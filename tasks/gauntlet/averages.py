@@ -22,7 +22,7 @@ from itertools import chain
 from typing import Literal
 
 from miron_jax.definitions.records import Composite, Measured
-from miron_jax.tasks.groups import accuracies
+from miron_jax.tasks.groups import accuracies, missing_of
 
 Weighting = Literal["EQUAL", "SAMPLE_SZ", "LOG_SAMPLE_SZ"]
 WEIGHTINGS: dict[Weighting, Callable[[int], float]] = {
@@ -71,7 +71,7 @@ class Averages:
         self, measured: Mapping[str, Measured], baselines: Mapping[str, float]
     ) -> Composite:
         accuracy_of = accuracies(measured)
-        missing = tuple(task for task in baselines if task not in accuracy_of)
+        missing = missing_of(baselines, accuracy_of)
         weigh = WEIGHTINGS[self.weighting]
         weight = {
             task: weigh(measured[task].num_examples) for task in baselines if task in accuracy_of

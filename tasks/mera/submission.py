@@ -141,7 +141,9 @@ def _whole(value: Json) -> int:
 
 
 def _meta(key: Key) -> JsonObject:
-    return {"dialog_id": key[0], "question_id": key[1]} if isinstance(key, tuple) else {"id": key}
+    if isinstance(key, tuple):
+        return {"dialog_id": key[0], "question_id": key[1]}
+    return {"id": key}
 
 
 def _member(

@@ -30,7 +30,7 @@ from miron_jax.files.hub import Repository, cache_folder, fetch_data_set, revisi
 from miron_jax.metrics.choices import SUM
 from miron_jax.metrics.programs import AT_STOP
 from miron_jax.prompting.draws import OWN_ANSWERS
-from miron_jax.tasks.groups import accuracies
+from miron_jax.tasks.groups import accuracies, missing_of
 from miron_jax.tasks.human_baselines import MERA
 from miron_jax.tasks.mera.metrics import MCC
 from miron_jax.tasks.mera.records import (
@@ -208,7 +208,7 @@ def _composites(version: Version, measured: Mapping[str, Measured]) -> Mapping[s
         if dataset.counts(version):
             counted.append(f"{SUITE_NAME[version]}/{dataset.config}")
     accuracy_of = accuracies(measured)
-    missing = tuple(name for name in counted if name not in accuracy_of)
+    missing = missing_of(counted, accuracy_of)
     total = None
     if not missing:
         total = sum(map(accuracy_of.__getitem__, counted)) / len(counted)

@@ -37,18 +37,24 @@ def _text(value: Json, choices: Choices) -> int | None:
     if text in choices:
         return choices.index(text)
     stripped = [*map(str.strip, choices)]
-    return stripped.index(text.strip()) if text.strip() in stripped else None
+    if text.strip() in stripped:
+        return stripped.index(text.strip())
+    return None
 
 
 def _letter(value: Json, choices: Choices) -> int | None:
     letter = _LETTER.fullmatch(value.strip()) if isinstance(value, str) else None
-    return _place(ord(letter[1].upper()) - ord("A"), choices) if letter else None
+    if letter:
+        return _place(ord(letter[1].upper()) - ord("A"), choices)
+    return None
 
 
 def _place(value: Json, choices: Choices) -> int | None:
     text = as_written(value)
     is_place = isinstance(text, str) and re.fullmatch(r"\s*[0-9]{1,9}\s*", text)
-    return int(text) if is_place and int(text) < len(choices) else None
+    if is_place and int(text) < len(choices):
+        return int(text)
+    return None
 
 
 def _truth(value: Json, choices: Choices) -> int | None:
@@ -56,11 +62,9 @@ def _truth(value: Json, choices: Choices) -> int | None:
     text = str(value) if isinstance(value, bool) else value
     truths = [_TRUTH.get(choice.strip().lower()) for choice in choices]
     is_truth = isinstance(text, str) and text.strip().lower() in ("true", "false")
-    return (
-        truths.index(_TRUTH[text.strip().lower()])
-        if is_truth and sorted(map(str, truths)) == ["False", "True"]
-        else None
-    )
+    if is_truth and sorted(map(str, truths)) == ["False", "True"]:
+        return truths.index(_TRUTH[text.strip().lower()])
+    return None
 
 
 # What a right answer may be: (as the record has it, choices) -> its place from 0; None: it is

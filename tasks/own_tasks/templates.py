@@ -87,11 +87,9 @@ class Value:
     def among(self, names: Collection[str]) -> "Value":
         """The value in records with these fields: a text that is the name of one, as "Best Answer",
         is that field."""
-        return (
-            Value(self.text, lambda record: _field(record, self.text))
-            if self._names(names)
-            else self
-        )
+        if self._names(names):
+            return Value(self.text, lambda record: _field(record, self.text))
+        return self
 
     def beside(self, names: Collection[str]) -> "Value":
         """The value in a list of texts.  Raises ValueError for a text that is a field's name."""
@@ -113,11 +111,9 @@ def value_of(text: str) -> Value:
 
     Raises ValueError for a text that is no template.
     """
-    return (
-        Value(text, lambda record: _field(record, text))
-        if _FIELD.fullmatch(text)
-        else text_of(text)
-    )
+    if _FIELD.fullmatch(text):
+        return Value(text, lambda record: _field(record, text))
+    return text_of(text)
 
 
 def text_of(text: str) -> Value:

@@ -142,7 +142,9 @@ def _groups(tasks: Sequence[Task[Any]], stated: Sequence[tuple[Path, JsonObject]
         names[name] = task.name
         baselines[name] = task.baselines["random"]
     known = GroupMembers(sizes, names, baselines)
-    return read_groups(every, known, stated[-1][0]) if stated else Groups({})
+    if stated:
+        return read_groups(every, known, stated[-1][0])
+    return Groups({})
 
 
 def _files(path: Path) -> list[Path]:

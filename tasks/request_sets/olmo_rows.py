@@ -71,7 +71,9 @@ def _requests(file: Path, fields: JsonObject, row: int) -> list[FrozenRequest]:
 def _task_name(file: Path, fields: JsonObject) -> str:
     """The package tells its sets of one task apart by folders alone."""
     name = text_field(fields, "task_name")
-    return f"{file.parent.parent.name}_{file.parent.name}" if file.name == PACKED else name
+    if file.name == PACKED:
+        return f"{file.parent.parent.name}_{file.parent.name}"
+    return name
 
 
 def _pairs(request: JsonObject) -> Iterator[tuple[str, str]]:

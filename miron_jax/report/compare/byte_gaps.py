@@ -53,7 +53,9 @@ def print_byte_gaps(console: Console, first: Run, second: Run) -> None:
 def _last_step(run: Run) -> Run:
     """Where the files of the checkpoint lie that the run's numbers are of."""
     steps = run.steps()
-    return steps[max(steps)] if steps else run
+    if steps:
+        return steps[max(steps)]
+    return run
 
 
 def _lines(title: str, spans: Sequence[SpanGap]) -> Iterator[str]:

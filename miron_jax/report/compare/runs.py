@@ -307,7 +307,9 @@ def _size(document: ExampleResult, metric: str) -> int:
     """What a document's nats are divided by."""
     asked = document.asked
     assert isinstance(asked, AskedDocument)
-    return asked.scored_tokens if metric == "bits_per_token" else asked.num_bytes
+    if metric == "bits_per_token":
+        return asked.scored_tokens
+    return asked.num_bytes
 
 
 def _composites(

@@ -123,7 +123,9 @@ def _radar_spokes(runs: Sequence[Run]) -> tuple[str, dict[str, list[float]]]:
             is_category = not name.startswith(PARTIAL) and "_average" not in name
             if is_category and all(map(math.isfinite, values)):
                 spokes[name] = values
-        return (suite, spokes) if len(spokes) > 2 else ("", {})
+        if len(spokes) > 2:
+            return (suite, spokes)
+        return ("", {})
     return "", {}
 
 

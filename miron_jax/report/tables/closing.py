@@ -91,7 +91,9 @@ def _headline(run: Run) -> str:
 def _short(name: str) -> str:
     """ "core: CORE" stays; "miron: miron overall .." loses the suite, which its name has too."""
     suite, _, composite = name.partition(": ")
-    return composite if composite.startswith(f"{suite} ") else name
+    if composite.startswith(f"{suite} "):
+        return composite
+    return name
 
 
 def _changes(comparison: Comparison) -> Iterator[str]:

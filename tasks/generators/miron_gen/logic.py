@@ -162,7 +162,9 @@ def only_next(terms: Sequence[int]) -> int | None:
     if len(expected) != 1:
         return None
     [value] = expected
-    return int(value) if value.denominator == 1 else None
+    if value.denominator == 1:
+        return int(value)
+    return None
 
 
 def round_next(terms: Sequence[str], cycle: Sequence[str]) -> str | None:
