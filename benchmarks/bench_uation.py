@@ -1,11 +1,9 @@
-"""eval-ua-tion-gen: seconds to make each set, and what scoring all of them by log-probability
-costs.
+"""eval-ua-tion-gen: what scoring all sets by log-probability costs.
 
     python benchmarks/bench_uation.py --model=FOLDER --limit=50
 
-Each set is made three times, of which the median is reported.  Then the first --limit rows of every
-set are scored, with the suite's few-shot examples.  Unique tokens are those that the engine
-computes, plain tokens those of one row a choice.  The last line is JSON.
+The first --limit rows of every set are scored, with the suite's few-shot examples.  Unique tokens
+are those that the engine computes, plain tokens those of one row a choice.  The last line is JSON.
 """
 
 import json
@@ -13,7 +11,6 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
 from absl import flags
 from common import PRINTED, environment, run, say, seconds_of
@@ -22,9 +19,7 @@ from miron_jax.config import RunConfig
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate, summarize_plan
 from miron_jax.evaluation.task_kinds.prompted import PromptedKind
-from miron_jax.tasks.generators.eval_uation_gen.sets import MAKERS
 from miron_jax.tasks.generators.eval_uation_gen.suite import GEN
-from miron_jax.tasks.generators.eval_uation_gen.table import GENERATED
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)
@@ -32,14 +27,6 @@ flags.DEFINE_integer("limit", 50, "Rows of each set.", lower_bound=1)
 
 
 def main(_: Sequence[str]) -> None:
-    seconds_to_make = {}
-    for made in GENERATED:
-        laps = [
-            seconds_of(lambda made=made: MAKERS[made.name]("train", made.num_rows))[0]
-            for _ in range(3)
-        ]
-        seconds_to_make[made.name] = median(laps)
-        say(f"{made.name:16} {made.num_rows:5} rows  {seconds_to_make[made.name]:6.3f} s")
     with tempfile.TemporaryDirectory() as output:
         config = RunConfig(model=FLAGS.model, tasks=(GEN.name,), limit=FLAGS.limit, output=output)
         inputs = find_inputs(config)
@@ -70,7 +57,6 @@ def main(_: Sequence[str]) -> None:
         "environment": environment(),
         "model": Path(FLAGS.model).name,
         "limit": FLAGS.limit,
-        "seconds_to_make": seconds_to_make,
         "tasks": tasks,
         "requests": totals.requests,
         "unique_tokens": totals.unique_tokens,

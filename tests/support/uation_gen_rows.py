@@ -5,7 +5,8 @@ from functools import cache
 
 from miron_jax.files.readers import Json, JsonObject
 from miron_jax.tasks.eval_uation.records import ChoiceQuestion, reader
-from miron_jax.tasks.generators.eval_uation_gen import sets, table
+from miron_jax.tasks.generators.eval_uation_gen import table
+from tools.eval_uation_gen import sets
 
 META = "additionalMetadata_"
 BY_NAME = {generated.name: generated for generated in table.GENERATED}
@@ -25,12 +26,11 @@ class _Rows(Mapping[str, Mapping[str, list[JsonObject]]]):
 
 
 ROWS = _Rows()
-_make = sets.make  # which a test may replace
 
 
 @cache
 def _files(name: str) -> Mapping[str, list[JsonObject]]:
-    return _make(BY_NAME[name])
+    return sets.make(BY_NAME[name])
 
 
 @cache

@@ -26,10 +26,12 @@ from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, JsonObject, are_texts
 from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.eval_uation.ukrainian import comparable, one_apostrophe
-from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION
-from miron_jax.tasks.generators.eval_uation_gen.stories import GAP, QUESTION_SHARE, TASK_TYPES
+from miron_jax.tasks.generators.eval_uation_gen.table import VERSION
 from miron_jax.tasks.generators.eval_uation_gen.user_files import read_records
 
+GAP = "______"
+QUESTION_SHARE = 0.35
+TASK_TYPES = ("NAMED_ENTITY", "COMMON_NOUN", "VERB")
 MOST_OPTIONS, FEWEST_OPTIONS = 6, 4
 # Times that the context names a word before it may become a gap.
 TIMES_BEFORE = {"NAMED_ENTITY": 2, "COMMON_NOUN": 4, "VERB": 2}
@@ -138,7 +140,9 @@ def _options(
         [text, *others] = set(map(word.forms.get, names))
         if text is None or others:
             return None
-        return f"{text[0].upper()}{text[1:]}" if begins_sentence else text
+        if begins_sentence:
+            return f"{text[0].upper()}{text[1:]}"
+        return text
 
     names = answer.names_of(form)
     if text_of(answer) != form:

@@ -1,69 +1,31 @@
-"""How the rows of eval-ua-tion-gen are made, the same on every machine.
+"""Files of rows: those of every set, and those of sets that a user's articles and stories make.
 
-Arrives: nothing, or a user's articles and stories.  Leaves: rows, and files of rows.  It
-deliberately does not know prompts.
+Arrives: a folder; articles and stories.  Leaves: JSON lines and parquet.  It deliberately does not
+know prompts, nor how the rows that come with the package were made (tools/eval_uation_gen).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 
 from miron_jax.files.readers import JsonObject
-from miron_jax.tasks.generators.eval_uation_gen import odd_words, pairs, places, stories
-from miron_jax.tasks.generators.eval_uation_gen.articles import articles
 from miron_jax.tasks.generators.eval_uation_gen.gaps import read_stories, rows_of_stories
 from miron_jax.tasks.generators.eval_uation_gen.table import (
     CITATION,
-    FROZEN,
     GENERATED,
     NAME,
-    GeneratedSet,
+    frozen_rows,
     jsonl,
 )
 from miron_jax.tasks.generators.eval_uation_gen.titles import masked_row, read_articles, title_rows
-
-
-def _unmasked(split: str, count: int) -> list[JsonObject]:
-    return title_rows(articles(count), NAME)
-
-
-def _masked(split: str, count: int) -> list[JsonObject]:
-    return [*map(masked_row, _unmasked(split, count))]
-
-
-# Rows of a split, by the number of rows.
-MAKERS: Mapping[str, Callable[[str, int], list[JsonObject]]] = {
-    "ua_cbt": stories.rows_of,
-    "lmes_low": places.letters,
-    "lmes_wis": places.sentence_words,
-    "lmes_catsbin": odd_words.all_words,
-    "lmes_catsmc": odd_words.odd_word,
-    "lmes_wordalpha": pairs.alphabetical,
-    "lmes_wordlength": pairs.by_length,
-    "up_masked": _masked,
-    "up_unmasked": _unmasked,
-}
-
-
-def make(generated: GeneratedSet) -> Mapping[str, list[JsonObject]]:
-    """Rows by split."""
-    num_rows = {"train": generated.num_rows, "fewshot": generated.num_shots}
-    return {split: MAKERS[generated.name](split, num_rows[split]) for split in generated.splits}
-
-
-def freeze() -> None:
-    """Write the rows that come with the package."""
-    FROZEN.mkdir(exist_ok=True)
-    for generated in GENERATED:
-        for split, rows in make(generated).items():
-            write_parquet(FROZEN / f"{generated.name}_{split}.parquet", rows)
 
 
 def export(folder: Path) -> list[Path]:
     """Writes every set as jsonl, which is what gets scored, and as parquet; returns the files."""
     paths: list[Path] = []
     for generated in GENERATED:
-        for split, rows in make(generated).items():
+        for split in generated.splits:
+            rows = frozen_rows(generated.name, split)
             paths += write_rows(folder / NAME / generated.name, split, rows)
     return paths
 

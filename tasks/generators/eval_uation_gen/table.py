@@ -1,7 +1,7 @@
 """eval-ua-tion-gen: nine sets in the manner of Eval-UA-tion, whose rows come with the package.
 
 Arrives: nothing, or a folder that holds the files.  Leaves: the sets, and the folder of their
-files.  It deliberately does not know prompts, nor how the rows were made (sets.py).
+files.  It deliberately does not know prompts, nor how the rows were made (tools/eval_uation_gen).
 
 The rows are written once into the cache and read like published ones.  The hashes of those files
 are pinned below, so every machine scores the same bytes.

@@ -25,7 +25,7 @@ from miron_jax.files.readers import JsonObject, are_texts
 from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.eval_uation.ukrainian import APOSTROPHES, comparable, one_apostrophe
 from miron_jax.tasks.generators.eval_uation_gen.numerals import simple_forms
-from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION
+from miron_jax.tasks.generators.eval_uation_gen.table import VERSION
 from miron_jax.tasks.generators.eval_uation_gen.user_files import read_records
 
 NUM_TITLES = 10

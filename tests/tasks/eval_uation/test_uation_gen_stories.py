@@ -8,11 +8,11 @@ from functools import cache
 import pytest
 
 from miron_jax.files.readers import JsonObject
-from miron_jax.tasks.generators.eval_uation_gen.lexicon import STORY_CASES, nouns, verbs
 from miron_jax.tasks.generators.eval_uation_gen.numerals import GENDERS
 from miron_jax.tasks.generators.eval_uation_gen.titles import Article, mask_digits, masked_row, title_rows
 from tests.support.tolerances import FLOAT64
 from tests.support.uation_gen_rows import ROWS
+from tools.eval_uation_gen.lexicon import STORY_CASES, nouns, verbs
 
 # ----------------------------------------------------------------------------------------------------------------- stories
 

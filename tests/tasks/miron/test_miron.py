@@ -212,7 +212,7 @@ def test_items_are_the_same_everywhere_and_satisfy_their_guarantees(language: st
     text = json.dumps([repr(item) for item in generated])
     assert hashlib.sha256(text.encode()).hexdigest() == GOLDEN[language]
     frozen = MIRON_GEN.tasks[LANGUAGES.index(language)].read(None, 500)
-    assert frozen == [item.cloze(row) for row, item in enumerate(generated)], "python tools/freeze_rows.py"
+    assert frozen == [item.cloze(row) for row, item in enumerate(generated)], "python -m tools.freeze_rows"
     by_id = {item.id: item for item in generated}
     assert len(by_id) == len({item.prefix for item in generated}) == 2000
     for item in generated:

@@ -6,8 +6,8 @@ questions.
 """
 
 from functools import cache
-from importlib.resources import files
 from itertools import chain
+from pathlib import Path
 from typing import NamedTuple
 
 ALPHABET = "абвгґдеєжзиіїйклмнопрстуфхцчшщьюя"
@@ -42,8 +42,7 @@ def alphabet_key(word: str) -> tuple[int, ...]:
 
 
 def lines(name: str) -> list[str]:
-    file = files("miron_jax.tasks.generators.eval_uation_gen") / name
-    return file.read_text(encoding="utf-8").splitlines()
+    return Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()
 
 
 def table(name: str) -> list[list[str]]:

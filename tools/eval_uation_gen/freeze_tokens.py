@@ -1,10 +1,10 @@
 """Writes the number of tokens of every word of words_uk.txt, with a space before it; for
 development only, no run needs it.
 
-`python benchmarks/freeze_tokens.py FOLDER` with the folder of a Gemma 3 tokenizer.  WordLength
-needs the counts for pairs whose longer word has fewer tokens.  Arrives: words and their parts of
-speech.  Leaves: the same file with its third column.  It deliberately does not know what the words
-are used for.
+`python tools/eval_uation_gen/freeze_tokens.py FOLDER` with the folder of a Gemma 3 tokenizer.
+WordLength needs the counts for pairs whose longer word has fewer tokens.  Arrives: words and their
+parts of speech.  Leaves: the same file with its third column.  It deliberately does not know what
+the words are used for.
 """
 
 import sys
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from transformers import AutoTokenizer
 
-PATH = Path(__file__).parent.parent / "tasks" / "generators" / "eval_uation_gen" / "words_uk.txt"
+PATH = Path(__file__).with_name("words_uk.txt")
 
 
 def main(tokenizer_folder: str) -> None:

@@ -10,8 +10,8 @@ with its digits masked.
 from typing import NamedTuple
 
 from miron_jax.tasks.draw import Stream
-from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION
 from miron_jax.tasks.generators.eval_uation_gen.titles import Article
+from tools.eval_uation_gen.rows import VERSION
 
 
 class _Actor(NamedTuple):

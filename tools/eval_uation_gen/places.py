@@ -13,14 +13,14 @@ from itertools import chain, islice
 from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.eval_uation_gen.numerals import LAST
-from miron_jax.tasks.generators.eval_uation_gen.rows import (
+from tools.eval_uation_gen.rows import (
     VERSION,
     Template,
     numbered,
     numeral,
     row,
 )
-from miron_jax.tasks.generators.eval_uation_gen.words import Word, sentences, words
+from tools.eval_uation_gen.words import Word, sentences, words
 
 PER_WORD = 4
 LETTERS = (

@@ -20,7 +20,9 @@ from typing import Literal, NamedTuple
 
 from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.draw import Stream
-from miron_jax.tasks.generators.eval_uation_gen.lexicon import (
+from miron_jax.tasks.generators.eval_uation_gen.gaps import GAP, QUESTION_SHARE, TASK_TYPES
+from miron_jax.tasks.generators.eval_uation_gen.numerals import Gender
+from tools.eval_uation_gen.lexicon import (
     Idle,
     Noun,
     StoryCase,
@@ -30,13 +32,9 @@ from miron_jax.tasks.generators.eval_uation_gen.lexicon import (
     places,
     verbs,
 )
-from miron_jax.tasks.generators.eval_uation_gen.numerals import Gender
-from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION
+from tools.eval_uation_gen.rows import VERSION
 
-GAP = "______"
 CAST = 6
-QUESTION_SHARE = 0.35
-TASK_TYPES = ("NAMED_ENTITY", "COMMON_NOUN", "VERB")
 PER_STORY = 6  # rows, two of each type
 _INTROS = (
     "Колись давно в сусідніх хатках жили {names}.",

@@ -15,8 +15,8 @@ from os.path import commonprefix
 
 from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.draw import Stream
-from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION, Template, numbered, row
-from miron_jax.tasks.generators.eval_uation_gen.words import ALPHABET, Word, alphabet_key, words
+from tools.eval_uation_gen.rows import VERSION, Template, numbered, row
+from tools.eval_uation_gen.words import ALPHABET, Word, alphabet_key, words
 
 ALPHABETICAL = (
     Template(

@@ -10,8 +10,8 @@ from itertools import permutations
 
 from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.draw import Stream
-from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION, Template, numbered, row
-from miron_jax.tasks.generators.eval_uation_gen.words import Category, categories
+from tools.eval_uation_gen.rows import VERSION, Template, numbered, row
+from tools.eval_uation_gen.words import Category, categories
 
 NUM_WORDS = 5
 ODD = (
