@@ -75,8 +75,6 @@ def load_tokenizer(folder_or_id: str) -> Tokenizer:
     """A tokenizer from a Hugging Face folder or hub id."""
     # transformers greets a machine without torch with a warning, once, while it is imported.
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    from transformers import AutoTokenizer
-
     remedy = (
         "name a folder that holds tokenizer.json and tokenizer_config.json, or a hub id that can "
         "be reached"
@@ -84,11 +82,7 @@ def load_tokenizer(folder_or_id: str) -> Tokenizer:
     if folder_or_id.startswith(("/", ".", "~")) and not Path(folder_or_id).is_dir():
         raise InputError(f"--tokenizer={folder_or_id}: there is no such folder: {remedy}")
     try:
-        # Without trust_remote_code=False, transformers asks on the terminal whether to run the
-        # folder's own code.
-        tokenizer = _from_file(
-            AutoTokenizer.from_pretrained(folder_or_id, trust_remote_code=False), folder_or_id
-        )
+        tokenizer = _from_file(_built(folder_or_id), folder_or_id)
         _try_out(tokenizer)
         return tokenizer
     except (KeyboardInterrupt, SystemExit):
@@ -102,6 +96,27 @@ def load_tokenizer(folder_or_id: str) -> Tokenizer:
         raise InputError(
             f"--tokenizer={folder_or_id}: no tokenizer could be read ({reason:.200}): {remedy}"
         ) from error
+
+
+def _built(folder_or_id: str) -> Tokenizer:
+    """The tokenizer that transformers makes of a folder.
+
+    It chooses the class by the kind of model, and refuses a config.json for any of its fields: then
+    the kind alone is given, because a tokenizer hangs on no other field.
+    """
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers import CONFIG_MAPPING, AutoTokenizer, PretrainedConfig
+
+    # Without it, transformers asks on the terminal whether to run the folder's own code.
+    no_code = {"trust_remote_code": False}
+    try:
+        return AutoTokenizer.from_pretrained(folder_or_id, **no_code)
+    except StrictDataclassError:
+        fields, _ = PretrainedConfig.get_config_dict(folder_or_id)
+        config = CONFIG_MAPPING[fields["model_type"]]()
+        config.tokenizer_class = fields.get("tokenizer_class")
+        config.name_or_path = folder_or_id
+        return AutoTokenizer.from_pretrained(folder_or_id, config=config, **no_code)
 
 
 def _from_file(built: Tokenizer, folder_or_id: str) -> Tokenizer:

@@ -115,6 +115,20 @@ def test_the_line_names_the_class_and_a_text(tmp_path: Path) -> None:
     assert "'In 1987 there were 12345 birds' (" in line
 
 
+def test_a_config_that_transformers_refuses_hides_no_tokenizer(tmp_path: Path) -> None:
+    """It refuses 256.0, which levanter writes; the tokenizer is that of the kind of model."""
+    of = BACKENDS["digits"]
+    for name, model_type in (("GPT2Tokenizer", "gemma2"), (None, "gpt2")):
+        folder = folder_with(tmp_path / f"{name}-{model_type}", of, name, model_type, **NAMED)
+        plain = load_tokenizer(str(folder))
+        config = {"model_type": model_type, "query_pre_attn_scalar": 256.0, "vocab_size": 30.0}
+        (folder / "config.json").write_text(json.dumps(config))
+        tokenizer = load_tokenizer(str(folder))
+        assert taken_from(tokenizer) == taken_from(plain)
+        assert tokenizer_fingerprint(tokenizer) == tokenizer_fingerprint(plain)
+        assert encoder(tokenizer)(CORPUS, True) == [of.encode(text).ids for text in CORPUS]
+
+
 CLASSES = ("LlamaTokenizer", "LlamaTokenizerFast", "GemmaTokenizer", None)
 
 

@@ -33,6 +33,7 @@ from miron_jax.model.checkpoints.hf_files import (
     has_tensors,
     torch_name,
 )
+from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import KnownModel
 
 LEVANTER = ("llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma", "gemma2", "gemma3_text", "gpt2")
@@ -130,11 +131,26 @@ def tree_tensors(
                 f"{folder / array.key}: lacks {array.num_missing} of its {array.num_chunks} "
                 "chunks, expected all: the copy is not complete; copy it again"
             )
+    if isinstance(config, ModelConfig) and not is_easydel:
+        _check_head_size(folder, below, config)
     parts = _easydel_parts(below) if is_easydel else _levanter_parts(below)
     tensors = {name: _stored(folder, name, part, config.vocab_size) for name, part in parts}
     if is_easydel and config.tied_head:
         tensors.pop("lm_head.weight", None)  # is saved, and not used
     return tensors
+
+
+def _check_head_size(folder: Path, arrays: Mapping[str, _TreeArray], config: ModelConfig) -> None:
+    """Raises InputError if the queries' heads (.., head, D) have another size than in config.json:
+    levanter's Gemma 2 and 3 have hidden_size / num_attention_heads, whatever head_dim says."""
+    for key, array in arrays.items():
+        size = array.shape[-2] if len(array.shape) >= 4 else 0
+        if key.endswith("/q_proj/weight") and size != config.head_dim:
+            raise InputError(
+                f"{folder}: the heads of {key} have {size} numbers, config.json says "
+                f'{config.head_dim}, or its family where it has no line: write "head_dim": {size} '
+                "into config.json"
+            )
 
 
 def sliceable(stored: Mapping[str, Stored]) -> Callable[[str], Sliceable]:

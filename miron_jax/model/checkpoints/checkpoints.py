@@ -180,6 +180,8 @@ def _config_folder(config: RunConfig, files: ModelFiles) -> Path:
         return files.config_folder
     steps = (checkpoint.folder for checkpoint in checkpoints_of(config, files))
     *_, folder = files.config_folder, *filter(None, steps)
+    if not (folder / "config.json").is_file():
+        _check_no_step_of_run(folder, config)
     if is_orbax(folder, config.params_key) and not (folder / "config.json").is_file():
         name = config.model
         raise InputError(
@@ -189,6 +191,21 @@ def _config_folder(config: RunConfig, files: ModelFiles) -> Path:
             "begin with), or put the Hugging Face config.json and tokenizer of these weights there"
         )
     return folder
+
+
+def _check_no_step_of_run(folder: Path, config: RunConfig) -> None:
+    """Raises InputError if a folder without config.json is a step of a run that has one: RUN/7 or
+    RUN/checkpoints/7."""
+    for run in folder.parents[:2]:
+        if not (run / "config.json").is_file():
+            continue
+        for step, path in training_steps(run, config.params_key):
+            if path == folder:
+                raise InputError(
+                    f"--model={public(config.model)} holds no config.json, expected one: that of "
+                    f"its run lies in {run}: name the run and the step, --model={run} "
+                    f"--steps={step}"
+                )
 
 
 def checkpoints_of(config: RunConfig, files: ModelFiles) -> list[Checkpoint]:

@@ -15,7 +15,7 @@ from miron_jax.files.readers import JsonObject, parse_json, shown
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families import families
 from miron_jax.model.families.family import AnyModel
-from miron_jax.model.families.fields import Fields, check_fields
+from miron_jax.model.families.fields import Fields, check_fields, with_whole_numbers
 
 _MULTIMODAL = ("gemma3", "gemma3n")  # their text models are read
 
@@ -43,6 +43,7 @@ def from_hf_config(folder: Path | str) -> AnyModel:
             "model of another architecture is scored as a Flax model of your own "
             "(docs/own_model.md)"
         )
+    raw = with_whole_numbers(raw)
     check_fields(path, raw)
     config = supported[family].config(Fields(path, family, raw))
     if isinstance(config, ModelConfig):

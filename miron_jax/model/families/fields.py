@@ -64,6 +64,7 @@ _COUNTS: Mapping[str, int] = {
         1 << 31,
     ),
 }  # fmt: skip
+_WHOLE = ("query_pre_attn_scalar",)  # of which transformers 5 refuses levanter's 256.0
 _MAY_BE_ZERO = {"max_window_layers", "sliding_window", "num_labels"}  # 0: no window
 _POSITIVE_NUMBERS = (
     "rope_theta", "rotary_emb_base", "rope_local_base_freq", "query_pre_attn_scalar",
@@ -138,6 +139,17 @@ def _wrong_fields(fields: Mapping[str, Json], depth: int = 0) -> Iterator[tuple[
                 yield name, value, "an object"
             elif depth < 2:  # rope_parameters may hold one object for each type of layer
                 yield from _wrong_fields(value, depth + 1)
+
+
+def with_whole_numbers(fields: Mapping[str, Json]) -> dict[str, Json]:
+    """The fields with the counts that are written as floats, such as 256.0, as whole numbers."""
+    whole = dict(fields)
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            whole[name] = with_whole_numbers(value)
+        elif (name in _COUNTS or name in _WHOLE) and isinstance(value, float):
+            whole[name] = int(value) if value.is_integer() else value
+    return whole
 
 
 def _is_finite(value: Json) -> bool:
@@ -286,17 +298,15 @@ def _with_transformers_defaults(path: Path, raw: Mapping[str, Json]) -> "Pretrai
     from transformers import CONFIG_MAPPING  # imported here because the import takes a second
 
     values = {name: _with_floats(value) for name, value in raw.items()}
-    scalar = values.get("query_pre_attn_scalar")
-    if isinstance(scalar, float) and scalar.is_integer():
-        # levanter writes 256.0, which transformers 5 refuses
-        values["query_pre_attn_scalar"] = int(scalar)
     try:
         return CONFIG_MAPPING[raw["model_type"]].from_dict(values)
     except Exception as error:  # the code that fills in defaults raises errors of any class
         reason = " ".join(str(error).split())
-        raise InputError(
-            f"{path}: transformers refuses it: {reason:.300}; mend config.json or download it again"
-        ) from None
+        remedy = "mend config.json or download it again"
+        if "'head_dim'" in reason and raw["head_dim"] is None:
+            size = (raw.get("hidden_size") or 0) // (raw.get("num_attention_heads") or 1)
+            remedy = f'write the size of a head, "head_dim": {size}, or leave the line out'
+        raise InputError(f"{path}: transformers refuses it: {reason:.300}; {remedy}") from None
 
 
 def _with_floats(value: Json) -> Json:

@@ -46,6 +46,7 @@ def _gemma2_config(fields: Fields) -> ModelConfig:
 def _gemma3_text_config(fields: Fields) -> ModelConfig:
     # transformers' Gemma 3 reads this field and never applies it, so a value has no single meaning.
     fields.require("attn_logit_softcapping", None)
+    fields.allow_value("use_qk_norm", True)  # of levanter
     return replace(_gemma2_config(fields), qk_norm="head")
 
 

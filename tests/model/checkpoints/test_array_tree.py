@@ -151,6 +151,20 @@ def test_levanters_step_is_the_model(tmp_path: Path, name: str) -> None:
         assert_equal(load_step(folder, config, jnp.float32), state)
 
 
+def test_levanters_head_size_is_that_of_its_arrays(tmp_path: Path) -> None:
+    """Gemma's default of 256 stands in for a head_dim that levanter's config does not give."""
+    save_tiny(tmp_path / "hf", *MODELS["gemma3"])
+    path = tmp_path / "hf" / "config.json"
+    fields = json.loads(path.read_text())
+    config = from_hf_config(tmp_path / "hf")
+    step = write_levanter(tmp_path / "7", config, load_file(tmp_path / "hf" / "model.safetensors"))
+    assert fields.pop("head_dim") == 10
+    path.write_text(json.dumps(fields))
+    message = error_of(lambda: load_step(step, from_hf_config(tmp_path / "hf"), jnp.float32))
+    assert "have 10 numbers, config.json says 256" in message
+    assert 'write "head_dim": 10 into config.json' in message
+
+
 @pytest.mark.parametrize("name", sorted(SAVED_BY_EASYDEL))
 def test_easydels_folder_is_the_model(tmp_path: Path, name: str) -> None:
     save_tiny(tmp_path / "hf", *MODELS[name])

@@ -115,6 +115,11 @@ def test_no_config_and_no_json_object(tmp_path: Path) -> None:
         (LLAMA | {"model_type": "cohere2", "use_parallel_block": False}, "use_parallel_block is False, expected True"),
         (LLAMA | {"model_type": "cohere2", "layer_switch": 5}, "layer_switch is 5, expected 4"),
         (LLAMA | {"model_type": "qwen3_moe", "use_qk_norm": False}, "use_qk_norm is False, expected True"),
+        (GEMMA | {"use_qk_norm": False}, "use_qk_norm is False, expected True"),
+        (GEMMA | {"head_dim": None}, 'write the size of a head, "head_dim": 6, or leave the line out'),
+        (GEMMA | {"query_pre_attn_scalar": 6.5}, "query_pre_attn_scalar"),
+        (LLAMA | {"hidden_size": 12.5}, "hidden_size is 12.5, expected a whole number"),
+        (LLAMA | {"hidden_size": 1e300}, "expected a whole number"),
         ({"model_type": "mpt", "norm_type": "rmsnorm"}, "is 'rmsnorm', expected low_precision_layernorm or"),
         ({"model_type": "mpt", "attn_config": {"attn_uses_sequence_id": True}}, "attn_uses_sequence_id is True"),
     ],
@@ -135,6 +140,17 @@ def test_old_and_new_spellings_of_a_config_mean_the_same(tmp_path: Path) -> None
     types = GEMMA | {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2}
     assert read(tmp_path, pattern) == read(tmp_path, types)
     hash(read(tmp_path, types))
+
+
+def test_whole_numbers_may_be_written_as_floats(tmp_path: Path) -> None:
+    scaling = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 16}
+    config = LLAMA | {"rope_scaling": scaling}
+    sizes = {name: float(value) for name, value in config.items() if type(value) is int}
+    floats = config | sizes | {"rope_scaling": scaling | {"original_max_position_embeddings": 16.0}}
+    assert read(tmp_path, floats) == read(tmp_path, config)
+    assert type(read(tmp_path, floats).num_layers) is int
+    levanters = {"query_pre_attn_scalar": 6.0, "use_qk_norm": True}
+    assert read(tmp_path, GEMMA | levanters) == read(tmp_path, GEMMA)
 
 
 def test_fields_that_decide_for_others(tmp_path: Path) -> None:

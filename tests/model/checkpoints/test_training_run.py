@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import threading
 import time
@@ -72,6 +73,21 @@ def test_what_counts_as_a_step(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     shutil.copytree(tmp_path / "step_4", tmp_path / "run" / "checkpoints" / "4")
     assert training_steps(tmp_path / "run") == [(4, tmp_path / "run" / "checkpoints" / "4")]
+
+
+def test_a_step_without_config_names_its_run(made: Path, tmp_path: Path) -> None:
+    for below in ("checkpoints", "."):
+        run = tmp_path / f"run-{below}"
+        step = shutil.copytree(made / "checkpoint-20", run / below / "20")
+        (step / "config.json").rename(run / "config.json")
+        with pytest.raises(InputError, match=f"{re.escape(str(run))}: name the run and the step, .*--steps=20$"):
+            scored(step)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (step / name).rename(run / name)
+    assert list(scored(run, "20")) == [20], "the remedy"
+    step.rename(run / "best")
+    with pytest.raises(InputError, match=r"best/config\.json: no such file"):
+        scored(run / "best")
 
 
 PICKED = {
