@@ -16,8 +16,6 @@ from miron_jax.files.store import Store
 
 FLAGS = flags.FLAGS
 FILES = {"task": ("my_task.yaml", "my_task.jsonl"), "model": ("my_model.py",)}
-# parts of the names of an optimizer's arrays
-_OPTIMIZER = {"opt_state", "opt", "optimizer", "optimizer_state", "mu", "nu"}
 
 
 def command(words: list[str]) -> None:
@@ -60,14 +58,15 @@ def _arrays_of(checkpoint: str) -> str:
     its last step."""
     os.environ["JAX_PLATFORMS"] = "cpu"  # nothing is computed
     from miron_jax.model.checkpoints.checkpoints import checkpoint_folder
-    from miron_jax.model.checkpoints.orbax_layout import item_of, stored_arrays
+    from miron_jax.model.checkpoints.orbax_layout import arrays_of, named_items
+    from miron_jax.model.checkpoints.orbax_weights import is_optimizers
     from miron_jax.model.checkpoints.remote import local_copy
     from miron_jax.model.checkpoints.training_run import training_steps
 
     folder = checkpoint_folder(checkpoint)
     steps = training_steps(folder)
     with local_copy(steps[-1][1] if steps else folder) as step:
-        arrays = stored_arrays(item_of(step))
+        arrays = arrays_of(named_items(step))
     lines = [
         f"{checkpoint} holds these arrays (those of optimizers, and integers, are left out).  They",
         "are read into the params of make() by their names: give these the same names and shapes.",
@@ -75,7 +74,7 @@ def _arrays_of(checkpoint: str) -> str:
         *(
             f"    {key.removesuffix('/value')}: {array.dtype} {list(array.shape)}"
             for key, array in arrays.items()
-            if "float" in array.dtype and _OPTIMIZER.isdisjoint(array.path)
+            if "float" in array.dtype and not is_optimizers(array.path)
         ),
     ]
     # names come from a file, and the comments stand in code

@@ -9,8 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import nnx
+from flax.training.train_state import TrainState
 
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
@@ -130,11 +132,11 @@ def test_a_factory_is_scored_and_its_checkpoints_are(factory: str, tmp_path: Pat
     assert [outcome.speed.programs > 0 for outcome in computed.values()] == [True, False]
 
 
-def test_linen_variables_from_orbax(factory: str, tmp_path: Path) -> None:
-    """Weights lie under params, beside the optimizer's; the numbers are those of a factory that has them itself."""
-    variables = {"params": {"table": bigrams().params}}
-    doubled = jax.tree.map(lambda x: 2 * x, variables)
-    save_standard(tmp_path / "state", {"params": doubled, "opt_state": {"mu": variables}})
+def test_a_linen_train_state_from_orbax(factory: str, tmp_path: Path) -> None:
+    """The numbers are those of a factory that has the weights itself."""
+    params = {"table": 2 * bigrams().params}
+    state = TrainState.create(apply_fn=len, params=params, tx=optax.adam(1e-3))
+    save_standard(tmp_path / "state", {"model": state, "epoch": 3})
     configs = config_of(f"{factory}:linen", checkpoint=str(tmp_path / "state")), config_of(f"{factory}:doubled")
     computed, expected = (logprobs(evaluate(config, find_inputs(config))) for config in configs)
     assert computed == pytest.approx(expected, abs=CONTINUATION)

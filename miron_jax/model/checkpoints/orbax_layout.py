@@ -5,8 +5,7 @@ Arrives: a checkpoint's folder.  Leaves: `StoredArray`s by key.  It deliberately
 arrays.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,13 +20,13 @@ from miron_jax.model.checkpoints.remote import is_remote
 from miron_jax.runtime.devices import Tree
 
 TREE_FILE = "_METADATA"  # every checkpoint has one
+NO_ARRAY = "no array"  # dtype of a leaf that is none
 COMMITTED = "commit_success.txt"
 UNFINISHED = ".orbax-checkpoint-tmp"
 # Folders in a checkpoint that may hold the tree: those of CheckpointManager and orbax v1, and
 # common names of an item
 ITEMS = ("default", "state", "pytree", "params", "model", "model_params", "items", "train_state")
-# usual prefixes of the weights in a tree
-ROOTS = ("", "params/", "params/params/", "model/", "transformer/")
+_STEP_FILE = "_CHECKPOINT_METADATA"  # Orbax writes one in the folder of a step's items
 SAVE = (
     "save nnx.to_pure_dict(state) of a Decoder with orbax.checkpoint, or name the folder of one "
     "step"
@@ -40,58 +39,36 @@ class StoredArray(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
     path: tuple[str, ...]  # in the tree; a part of it may hold slashes
-    # for each part of the path: length of the list that it indexes, 0 for a dict
-    lists: tuple[int, ...]
+    # for each part of the path: the list that it indexes, with lists of Nones alone; () for a dict
+    lists: tuple[Sequence[Tree], ...]
+    item: Path  # the folder of the tree
 
 
 def is_checkpoint(folder: Path, params_key: str | None = None) -> bool:
-    """Whether the folder is a finished Orbax checkpoint, with an item of a usual name or that of
-    `params_key`.  An object store cannot rename a folder: there a file marks the end of the
-    writing."""
-    item = find_item(folder, params_key)
-    if item is None or not is_remote(folder):
-        return item is not None
-    return any((parent / COMMITTED).is_file() for parent in (item, folder))
+    """Whether the folder is a finished Orbax checkpoint.  An object store cannot rename a folder:
+    there a file marks the end of the writing."""
+    items = _named_item(folder, params_key) or items_of(folder)
+    if not items or not is_remote(folder):
+        return bool(items)
+    return any((parent / COMMITTED).is_file() for parent in (items[0], folder))
 
 
-def weight_keys(folder: Path, keys: Iterable[str], leaf_names: Iterable[str]) -> dict[str, str]:
-    """Name -> key of every array of the subtree that holds most of the leaf names.
-
-    A key is prefix + name + suffix: the prefix is the path of the subtree, the suffix is "/value"
-    if nnx variables were saved without to_pure_dict.  Of several such subtrees the one below
-    `params` counts.  Raises InputError if that leaves more than one.
-    """
-    counts = Counter(
-        (key[: -len(name + suffix)], suffix)
-        for suffix in ("", "/value")
-        for name in leaf_names
-        for key in keys
-        if f"/{key}".endswith(f"/{name}{suffix}")
-    )
-    highest = max(counts.values(), default=0)
-    best = sorted(affixes for affixes, count in counts.items() if count == highest) or [("", "")]
-    usual = [(prefix, suffix) for prefix, suffix in best if prefix in ROOTS]
-    if len(best) > 1 and len(usual) != 1:
-        raise InputError(
-            f"{folder}: holds the weights in {listed(prefix or 'the top' for prefix, _ in best)}, "
-            "expected them once, or once below params; say with --params_key which to score"
-        )
-    prefix, suffix = best[0] if len(best) == 1 else usual[0]
-    names: dict[str, str] = {}
-    for key in keys:
-        if key.startswith(prefix) and key.endswith(suffix):
-            names[key.removeprefix(prefix).removesuffix(suffix)] = key
-    return names
+def items_of(folder: Path) -> list[Path]:
+    """The folders of trees: the checkpoint's folder, or the folders in it, those of usual names
+    first."""
+    if (folder / TREE_FILE).is_file():
+        return [folder]
+    names = list(ITEMS)
+    if (folder / _STEP_FILE).is_file():
+        names += sorted({path.name for path in folder.iterdir()} - {*ITEMS})
+    return [folder / name for name in names if (folder / name / TREE_FILE).is_file()]
 
 
-def find_item(folder: Path, params_key: str | None = None) -> Path | None:
-    """The folder of the tree: the item with which `params_key` begins, or else the checkpoint's
-    folder or a folder in it; None if there is no tree."""
-    named = path_of(params_key)[:1]
-    for path in (*map(folder.joinpath, named), folder, *map(folder.joinpath, ITEMS)):
-        if (path / TREE_FILE).is_file():
-            return path
-    return None
+def _named_item(folder: Path, params_key: str | None) -> list[Path]:
+    """The item with which `params_key` begins, if it does."""
+    return [
+        folder / name for name in path_of(params_key)[:1] if (folder / name / TREE_FILE).is_file()
+    ]
 
 
 def path_of(params_key: str | None) -> tuple[str, ...]:
@@ -99,8 +76,9 @@ def path_of(params_key: str | None) -> tuple[str, ...]:
     return tuple(filter(None, (params_key or "").split("/")))
 
 
-def item_of(folder: Path, params_key: str | None = None) -> Path:
-    """The folder of the tree in a finished checkpoint.  Raises InputError for any other folder."""
+def named_items(folder: Path, params_key: str | None = None) -> list[Path]:
+    """The item that `params_key` names, or else all of a finished checkpoint, as `items_of` orders
+    them.  Raises InputError for any other folder."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder, expected an Orbax checkpoint; check the path")
     if UNFINISHED in folder.name:
@@ -108,19 +86,24 @@ def item_of(folder: Path, params_key: str | None = None) -> Path:
             f"{folder}: is still being written, or was given up by its writer, expected a finished "
             "Orbax checkpoint; name another step"
         )
-    item = find_item(folder, params_key)
-    items = sorted(path.parent.name for path in folder.glob(f"*/{TREE_FILE}"))
-    if item is None and items:
-        raise InputError(
-            f"{folder} holds the items {listed(items)}, expected one of a usual name: say which "
-            f"has the weights, such as --params_key={items[0]}"
-        )
-    if item is None:
+    items = _named_item(folder, params_key) or items_of(folder)
+    if not items:
         raise InputError(
             f"{folder}: holds {listed(path.name for path in folder.iterdir())} and no {TREE_FILE}, "
             f"expected a finished Orbax checkpoint; {SAVE}"
         )
-    return item
+    return items
+
+
+def arrays_of(items: Sequence[Path]) -> dict[str, StoredArray]:
+    """Key -> description of every array; of several items, with the item's name before the key."""
+    if len(items) == 1:
+        return stored_arrays(items[0])
+    arrays: dict[str, StoredArray] = {}
+    for item in items:
+        for key, array in stored_arrays(item).items():
+            arrays[f"{item.name}/{key}"] = array
+    return arrays
 
 
 def stored_arrays(item: Path) -> dict[str, StoredArray]:
@@ -129,7 +112,7 @@ def stored_arrays(item: Path) -> dict[str, StoredArray]:
     check_chunks(item)
     try:
         metadata = ocp.PyTreeCheckpointHandler().metadata(epath.Path(item.absolute()))
-        return dict(_flattened(getattr(metadata, "tree", metadata)))
+        return dict(_flattened(getattr(metadata, "tree", metadata), item))
     # Orbax builds its records from JSON, and damaged JSON may raise errors of any class
     except Exception as error:
         raise damaged(item, error) from None
@@ -153,19 +136,26 @@ def check_chunks(item: Path) -> None:
 
 
 def _flattened(
-    tree: Tree, keys: tuple[str, ...] = (), lists: tuple[int, ...] = ()
+    tree: Tree, item: Path, keys: tuple[str, ...] = (), lists: tuple[Sequence[Tree], ...] = ()
 ) -> Iterable[tuple[str, StoredArray]]:
     if isinstance(tree, Mapping):
         for key, subtree in tree.items():
-            yield from _flattened(subtree, (*keys, str(key)), (*lists, 0))
+            yield from _flattened(subtree, item, (*keys, str(key)), (*lists, ()))
     elif isinstance(tree, list | tuple):
+        siblings = _lists(tree)
         for i, subtree in enumerate(tree):
-            yield from _flattened(subtree, (*keys, str(i)), (*lists, len(tree)))
+            yield from _flattened(subtree, item, (*keys, str(i)), (*lists, siblings))
     else:  # a leaf that is no array has neither shape nor dtype
         shape = tuple(getattr(tree, "shape", None) or ())
         dtype = getattr(tree, "dtype", None)
-        dtype = "no array" if dtype is None else np.dtype(dtype).name
-        yield "/".join(keys), StoredArray(shape, dtype, keys, lists)
+        dtype = NO_ARRAY if dtype is None else np.dtype(dtype).name
+        yield "/".join(keys), StoredArray(shape, dtype, keys, lists, item)
+
+
+def _lists(tree: Tree) -> Tree:
+    """[{..}, [x, y]] -> [None, [None, None]]: Orbax reads a part of a list if all lists in it
+    stand there."""
+    return [*map(_lists, tree)] if isinstance(tree, list | tuple) else None
 
 
 def damaged(folder: Path, error: Exception) -> InputError:

@@ -5,8 +5,8 @@ with the structure of `decoder.abstract`, or of the tree.  It deliberately does 
 config.json, tokenizers, meshes or optimizers.
 
 The tree on disk holds a Decoder's state as `nnx.to_pure_dict` returns it, or with nnx's level of
-`value` below each name.  It may be the top of the tree or a subtree (`params`); the rest, such as
-an optimizer's state, is never read.  A tree may also have MaxText's names or the user's own
+`value` below each name, anywhere in the tree (`orbax_weights.py`); the rest, such as an optimizer's
+state, is never read.  A tree may also have MaxText's names or the user's own
 (`param_map.py`).  Orbax silently returns a placeholder for a key that a checkpoint lacks, so keys,
 shapes and dtypes are compared here before an array is read.  The format is JSON and arrays; nothing
 is ever unpickled.
@@ -30,15 +30,15 @@ from jax.typing import DTypeLike
 from miron_jax.errors import InputError
 from miron_jax.model.checkpoints.hf_reader import Put, on_default_device
 from miron_jax.model.checkpoints.orbax_layout import (
-    ROOTS,
+    ITEMS,
     StoredArray,
+    arrays_of,
     damaged,
-    item_of,
     listed,
+    named_items,
     path_of,
-    stored_arrays,
-    weight_keys,
 )
+from miron_jax.model.checkpoints.orbax_weights import ROOTS, Weights, weights_of
 from miron_jax.model.checkpoints.param_map import (
     Mapped,
     is_maxtext,
@@ -171,8 +171,10 @@ def _random_state(leaves: Mapping[str, Tree]) -> dict[str, jax.Array]:
 @dataclass(frozen=True, slots=True)
 class _OrbaxTree:
     folder: Path  # as the user names it, for messages
-    item: Path  # the folder of the tree, in it or the same
+    root: str  # of all keys: the path of --params_key, or ""
     arrays: Mapping[str, StoredArray]  # by key: their path, without that of --params_key
+    everything: Mapping[str, StoredArray]  # and those of other items, if there are any
+    home: str  # what `everything` has before the keys of `arrays`
     progress: Progress
 
     @property
@@ -180,13 +182,12 @@ class _OrbaxTree:
         """Name of an array without nnx's level of `value` -> its key."""
         return {key.removesuffix("/value"): key for key in self.arrays}
 
-    def check_floats(self, name: str, key: str) -> None:
+    def check_floats(self, name: str, stored: StoredArray) -> None:
         """Raises InputError for an array that holds no floats."""
-        dtype = self.arrays[key].dtype
-        if dtype not in _FLOATS:
+        if stored.dtype not in _FLOATS:
             raise InputError(
-                f"{self.folder}: {name} holds {dtype}, expected one of {', '.join(_FLOATS)}; save "
-                "the weights unquantized"
+                f"{self.folder}: {name} holds {stored.dtype}, expected one of "
+                f"{', '.join(_FLOATS)}; save the weights unquantized"
             )
 
     def without_integers(self, keys: Mapping[str, str]) -> list[str]:
@@ -200,9 +201,22 @@ class _OrbaxTree:
             )
         return rest
 
-    def read(self, checkpointer: ocp.Checkpointer, key: str) -> np.ndarray:
+    def tell(self, weights: Weights, integers: Sequence[str]) -> None:
+        """Name where the weights are, what else the tree holds and, so that nobody misses them,
+        averages."""
+        where = f"{self.root}{weights.prefix}".strip("/")
+        place = f"below {where}" if where else "at the top"
+        if besides := [*weights.besides, *integers]:
+            self.progress.say(f"{self.folder}: the weights {place} are read, not {listed(besides)}")
+        if weights.copies:
+            first = f"{self.root}{min(weights.copies)}".rstrip("/")
+            self.progress.warn(
+                f"{self.folder}: the weights {place} are read, and the same names stand in "
+                f"{listed(weights.copies)} too: --params_key={first} scores those"
+            )
+
+    def read(self, checkpointer: ocp.Checkpointer, stored: StoredArray) -> np.ndarray:
         """One array on the host, in its stored dtype.  Raises InputError if it is damaged."""
-        stored = self.arrays[key]
         parts = stored.path
         as_numpy = _nested(parts, ocp.RestoreArgs(restore_type=np.ndarray), stored.lists)
         request = _nested(
@@ -212,12 +226,12 @@ class _OrbaxTree:
             item=request, restore_args=as_numpy, partial_restore=True
         )
         try:
-            tree: Tree = checkpointer.restore(self.item.absolute(), args=arguments)
+            tree: Tree = checkpointer.restore(stored.item.absolute(), args=arguments)
         # Orbax and tensorstore raise errors of any class for damaged files
         except Exception as error:
             raise damaged(self.folder, error) from None
-        for part, length in zip(parts, stored.lists, strict=True):
-            tree = tree[int(part) if length else part]
+        for part, siblings in zip(parts, stored.lists, strict=True):
+            tree = tree[int(part) if siblings else part]
         assert isinstance(tree, np.ndarray), (
             "Orbax returns a placeholder for a missing key, but all keys were checked"
         )
@@ -227,31 +241,44 @@ class _OrbaxTree:
 def _checkpoint_of(folder: Path, params_key: str | None, progress: Progress) -> _OrbaxTree:
     """The checkpoint, or what of it lies below --params_key, which may begin with an item's name.
     Raises InputError if nothing does."""
-    item = item_of(folder, params_key)
-    arrays = stored_arrays(item)
-    if params_key is None:
-        return _OrbaxTree(folder, item, arrays, progress)
+    items = named_items(folder, params_key)
     root = path_of(params_key)
-    if root and item == folder / root[0]:
+    if root and items == [folder / root[0]]:
         root = root[1:]
-    prefix = "".join(f"{part}/" for part in root)
-    below = {
-        key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)
-    }
+    everything = arrays_of(items)
+    home = ""
+    if len(items) > 1 and items[0].name in ITEMS:
+        home = f"{items[0].name}/"
+    arrays = _below(everything, home)
+    if params_key is None:
+        return _OrbaxTree(folder, "", arrays, everything, home, progress)
+    below = _below(arrays, "".join(f"{part}/" for part in root))
     if not below:
         tops = listed({key.partition("/")[0] for key in arrays})
         raise InputError(
             f"--params_key={params_key}: {folder} holds nothing below it, expected a path in its "
             f"tree of {tops}"
         )
-    return _OrbaxTree(folder, item, below, progress)
+    place = f"{'/'.join(path_of(params_key))}/"
+    return _OrbaxTree(folder, place, below, below, "", progress)
 
 
-def _nested(parts: Sequence[str], leaf: Tree, lists: tuple[int, ...]) -> Tree:
+def _below(arrays: Mapping[str, StoredArray], prefix: str) -> dict[str, StoredArray]:
+    """The arrays whose keys have the prefix, by the rest of their keys."""
+    return {
+        key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)
+    }
+
+
+def _nested(parts: Sequence[str], leaf: Tree, lists: Sequence[Sequence[Tree]]) -> Tree:
     """(["blocks", "1", "q"], x) -> {"blocks": [None, {"q": x}]}, where the list has a length of
     two."""
-    for part, length in zip(reversed(parts), reversed(lists), strict=True):
-        leaf = [leaf if str(i) == part else None for i in range(length)] if length else {part: leaf}
+    for part, siblings in zip(reversed(parts), reversed(lists), strict=True):
+        if siblings:
+            position = int(part)
+            leaf = [*siblings[:position], leaf, *siblings[position + 1 :]]
+        else:
+            leaf = {part: leaf}
     return leaf
 
 
@@ -290,9 +317,16 @@ def _plain_reader(checkpoint: _OrbaxTree, leaves: _Leaves, source: str) -> _Read
     Raises InputError, which names the `source` of the leaves, unless all names, shapes and dtypes
     fit.
     """
-    keys = weight_keys(checkpoint.folder, checkpoint.arrays, leaves)
-    missing = sorted(leaves.keys() - keys.keys())
-    extra = checkpoint.without_integers({name: keys[name] for name in keys.keys() - leaves.keys()})
+    arrays = checkpoint.everything
+    weights = weights_of(checkpoint.folder, arrays, leaves, checkpoint.home)
+    missing = sorted(leaves.keys() - weights.keys.keys())
+    extra: list[str] = []
+    integers: list[str] = []
+    for name, key in sorted(weights.extra.items()):
+        if arrays[key].dtype in _INTEGERS:
+            integers.append(weights.prefix + name)
+        else:
+            extra.append(name)
     faults = [f"lacks {listed(missing)}"] if missing else []
     if extra:
         faults.append(f"has {listed(extra)} besides")
@@ -302,20 +336,25 @@ def _plain_reader(checkpoint: _OrbaxTree, leaves: _Leaves, source: str) -> _Read
             f"{source}, save the model's weights alone, or say with --param_map where each lies, "
             "or with --params_key below what"
         )
+    items: set[Path] = set()
     for name, leaf in leaves.items():
-        checkpoint.check_floats(name, keys[name])
-        shape = checkpoint.arrays[keys[name]].shape
-        if shape != leaf.shape:
+        stored = arrays[weights.keys[name]]
+        items.add(stored.item)
+        checkpoint.check_floats(name, stored)
+        if stored.shape != leaf.shape:
             raise InputError(
-                f"{checkpoint.folder}: {name} has shape {list(shape)}, expected "
+                f"{checkpoint.folder}: {name} has shape {list(stored.shape)}, expected "
                 f"{list(leaf.shape)}; use the config.json, or the model, that belongs to this "
                 "checkpoint"
             )
-    if (checkpoint.item / _DATA_FOLDER).is_dir() and not (checkpoint.item / _MANIFEST).is_file():
-        raise damaged(checkpoint.folder, FileNotFoundError(f"{_MANIFEST} is missing"))
+    for item in items:
+        if (item / _DATA_FOLDER).is_dir() and not (item / _MANIFEST).is_file():
+            raise damaged(checkpoint.folder, FileNotFoundError(f"{_MANIFEST} is missing"))
+    checkpoint.tell(weights, integers)
 
     def read(checkpointer: ocp.Checkpointer, name: str) -> np.ndarray:
-        return checkpoint.read(checkpointer, keys[name]).astype(leaves[name].dtype, copy=False)
+        host = checkpoint.read(checkpointer, arrays[weights.keys[name]])
+        return host.astype(leaves[name].dtype, copy=False)
 
     return read
 
@@ -346,7 +385,7 @@ def _mapped_reader(
             raise InputError(
                 f"{checkpoint.folder}: has no array {name} (closest: {', '.join(close)}); {remedy}"
             )
-        checkpoint.check_floats(name, keys[name])
+        checkpoint.check_floats(name, checkpoint.arrays[keys[name]])
     tops = {_top(name, used) for name in used}
     unused: dict[str, str] = {}
     for name in keys.keys() - used:
@@ -407,7 +446,7 @@ def _read_mapped(
     for layer, layer_array in enumerate(mapped.arrays):
         layers_of.setdefault(layer_array.name, []).append(layer)
     for name, layers in layers_of.items():
-        array = checkpoint.read(checkpointer, checkpoint.keys[name])
+        array = checkpoint.read(checkpointer, checkpoint.arrays[checkpoint.keys[name]])
         axis = mapped.arrays[layers[0]].axis
         if axis is not None and (axis >= array.ndim or array.shape[axis] != len(layers)):
             raise InputError(
