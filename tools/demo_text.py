@@ -24,11 +24,9 @@ from typing import NamedTuple
 
 from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.miron_gen import (
-    english_logic,
     english_morphology,
     facts,
     logic,
-    russian_logic,
     russian_morphology,
 )
 from miron_jax.tasks.generators.miron_gen.draft import Draft, Frames
@@ -131,7 +129,7 @@ RUSSIAN_MATERIAL = russian_morphology.RussianMaterial(
     _widened(russian_morphology.TRAINING.frames, _DATA["ru"]["frames"]),
 )
 FACTS = {"en": _facts("en"), "ru": _facts("ru")}
-LOGIC = {"en": _logic(english_logic.WORDS), "ru": _logic(russian_logic.WORDS)}
+LOGIC = {"en": _logic(logic.words_of("en")), "ru": _logic(logic.words_of("ru"))}
 
 
 def documents(purpose: str, seed: int) -> Iterator[Document]:

@@ -9,6 +9,8 @@ import operator
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+from rapidfuzz.distance import LCSseq
+
 from miron_jax.errors import InputError
 from miron_jax.files.places import local_path
 from miron_jax.humans.annotations import canonical, normalized, read_table
@@ -38,13 +40,7 @@ def brackets(item: tuple[str, ...]) -> str:
 def common_subsequence(item: tuple[str, ...]) -> str:
     """Length of the longest common subsequence of two strings (MERA's LCS)."""
     left, right = map(str.strip, item)
-    before = [0] * (len(right) + 1)
-    for a in left:
-        row = [0]
-        for j, b in enumerate(right):
-            row.append(before[j] + 1 if a == b else max(before[j + 1], row[j]))
-        before = row
-    return str(before[-1])
+    return str(LCSseq.similarity(left, right))
 
 
 def arithmetic(item: tuple[str, ...]) -> str | None:

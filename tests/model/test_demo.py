@@ -18,10 +18,9 @@ from miron_jax.model.checkpoints.orbax_reader import load_orbax
 from miron_jax.model.checkpoints.training_run import training_steps
 from miron_jax.model.demo import FOLDER
 from miron_jax.tasks.generators.miron_gen import (
-    english_logic,
     english_morphology,
     facts,
-    russian_logic,
+    logic,
     russian_morphology,
 )
 from miron_jax.tasks.generators.miron_gen.items import items_of
@@ -91,7 +90,7 @@ def test_no_wording_is_one_of_the_benchmark(language: str) -> None:
     material = text.ENGLISH_MATERIAL if is_english else text.RUSSIAN_MATERIAL
     training = {opening(frame) for frames in material.frames.values() for frame in frames}
     assert not training & {opening(frame) for frames in morphology.BENCHMARK.frames.values() for frame in frames}
-    words = english_logic.WORDS if is_english else russian_logic.WORDS
+    words = logic.words_of("en" if is_english else "ru")
     training = {opening(frame) for family in text.LOGIC[language].families for frame in family.training}
     assert not training & {opening(frame) for family in words.families for frame in family.frames}
     benchmark = facts.tables_of(language)

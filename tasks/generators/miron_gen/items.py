@@ -17,12 +17,10 @@ from miron_jax.definitions.records import Cloze
 from miron_jax.errors import InputError
 from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.miron_gen import (
-    english_logic,
     english_morphology,
     facts,
     logic,
     noise,
-    russian_logic,
     russian_morphology,
 )
 from miron_jax.tasks.generators.miron_gen.draft import Draft
@@ -80,8 +78,8 @@ def _generators(
 
 
 _LANGUAGES = {
-    "en": _generators(english_morphology.draft, english_logic.WORDS, noise.ENGLISH),
-    "ru": _generators(russian_morphology.draft, russian_logic.WORDS, noise.RUSSIAN),
+    "en": _generators(english_morphology.draft, logic.words_of("en"), noise.ENGLISH),
+    "ru": _generators(russian_morphology.draft, logic.words_of("ru"), noise.RUSSIAN),
 }
 
 

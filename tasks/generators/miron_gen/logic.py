@@ -1,8 +1,8 @@
 """Logic: short series and chains with one right continuation.
 
-Arrives: draws and one language's words and frames.  Leaves: a `Draft`, and `pool`, the words that
-noise must leave recognisable.  It deliberately does not know any language: english_logic.py and
-russian_logic.py do.
+Arrives: draws; one language's words and frames, logic_en.json or logic_ru.json.  Leaves: a `Draft`,
+and `pool`, the words that noise must leave recognisable.  It deliberately does not know any
+language.
 
 An item has one right answer: a series of numbers is kept only if all `RULES` that explain its terms
 agree on the next one, and weekdays, months and letters only if no other list that contains them
@@ -11,11 +11,14 @@ training, and a series is used only where all its runs belong.  So no series of 
 five consecutive terms of a series of the other.
 """
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from hashlib import sha256
-from itertools import chain, pairwise
+from itertools import chain, pairwise, starmap
+from pathlib import Path
 from typing import NamedTuple
 
 from miron_jax.tasks.draw import Stream
@@ -56,7 +59,8 @@ class LogicWords:
     alphabets: tuple[str, ...]  # sequences of letters that everyone recites alike
     weekdays: tuple[str, ...]
     months: tuple[str, ...]
-    rivals: tuple[tuple[str, ...], ...]  # other well-known cycles of letters, weekdays or months
+    # other well-known cycles: months of 31 days, notes, marks
+    rivals: tuple[tuple[str, ...], ...]
     numbers: tuple[str, ...]  # one to twenty
     tens: tuple[str, ...]  # ten, twenty and so on
     ordinals: tuple[str, ...]  # first to twentieth
@@ -66,6 +70,41 @@ class LogicWords:
     statement: str  # with {subject}, {more}, {compared}
     # often replaced in writing; an answer may have one only if the prefix does
     optional_letters: str
+
+
+@cache
+def words_of(language: str) -> LogicWords:
+    """The words of "en" or "ru".
+
+    Any two English nouns or names differ by at least two letters, so that a misspelt one is still
+    recognisable.  Russian words are nominatives, and no frame requires another case; people are
+    compared in the genitive.  Russian alphabets stop before ё, й, ъ, ы and ь, which not everyone
+    counts, there are no Roman numerals, and the comparative is the superlative ("выше всех").
+    Families of numbers share their wordings.
+    """
+    path = Path(__file__).with_name(f"logic_{language}.json")
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    families = list[PuzzleFamily]()
+    for names, wordings in fields["families"].items():
+        for name in names.split():
+            frames = tuple(wordings["frames"])
+            families.append(PuzzleFamily(name, frames, tuple(wordings["training"])))
+    return LogicWords(
+        language=language,
+        families=tuple(families),
+        alphabets=tuple(fields["alphabets"]),
+        weekdays=tuple(fields["weekdays"]),
+        months=tuple(fields["months"]),
+        rivals=tuple(map(tuple, fields["rivals"])),
+        numbers=tuple(fields["numbers"]),
+        tens=tuple(fields["tens"]),
+        ordinals=tuple(fields["ordinals"]),
+        nouns=tuple(fields["nouns"]),
+        people=tuple(starmap(Person, fields["people"])),
+        scales=tuple(starmap(Scale, fields["scales"])),
+        statement=fields["statement"],
+        optional_letters=fields["optional_letters"],
+    )
 
 
 class Puzzle(NamedTuple):

@@ -10,14 +10,14 @@ from itertools import permutations
 import pytest
 
 from miron_jax.tasks.draw import Stream
-from miron_jax.tasks.generators.miron_gen import english_logic, logic, russian_logic
+from miron_jax.tasks.generators.miron_gen import logic
 from miron_jax.tasks.generators.miron_gen.draft import Draft
 
 # fmt: off
 ROMAN = ["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X",
          "XI", "XII", "XIII", "XIV", "XV", "XVI", "XVII", "XVIII", "XIX", "XX"]
 # fmt: on
-WORDS = {"en": english_logic.WORDS, "ru": russian_logic.WORDS}
+WORDS = {language: logic.words_of(language) for language in ("en", "ru")}
 
 
 @cache
@@ -63,7 +63,7 @@ def test_rules_by_hand(terms: tuple[int, ...], expected: dict[str, int]):
 
 
 def test_months_of_31_days_are_a_rival_cycle():
-    long_months = english_logic.WORDS.rivals[0]
+    long_months = WORDS["en"].rivals[0]
     assert logic.round_next(("March", "May", "July"), long_months) == "August"  # every second month says September
     assert logic.round_next(("October", "December"), long_months) == "January"  # over the end of the year
     assert logic.round_next(("March", "April"), long_months) is None

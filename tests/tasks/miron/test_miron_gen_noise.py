@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from rapidfuzz.distance import OSA
 
 from miron_jax.tasks.draw import Stream
-from miron_jax.tasks.generators.miron_gen import english_logic, logic, noise, russian_logic
+from miron_jax.tasks.generators.miron_gen import logic, noise
 from miron_jax.tasks.generators.miron_gen.draft import Draft
 from miron_jax.tasks.generators.miron_gen.noise import MAX_EDITS, NoiseRules, Noisy, Operator, Turn, perturb
 
-WORDS = {"en": english_logic.WORDS, "ru": russian_logic.WORDS}
+WORDS = {language: logic.words_of(language) for language in ("en", "ru")}
 RULES = {"en": noise.ENGLISH, "ru": noise.RUSSIAN}
 POOLS = {language: logic.pool(words) for language, words in WORDS.items()}
 
