@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import jax
@@ -20,7 +21,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # tests/ has tiny models
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
 from miron_jax.model.checkpoints.hf_config import eos_token_ids, from_hf_config
-from miron_jax.model.checkpoints.hf_files import opened, stored_tensors
+from miron_jax.model.checkpoints.hf_files import stored_tensors
 from miron_jax.model.checkpoints.hf_reader import load_hf
 from miron_jax.model.checkpoints.training_run import load_step
 from miron_jax.model.config import ModelConfig
@@ -103,10 +104,9 @@ def _write_msgpack(folder: Path) -> None:
 
 
 def _read_msgpack(folder: Path) -> None:
-    stored = stored_tensors(folder)
-    for name, tensor in stored.items():
-        with opened(tensor.file, stored) as read:
-            np.asarray(read(name)[:])
+    with ExitStack() as files:
+        for tensor in stored_tensors(folder, files).values():
+            np.asarray(tensor.array[:])
 
 
 def _config_of(folder: Path) -> ModelConfig:

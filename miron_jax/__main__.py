@@ -1,19 +1,17 @@
 """Where the command `miron-jax` begins: signals first, then everything that takes time to
 import."""
 
-import os
 import sys
 
-from miron_jax.errors import INTERRUPTED
-from miron_jax.runtime import signals
-from miron_jax.runtime.streams import use_utf8
+from miron_jax.errors import BAD_INPUT, INTERRUPTED
+from miron_jax.runtime import signals, streams
 
 
 def main() -> None:
     """Entry point of the `miron-jax` command; exits with its status."""
     status: object = 0
     try:
-        use_utf8()
+        streams.prepare()
         signals.install()
         try:
             from miron_jax.cli import main as command
@@ -21,12 +19,15 @@ def main() -> None:
             command()
         except SystemExit as ended:
             status = ended.code
-        sys.stdout.flush()
+        error = streams.unwritten()
         signals.ignore()
-    except BrokenPipeError:  # who reads the output has read enough: `miron-jax eval --help | head`
-        signals.ignore()
-        # for what Python flushes at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error is not None:
+            print(
+                f"miron-jax: standard output did not take all that was printed ({error.strerror}): "
+                "send it elsewhere",
+                file=sys.stderr,
+            )
+            status = status or BAD_INPUT
     except KeyboardInterrupt:  # before the command has begun, or behind its last line
         signals.ignore()
         print(f"miron-jax: {signals.SENTENCE}", file=sys.stderr, flush=True)

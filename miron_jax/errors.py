@@ -12,7 +12,10 @@ FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 75  # exit statuses; 0: done
 
 class InputError(Exception):
     """Bad input, in one sentence: what, where, what was expected, what to do.  The command line
-    exits with status 2."""
+    exits with status 2.  The sentence is one line, whatever names and values it quotes."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(" ".join(sentence.splitlines()))
 
 
 def printable(text: str, most: int | None = None) -> str:

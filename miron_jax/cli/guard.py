@@ -36,8 +36,6 @@ def guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
         action()
     except InputError as error:
         return _failed(BAD_INPUT, str(error))
-    except BrokenPipeError:
-        raise
     except OSError as error:
         return _failed(BAD_INPUT, _of_system(error))
     except KeyboardInterrupt as interrupt:

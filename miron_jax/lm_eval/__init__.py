@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from miron_jax.errors import BAD_INPUT, FAILED, InputError, printable
-from miron_jax.runtime.streams import use_utf8
+from miron_jax.runtime import streams
 
 if TYPE_CHECKING:
     from miron_jax.lm_eval.model import MironLM
@@ -104,7 +104,7 @@ def infinite_perplexities() -> Iterator[None]:
 
 def main() -> None:
     """Entry point of the command `miron-lm-eval`; exits with its status."""
-    use_utf8()
+    streams.prepare()
     status = 0
     try:
         register()

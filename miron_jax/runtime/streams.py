@@ -1,13 +1,18 @@
-"""Standard streams and names of files in every locale.
+"""Standard streams that are closed, full or not UTF-8, and names of files in every locale.
 
-Arrives: the streams of the process.  Leaves: streams that show any text: in ASCII what their
-encoding lacks.  It deliberately imports nothing that takes time.
+Arrives: the streams of the process.  Leaves: streams that show any text, in ASCII what their
+encoding lacks, and never end a run.  It deliberately imports nothing that takes time.
 """
 
 import codecs
+import errno
 import io
 import os
 import sys
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 ERRORS = "miron_jax.ascii_forms"  # the name of the handler, for `errors=` of a stream
 _FORMS = {
@@ -19,15 +24,57 @@ _FORMS = {
 }  # fmt: skip
 
 
-def use_utf8() -> None:
-    """Begin the process again where names of files are not UTF-8 (LC_ALL=C with PYTHONUTF8=0);
-    give the standard streams ASCII forms of what their encoding lacks."""
+class _LastingFile(io.FileIO):
+    """The file of a stream: what it does not take is dropped."""
+
+    error: OSError | None = None  # the first one; a reader that has gone is none
+
+    def write(self, data: "ReadableBuffer") -> int | None:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if self.error is None and error.errno != errno.EPIPE:
+                self.error = error
+            return memoryview(data).nbytes
+
+
+def prepare() -> None:
+    """Begin the process again where names of files are not UTF-8 (LC_ALL=C with PYTHONUTF8=0), and
+    replace the standard streams by lasting ones.
+
+    A stream that is closed gets /dev/null: a file of the run would else be opened under its number
+    and take what libraries print.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number is free
     if sys.getfilesystemencoding() != "utf-8":
-        os.environ.setdefault("PYTHONIOENCODING", sys.stdout.encoding)
+        if sys.stdout is not None:
+            os.environ.setdefault("PYTHONIOENCODING", sys.stdout.encoding)
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
-            stream.reconfigure(errors=ERRORS)
+    sys.stdout = _lasting(1, sys.stdout)
+    sys.stderr = _lasting(2, sys.stderr)
+
+
+def unwritten() -> OSError | None:
+    """Why standard output did not take all that was printed; None if it did, or if its reader has
+    gone."""
+    sys.stdout.flush()
+    file = sys.stdout.buffer
+    return file.raw.error if isinstance(file, io.BufferedWriter) else None
+
+
+def _lasting(number: int, stream: TextIO | None) -> TextIO:
+    """The stream of this number; None: it was closed."""
+    by_line = number == 2 or os.isatty(number) or getattr(stream, "write_through", False)
+    encoding = getattr(stream, "encoding", "utf-8")
+    errors = getattr(stream, "errors", "backslashreplace")
+    if codecs.lookup(encoding).name != "utf-8":
+        errors = ERRORS
+    file = io.BufferedWriter(_LastingFile(number, "w", closefd=False))
+    return io.TextIOWrapper(file, encoding, errors, line_buffering=by_line)
 
 
 def _ascii_forms(error: UnicodeError) -> tuple[str, int]:

@@ -33,6 +33,31 @@ def test_what_an_encoding_lacks_has_ascii_forms(encoding: str, expected: str) ->
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "status", "sentence"),
+    [
+        ("{} 2>&- >{}", 0, ""),
+        ("({} 2>&1; echo $? >{}) | head -1", 0, "miron-jax"),
+        ("{} >/dev/full 2>{}", 2, "did not take all that was printed (No space left on device)"),
+    ],
+)
+def test_streams_that_take_nothing_end_no_run(command: str, status: int, sentence: str, tmp_path: Path) -> None:
+    """A closed number is not given to a file of the run, and results are whole."""
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "a.txt").write_text("the sun is hot\n")
+    flags = f"--model={make_model(tmp_path / 'model')} --tasks=text --data_dir=text={tmp_path / 'text'}"
+    shell = command.format(
+        f"{sys.executable} -m miron_jax eval {flags} --output={tmp_path / 'out'}", tmp_path / "printed"
+    )
+    ran = subprocess.run(["bash", "-c", shell], cwd=REPOSITORY, capture_output=True, check=False, text=True)
+    printed = (tmp_path / "printed").read_text()
+    assert (ran.returncode, printed.strip() if "echo" in command else "0") == (status, "0")
+    assert sentence in printed + ran.stdout
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert [*results["tasks"]] == ["text/a"]
+
+
+@pytest.mark.slow
 def test_cyrillic_tasks_in_an_ascii_locale(tmp_path: Path) -> None:
     """LC_ALL=C without UTF-8 mode: names of files stay UTF-8, the screen has escapes."""
     name = "\u0437\u0430\u0434\u0430\u0447\u0430"

@@ -266,6 +266,7 @@ def test_maps_that_do_not_fit(users: Path, tmp_path: Path) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"head_VD": None}, "lacks head_VD, expected an entry for each of embedding_VD, final_norm/weight"),
         ({"head": "x"}, "names head, which the model does not have"),
+        ({"he\nad": "x"}, "names he ad, which the model does not have"),  # a sentence is one line
         ({"final_norm/weight": "model/lm"}, r"has no array model/lm \(closest: model/ln"),
         ({"final_norm/weight": 3}, "final_norm/weight is 3, expected a name, or an object of name, layer_axis"),
         ({"final_norm/weight": {"nam": "x"}}, NO_ENTRY),
