@@ -4,7 +4,7 @@ Arrives: tasks with requests for completions, a Generator.  Leaves: the tasks' s
 completions.  It deliberately does not know how a completion is judged.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +16,7 @@ from miron_jax.evaluation.task_kinds.interface import TaskScores
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.journal import Journal, JournalText
 from miron_jax.runtime.progress import SILENT, Progress
+from miron_jax.tokens.detokenize import num_without_text
 
 BLOCKS_EACH = 4  # per process; another process may take over whole blocks
 NEW_TOKEN_COST = 16  # cost of a generated token, in prompt tokens
@@ -39,7 +40,16 @@ def generate_texts(
     texts = iter(generated(requests, generator, journal, hosts, f"{name}/texts", progress))
     if hosts.is_first:
         for scores in tasks:
-            scores.kind.take_texts(scores, texts)
+            scores.kind.take_texts(scores, _counted(texts, scores, generator))
+
+
+def _counted(
+    texts: Iterator[Generated], scores: TaskScores, generator: Generator
+) -> Iterator[Generated]:
+    """The texts as they are taken, their tokens without a text counted."""
+    for text in texts:
+        scores.tokens_without_text += num_without_text(generator.tokenizer, text.token_ids)
+        yield text
 
 
 def generated(

@@ -35,6 +35,7 @@ from miron_jax.lm_eval.completions import ignored_settings, text_request
 from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint
 from miron_jax.model.own import OwnModel
 from miron_jax.runtime.devices import Tree
+from miron_jax.tokens.detokenize import WITHOUT_TEXT, num_without_text
 from miron_jax.tokens.pairs import TextTokens, context_kept
 from miron_jax.tokens.ragged import end_to_end
 from miron_jax.tokens.records import Requests
@@ -229,9 +230,11 @@ class MironLM(TemplateLM):
         drawn = iter(self.session.completions([*filter(None, asked)]))
         texts: list[str] = []
         broken = 0
+        without_text = 0
         for request, text, until in zip(requests, asked, stops, strict=True):
             completion = Generated("", (), "length") if text is None else next(drawn)
             decoded = self.tok_decode(list(completion.token_ids))
+            without_text += num_without_text(self.tokenizer, completion.token_ids)
             texts.append(postprocess_generated_text(decoded, until, think_end_token=None))
             if completion.ended == "nan":
                 broken += 1
@@ -241,6 +244,8 @@ class MironLM(TemplateLM):
             log.warning(
                 "%d of %d completions mean nothing: the model answers NaN", broken, len(texts)
             )
+        if without_text:
+            log.warning("%d %s", without_text, WITHOUT_TEXT)
         return texts
 
     def _with_stops(self, request: TextRequest, until: Sequence[str]) -> TextRequest:

@@ -25,6 +25,22 @@ def score_answer(text: str, accepted: Sequence[str], profile: AnswerProfile) -> 
     )
 
 
+def holds_stop(text: str, profile: AnswerProfile) -> bool:
+    """Whether a stop string is in a text without the space at its ends: no completion is that."""
+    return any(stop in text.strip() for stop in profile.stop)
+
+
+def may_be_right(accepted: Sequence[str], profile: AnswerProfile) -> bool:
+    """Whether a completion may be right: a right answer, or its normalized form, holds no stop
+    string."""
+    for answer in accepted:
+        for text in (answer.strip(), profile.answer_normalizer.call(answer)):
+            is_right = score_answer(text, accepted, profile).correct is not False
+            if is_right and not holds_stop(text, profile):
+                return True
+    return not accepted
+
+
 def answer_of(text: str, answer_after: str) -> str:
     """The text after the last `answer_after`; the whole text if there is none."""
     return text.rsplit(answer_after, 1)[-1] if answer_after else text

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from miron_jax.engine.growing import GrowingSpeed
+from miron_jax.errors import some_of
 from miron_jax.statistics.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -93,6 +94,9 @@ class GenerationDetails(Details):
     ended: Mapping[str, int] = field(default_factory=dict)  # why completions ended -> how many
     # every text begins with an accepted answer that normalizes to ""
     always_right_rows: tuple[int, ...] = ()
+    # an accepted answer holds a stop string, before which texts end; (): there are none
+    answer_holds_stop_rows: tuple[int, ...] = ()
+    never_right_rows: tuple[int, ...] = ()  # those of them where no other text is right
     # what all texts are; "": they differ, or are too few to say
     alike: Literal["", "empty", "equal"] = ""
     # prompts whose last character is a space or tab; None: there is none
@@ -112,6 +116,12 @@ class GenerationDetails(Details):
         if self.always_right_rows:
             rows = ", ".join(map(str, self.always_right_rows))
             yield f"any text is right in row {rows} (the answer is punctuation only)"
+        if self.answer_holds_stop_rows:
+            yield (
+                "texts end before a stop string, so none is the right answer that holds one in row "
+                f"{some_of(self.answer_holds_stop_rows, 8)}; no text at all is right in "
+                f"{len(self.never_right_rows)} of these {len(self.answer_holds_stop_rows)} rows"
+            )
         if task.profile.get("match") == "detox" and not task.n:
             yield "J wants three classifiers, which --detox_scorer names"
 

@@ -66,11 +66,13 @@ TASK_KEYS = (
     "targets_with_newline",
     "tied", "rounded_to_a_tie", "first_option_accuracy", "empty_span", "inexact_prefix",
     "crossed_pairs", "dialogue",
-    "max_new_tokens", "ended", "always_right_rows", "alike", "prompts_end_in_space", "sandboxed",
+    "max_new_tokens", "ended", "always_right_rows", "answer_holds_stop_rows", "never_right_rows",
+    "alike", "prompts_end_in_space", "sandboxed",
     "ceiling", "tokens",
     "bytes", "windows", "empty_documents", "truncated", "beyond_trained_length", "leaked_prompts",
     "prefixes_end_in_space",
-    "targets_begin_with_space", "control_tokens", "num_shots", "robustness", "data", "citation",
+    "targets_begin_with_space", "control_tokens", "tokens_without_text", "num_shots", "robustness",
+    "data", "citation",
     "reference", "licence",
     "sampled", "limit",
 )  # fmt: skip
@@ -79,11 +81,28 @@ NOT_OF_CLOZE = frozenset({"human", "rescaled", "section"})
 ABSENT: Mapping[type, frozenset[str]] = {
     RunResult: frozenset({"decided", "step", "steps"}),
     TaskResult: frozenset(
-        {"control_tokens", "num_shots", "robustness", "reference", "licence", "sampled", "limit"}
+        [
+            "control_tokens",
+            "tokens_without_text",
+            "num_shots",
+            "robustness",
+            "reference",
+            "licence",
+            "sampled",
+            "limit",
+        ]
     ),
     TaskData: frozenset({"rows", "published_rows"}),
     ChoiceDetails: frozenset({"dialogue", "crossed_pairs", "leaked_prompts"}),
-    GenerationDetails: frozenset({"alike", "prompts_end_in_space", "leaked_prompts"}),
+    GenerationDetails: frozenset(
+        [
+            "alike",
+            "prompts_end_in_space",
+            "leaked_prompts",
+            "answer_holds_stop_rows",
+            "never_right_rows",
+        ]
+    ),
     CompositeResult: frozenset({"metric"}),
     Robustness: frozenset({"template_spread", "swapped"}),
     ExampleResult: frozenset({"answered", "neutral_logprobs", "meta", "reason"}),

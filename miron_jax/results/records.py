@@ -87,6 +87,8 @@ class TaskResult:
     details: Details = field(default_factory=Details)
     # special tokens named in the data -> rows that do
     control_tokens: Mapping[str, int] = field(default_factory=dict)
+    # tokens of completions that the tokenizer lacks; None: there are none, or no completions
+    tokens_without_text: int | None = None
     # few-shot examples -> prompts that keep so many; None: not counted
     num_shots: Mapping[str, int] | None = None
     robustness: Robustness | None = None

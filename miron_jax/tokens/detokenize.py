@@ -5,9 +5,13 @@ doubled.  It deliberately does not know models or how tokens were drawn.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from miron_jax.tokens.tokenizers import Tokenizer
 
+WITHOUT_TEXT = (
+    "tokens of completions have no text: the model has more rows than the tokenizer has tokens"
+)
 CONTEXT = 8  # prompt tokens that are decoded with a completion, so that its first space is right
 
 
@@ -48,20 +52,37 @@ def drops_first_space(tokenizer: Tokenizer) -> bool:
 
 
 def _decode(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-    """The text of ids; ids beyond the tokenizer, which a model with a padded vocabulary may draw,
-    have none."""
-    size = len(tokenizer)
-    known = [i for i in ids if i < size]
-    return tokenizer.decode(known, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    """The text of ids; those that the tokenizer lacks have none."""
+    known = _known_ids(tokenizer, len(tokenizer))
+    return tokenizer.decode(
+        [i for i in ids if i in known],
+        skip_special_tokens=False,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def num_without_text(tokenizer: Tokenizer, ids: Sequence[int]) -> int:
+    """How many ids the tokenizer lacks: a model draws them from rows that pad its vocabulary."""
+    known = _known_ids(tokenizer, len(tokenizer))
+    return sum(i not in known for i in ids)
+
+
+@lru_cache(maxsize=2)
+def _known_ids(tokenizer: Tokenizer, size: int) -> frozenset[int]:
+    """All ids of a tokenizer of this size; they may leave numbers out."""
+    return frozenset(tokenizer.get_vocab().values())
 
 
 def texts_of_tokens(tokenizer: Tokenizer, vocab_size: int) -> list[str]:
-    """Each token's raw piece, with its word mark as a space, then its text: decoding a token alone
-    may drop that space."""
-    ids = list(range(min(vocab_size, len(tokenizer))))
+    """Each id's raw piece, with its word mark as a space, then its text: decoding a token alone may
+    drop that space.  "" of ids that the tokenizer lacks."""
+    ids = sorted(i for i in _known_ids(tokenizer, len(tokenizer)) if i < vocab_size)
     marks = str.maketrans({"\u2581": " ", "\u0120": " "})
     pieces = [(piece or "").translate(marks) for piece in tokenizer.convert_ids_to_tokens(ids)]
     texts = tokenizer.batch_decode(
         [[i] for i in ids], skip_special_tokens=False, clean_up_tokenization_spaces=False
     )
-    return [piece + text for piece, text in zip(pieces, texts, strict=True)]
+    of_ids = [""] * (ids[-1] + 1)
+    for i, piece, text in zip(ids, pieces, texts, strict=True):
+        of_ids[i] = piece + text
+    return of_ids

@@ -12,7 +12,16 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import permutations
 from typing import Any
 
-from miron_jax.definitions.records import AnyExample, Example, Problem, Question, Task, Wording
+from miron_jax.definitions.records import (
+    AnswerProfile,
+    AnyExample,
+    Example,
+    Problem,
+    Question,
+    Task,
+    Wording,
+)
+from miron_jax.errors import some_of
 from miron_jax.metrics import answers
 from miron_jax.prompting.prompts import with_shots
 from miron_jax.prompting.repeats import asks_the_same, keys_of
@@ -39,6 +48,7 @@ def findings(
             if _NUMBER.fullmatch(answer) and compared(answer) != answer:
                 lost.append(i)
         yield from _counted(examples, lost, "have a number that loses its sign, point or comma")
+    yield from _stopped(task, examples)
     if task.arrange is None and task.profile.num_fewshot:
         yield from _told(task, examples)
     if all(len(example.continuations) > 1 and example.gold is not None for example in examples):
@@ -104,6 +114,25 @@ def _answer(example: Example) -> str:
     if isinstance(example, Question):
         return "\n".join(sorted(map(str.strip, example.accepted)))
     return example.continuations[example.gold or 0].strip()
+
+
+def _stopped(task: Task[AnswerProfile], examples: Sequence[Example]) -> Iterator[str]:
+    """Right answers that hold a stop string, before which a completion ends."""
+    never = 0
+    records: list[int] = []
+    for example in examples:
+        if not isinstance(example, Question):
+            continue
+        accepted = example.accepted
+        if any(answers.holds_stop(answer, task.profile) for answer in accepted):
+            records.append(example.row + 1)
+            never += not answers.may_be_right(accepted, task.profile)
+    if records:
+        yield (
+            f"{len(records)} of {len(examples)} examples have a right answer that holds a stop "
+            f"string, so no completion is that answer: records {some_of(records, 8)}; in {never} "
+            "of them no completion at all is right"
+        )
 
 
 def _told(task: Task[Wording], examples: Sequence[Example]) -> Iterator[str]:

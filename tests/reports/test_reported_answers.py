@@ -81,6 +81,28 @@ def test_numbers_that_normalizing_changes_are_said(tmp_path: Path) -> None:
         assert said not in list(findings(*read_task(tmp_path, TEXT + keys, rows(*answers))))
 
 
+STOPPED = [  # (keys, right answers, records of --check, those where no text is right)
+    (STRIP, ["up", "up\ndown", ["left\nright", "left"], "x\n"], [2, 3], 1),
+    ("", ["up", "up\ndown"], [2], 0),  # "up down" is right once normalized
+    ("match: equal\n", ["up\ndown", ["up\ndown", "down"]], [1, 2], 1),
+    (STRIP + "stop: ['END', ' ']\n", ["up\ndown", "up down", "THE END"], [2, 3], 2),
+    (STRIP, ["up", "down"], [], 0),
+]
+
+
+@pytest.mark.parametrize(("keys", "answers", "records", "never"), STOPPED)
+def test_a_right_answer_that_holds_a_stop_string_is_said(
+    keys: str, answers: list[Any], records: list[int], never: int, tmp_path: Path
+) -> None:
+    task, examples = read_task(tmp_path, TEXT + keys, rows(*answers))
+    said = [line for line in findings(task, examples) if "stop string" in line]
+    some = ", ".join(map(str, records))
+    assert said == [
+        f"{len(records)} of {len(answers)} examples have a right answer that holds a stop string, so no completion is "
+        f"that answer: records {some}; in {never} of them no completion at all is right"
+    ] * bool(records)
+
+
 @pytest.mark.parametrize("stop", ['[""]', '["\\n", ""]', '""', "3"])
 def test_an_empty_stop_string_is_refused(stop: str, tmp_path: Path) -> None:
     """sgl-project/sglang#38712, h2oai/h2o-llmstudio#54: every text holds it, so every text was empty."""

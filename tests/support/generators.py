@@ -63,6 +63,9 @@ class NoText:
     def __len__(self) -> int:
         return 331
 
+    def get_vocab(self) -> dict[str, int]:
+        return {str(i): i for i in range(331)}
+
     def decode(self, ids: list[int], **_: Any) -> str:
         return ""
 

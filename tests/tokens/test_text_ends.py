@@ -16,7 +16,7 @@ from miron_jax.engine.text_requests import Generated, TextRequest
 from miron_jax.model.checkpoints.hf_config import eos_token_ids
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.decoder import abstract
-from miron_jax.tokens.detokenize import text_after
+from miron_jax.tokens.detokenize import num_without_text, text_after, texts_of_tokens
 from miron_jax.tokens.token_bytes import _byte_of_character
 from tests.support.generators import Tiny, load, prompts, slow_greedy
 from tests.support.tiny_model import make_model
@@ -41,6 +41,16 @@ def test_a_special_token_can_be_a_stop_string(tiny: Tiny) -> None:
     generator = Generator(Model(config, graphdef, shapes), tiny.tokenizer)
     [completion] = generator.run([TextRequest((5, 6, 7), 9, stop=(tiny.tokenizer.bos_token,))])
     assert completion == Generated("", (bos,), "stop")
+
+
+def test_ids_that_the_tokenizer_lacks_have_no_text_and_those_behind_a_gap_have() -> None:
+    backend = Tokenizer(models.WordLevel({"a": 0, "b": 1, "z": 7}, unk_token="a"))
+    backend.decoder = decoders.Fuse()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
+    assert len(tokenizer) == 3
+    assert text_after(tokenizer, [0], [1, 7, 5, 9]) == "bz"
+    assert num_without_text(tokenizer, [1, 7, 5, 9]) == 2
+    assert texts_of_tokens(tokenizer, 9) == ["aa", "bb", "", "", "", "", "", "zz"]
 
 
 def test_eos_ends_a_text_and_is_not_part_of_it(tiny: Tiny) -> None:

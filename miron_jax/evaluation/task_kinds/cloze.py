@@ -192,6 +192,7 @@ class ClozeKind(TaskKind[ClozeRow]):
             main=task.main,
             skipped=scores.num_skipped,
             control_tokens=self.control_tokens,
+            tokens_without_text=scores.tokens_without_text or None,
             details=details,
             data=data_of(scores, None),
             citation=task.citation,

@@ -20,7 +20,13 @@ from miron_jax.evaluation.task_kinds.summary import (
     submitted_meta,
     why_unscored,
 )
-from miron_jax.metrics.answers import PREFIX, compared, score_answer
+from miron_jax.metrics.answers import (
+    PREFIX,
+    compared,
+    holds_stop,
+    may_be_right,
+    score_answer,
+)
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.detox import DETOX, Scorer, detox_scores
 from miron_jax.prompting.prompts import render, without_end_spaces, without_shots
@@ -109,15 +115,24 @@ class GenerationKind(PromptedKind[GenerationRow]):
         profile = self.source.task.profile
         normalize = profile.answer_normalizer.call
         always_right = list[int]()
+        with_stop = list[int]()
+        never_right = list[int]()
         num_end_in_space = 0
         for row in scores.rows:
-            if profile.match is PREFIX and not all(map(normalize, row.question.accepted)):
-                always_right.append(row.question.row)
+            question = row.question
+            if profile.match is PREFIX and not all(map(normalize, question.accepted)):
+                always_right.append(question.row)
+            if any(holds_stop(answer, profile) for answer in question.accepted):
+                with_stop.append(question.row)
+                if not may_be_right(question.accepted, profile):
+                    never_right.append(question.row)
             num_end_in_space += row.prompt.tail != without_end_spaces(row.prompt.tail)
         return GenerationDetails(
             max_new_tokens=self.requests.max_new_tokens,
             ended=Counter(row.completion.ended for row in scores.rows),
             always_right_rows=tuple(always_right),
+            answer_holds_stop_rows=tuple(with_stop),
+            never_right_rows=tuple(never_right),
             alike=_alike([row.text.strip() for row in scores.rows if not row.is_nan]),
             prompts_end_in_space=num_end_in_space or None,
             truncated=self.requests.truncated,

@@ -130,6 +130,7 @@ class TaskScores(Generic[AnyRow]):
     rows: list[AnyRow] = field(default_factory=list)  # in the suite's order, once all have run
     sampled: Sampled | None = None  # None: every example ran
     growing: GrowingSpeed | None = None  # of the text that dialogues read; None: there was none
+    tokens_without_text: int = 0  # of completions: the tokenizer lacks them
 
     @property
     def source(self) -> LoadedTask:

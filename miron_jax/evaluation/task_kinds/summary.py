@@ -65,6 +65,7 @@ def task_result(
         skipped=scores.num_skipped,
         details=details,
         control_tokens=scores.kind.control_tokens,
+        tokens_without_text=scores.tokens_without_text or None,
         num_shots=num_shots,
         robustness=robustness,
         data=data_of(scores, task.file.rows),

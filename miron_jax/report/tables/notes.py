@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from miron_jax.results.records import Decided, RunResult, TaskResult
+from miron_jax.tokens.detokenize import WITHOUT_TEXT
 
 MODEL_ONLY = "*"
 _VERDICTS = {1: "better than", -1: "worse than", 0: "not decided against"}
@@ -31,6 +32,7 @@ def notes_of(run: RunResult) -> list[str]:
         of_task = (*_of_task(task, against), *task.details.notes(task))
         notes += [f"{name}: {note}" for note in of_task]
         counts.update(task.details.counts(task))
+        counts[WITHOUT_TEXT] += task.tokens_without_text or 0
         cautions[task.details.caution] = None
     notes += [f"{count} {what}" for what, count in counts.items() if count]
     notes += filter(None, cautions)

@@ -21,6 +21,8 @@ from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import data_state, located_rows, read_examples
 from miron_jax.definitions.records import Measured, Problem, Task
 from miron_jax.errors import InputError
+from miron_jax.evaluation.inputs import find_inputs
+from miron_jax.evaluation.run import evaluate
 from miron_jax.evaluation.task_kinds.interface import LoadedTask, Setup
 from miron_jax.evaluation.task_kinds.kinds import kind_of
 from miron_jax.prompting.prompts import Prompt, render
@@ -34,6 +36,7 @@ from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.support.command import Place, run, samples
 from tests.support.needs import reason
+from tests.support.tiny_model import make_model
 from tests.support.tiny_tokenizer import TINY
 from tests.support.tolerances import CONTINUATION
 
@@ -688,8 +691,26 @@ def test_a_run_says_what_makes_its_numbers_worthless(miron: Any, tmp_path: Path)
         "7 prompts with a shot that asks the same question: they hold their answer",
     ):
         assert sentence in shown, shown
+    assert "never_right_rows" not in tasks["own/texts"]
     fewer = run(miron, Path("demo"), tmp_path / "few", *flags, "--limit=3")["tasks"]["own/texts"]
     assert ("alike" in fewer, fewer["prompts_end_in_space"]) == (False, 3)
+
+
+@pytest.mark.slow
+def test_a_run_counts_answers_that_hold_a_stop_string_and_tokens_without_text(miron: Any, tmp_path: Path) -> None:
+    """The tiny model has 331 rows, its tokenizer fewer tokens.  Rows are counted from 0."""
+    model = make_model(tmp_path / "model")
+    rows = [{**row, "n": "1\n2" if i in (1, 4) else i} for i, row in enumerate(ROWS)]
+    path = write(tmp_path, GENERATE + "match: equal\nextra_tokens: 40\n", rows)
+    task = run(miron, model, tmp_path / "out", f"--task_path={path}")["tasks"]["own/hills"]
+    assert (task["answer_holds_stop_rows"], task["never_right_rows"]) == ([1, 4], [1, 4])
+    config = RunConfig(str(model), ("own",), task_path=(str(path),))
+    [scores] = evaluate(config, find_inputs(config)).tasks
+    drawn = [token for row in scores.rows for token in row.completion.token_ids]
+    assert task["tokens_without_text"] == sum(token >= len(load_tokenizer(str(model))) for token in drawn) > 0
+    shown = " ".join(miron("report", str(tmp_path / "out")).out.split())
+    assert "holds one in row 1, 4; no text at all is right in 2 of these 2 rows" in shown, shown
+    assert f"{task['tokens_without_text']} tokens of completions have no text: the model has more rows" in shown
 
 
 @pytest.mark.slow
