@@ -29,7 +29,8 @@ from miron_jax.evaluation.parts import parts_of, requests_of, survey
 from miron_jax.evaluation.records import Inputs
 from miron_jax.evaluation.run import RunTasks
 from miron_jax.evaluation.task_kinds.kinds import kind_of
-from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model, loaded, rounds
+from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model, rounds
+from miron_jax.model.checkpoints.loading import loaded
 from miron_jax.model.costs import cost_model, useful_flops
 from miron_jax.planning.records import CostModel, Plan
 from miron_jax.planning.request_batches import Totals, plan_request_batches

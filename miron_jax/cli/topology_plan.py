@@ -38,12 +38,11 @@ from miron_jax.files.places import public
 from miron_jax.model.checkpoints.checkpoints import (
     Architecture,
     architecture_of,
-    check_one_copy,
     find_model,
-    own_params,
 )
 from miron_jax.model.checkpoints.fingerprint import compile_sums
 from miron_jax.model.checkpoints.hf_reader import shapes_of
+from miron_jax.model.checkpoints.loading import check_one_copy, own_params
 from miron_jax.model.config import ModelConfig, attention_flops_per_pair, matmul_params
 from miron_jax.model.costs import network_flops
 from miron_jax.model.decoder.decoder import abstract

@@ -41,11 +41,11 @@ from miron_jax.model.checkpoints.checkpoints import (
     architecture_of,
     checkpoints_of,
     find_model,
-    loaded,
     rounds,
     say_tokenizer,
 )
 from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint, weights_fingerprint
+from miron_jax.model.checkpoints.loading import loaded
 from miron_jax.model.checkpoints.training_run import Checkpoint, implausible
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import cost_model, useful_flops
@@ -175,16 +175,21 @@ def evaluate_checkpoints(
         lambda checkpoint: not is_own and is_scored(checkpoint, None),
         hosts,
     ):
-        evaluation = evaluation or Evaluation(
-            config,
-            inputs,
-            architecture_of(config, model),
-            progress,
-            keep=config.watch or len(checkpoints) > 1,
-            placement=placement,
-            store=store,
-            hosts=hosts,
-        )
+        try:
+            evaluation = evaluation or Evaluation(
+                config,
+                inputs,
+                architecture_of(config, model),
+                progress,
+                keep=config.watch or len(checkpoints) > 1,
+                placement=placement,
+                store=store,
+                hosts=hosts,
+            )
+        except InputError:
+            if config.watch and not all(checkpoint.is_there() for checkpoint in group.checkpoints):
+                continue  # the trainer has removed the step whose config was read
+            raise
         for checkpoint, state in loaded(
             evaluation.architecture, config, group, placement, progress
         ):

@@ -38,11 +38,11 @@ from miron_jax.model.checkpoints.checkpoints import (
     check_vocabulary,
     checkpoints_of,
     find_model,
-    load,
     say_tokenizer,
 )
 from miron_jax.model.checkpoints.fingerprint import weights_fingerprint
 from miron_jax.model.checkpoints.hf_reader import shapes_of
+from miron_jax.model.checkpoints.loading import load
 from miron_jax.model.costs import cost_model
 from miron_jax.model.decoder.decoder import leaf_name
 from miron_jax.model.network import CastNetwork, Network
@@ -272,7 +272,8 @@ def state_of(
     """`params` as arrays of the engine; None: the model's own, of its last checkpoint."""
     if params is None:
         checkpoint = checkpoints_of(config, files)[-1]
-        params = load(architecture, config, checkpoint, placement or Placement.default())
+        devices = placement or Placement.default()
+        params = load(architecture, config, checkpoint, devices).state
     return with_auto_axes(jax.tree.map(jnp.asarray, params))
 
 

@@ -10,6 +10,8 @@ import os
 import stat
 from pathlib import Path
 
+NOT_REGULAR = "is a pipe or a device, expected a regular file"
+
 
 def open_regular(path: Path) -> io.FileIO:
     """The file, open to be read.  Raises OSError, also for what is no regular file."""
@@ -20,7 +22,7 @@ def open_regular(path: Path) -> io.FileIO:
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, "a pipe or a device, expected a regular file", str(path))
+            raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
     except OSError:
         os.close(descriptor)
         raise

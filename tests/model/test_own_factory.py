@@ -18,7 +18,8 @@ from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate, evaluate_checkpoints
-from miron_jax.model.checkpoints.checkpoints import Architecture, load
+from miron_jax.model.checkpoints.checkpoints import Architecture
+from miron_jax.model.checkpoints.loading import load
 from miron_jax.model.checkpoints.training_run import Checkpoint
 from miron_jax.runtime.devices import Placement
 from tests.support.own_models import WIDTH, bigrams, of_nnx, users_promotion

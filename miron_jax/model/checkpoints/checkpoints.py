@@ -1,23 +1,19 @@
 """The model that `--model` names, and its checkpoints to score, one after the other.
 
-Arrives: a RunConfig.  Leaves: an `Architecture`, `Checkpoint`s and their weights on the devices.
-It deliberately does not know what is scored.  The next checkpoint is read while one is scored; with
---watch, new ones are awaited.
+Arrives: a RunConfig.  Leaves: an `Architecture`, and `Round`s of checkpoints; with --watch, new
+ones are awaited.  It deliberately does not know what is scored, nor how weights are read
+(loading.py).
 """
 
 import itertools
-import math
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
-from functools import partial
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from miron_jax.config import RunConfig
@@ -27,27 +23,21 @@ from miron_jax.files.store import SEEN_SECONDS
 from miron_jax.model import demo
 from miron_jax.model.checkpoints.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.checkpoints.hf_files import has_tensors
-from miron_jax.model.checkpoints.hf_reader import Put, from_hub, resolve_model, shapes_of
-from miron_jax.model.checkpoints.remote import folder_at, local_config_files, local_copy
+from miron_jax.model.checkpoints.hf_reader import from_hub, resolve_model
+from miron_jax.model.checkpoints.remote import folder_at, local_config_files
 from miron_jax.model.checkpoints.training_run import (
     Checkpoint,
-    check_finite,
-    files_fingerprint,
     is_orbax,
-    load_step,
     pick_steps,
     training_steps,
 )
-from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.decoder import abstract
-from miron_jax.model.decoder.sharding import put_weight
 from miron_jax.model.families.family import KnownModel
 from miron_jax.model.families.family_model import FamilyModel
 from miron_jax.model.network import Network
 from miron_jax.model.own import OwnModel, code_fingerprint, is_factory, make_own_model, source_file
-from miron_jax.runtime.devices import ONE_COPY, Placement, Tree
 from miron_jax.runtime.hosts import Hosts
-from miron_jax.runtime.progress import SILENT, Progress
+from miron_jax.runtime.progress import Progress
 from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer, taken_from, unlike_transformers
 
 POLL_SECONDS = 10.0  # between two looks at a watched run
@@ -74,12 +64,22 @@ class ModelFiles(NamedTuple):
     own_model: OwnModel | None  # what a factory returns
 
 
-class Round(NamedTuple):
-    """The new checkpoints of one look at a training run."""
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The new checkpoints of one look at a training run, and what has become of them."""
 
     checkpoints: list[Checkpoint]
-    # collects those that cannot be read; None: that ends the run
-    failures: list[tuple[Checkpoint, InputError]] | None
+    # which errors of one checkpoint leave it out instead of ending the run: none, those of one that
+    # has been removed, or all
+    excused: Literal["none", "gone", "all"] = "none"
+    read: list[Checkpoint] = field(default_factory=list)  # with the versions that were read
+    failures: list[tuple[Checkpoint, InputError]] = field(default_factory=list)
+
+    def fail(self, checkpoint: Checkpoint, error: InputError) -> None:
+        """Collect the error of a checkpoint.  Raises it if it is not excused."""
+        if self.excused == "none" or (self.excused == "gone" and checkpoint.is_there()):
+            raise error
+        self.failures.append((checkpoint, error))
 
 
 def find_model(config: RunConfig, weights: bool = True) -> ModelFiles:
@@ -135,7 +135,9 @@ def architecture_of(config: RunConfig, files: ModelFiles) -> Architecture:
         return Architecture(own_model, own_model, tokenizer, own_model.eos_token_ids, code)
     folder = local_config_files(_config_folder(config, files))
     model = from_hf_config(folder)
-    tokenizer = tokenizer_at(config.tokenizer) if config.tokenizer else load_tokenizer(str(folder))
+    # a relative path that is removed meanwhile would be asked for on the hub
+    of_model = str(folder.absolute())
+    tokenizer = tokenizer_at(config.tokenizer) if config.tokenizer else load_tokenizer(of_model)
     check_vocabulary(tokenizer, model.vocab_size)
     eos_ids = eos_token_ids(folder)
     if isinstance(model, FamilyModel):
@@ -220,7 +222,8 @@ def checkpoints_of(config: RunConfig, files: ModelFiles) -> list[Checkpoint]:
     if steps:
         selected = pick_steps(steps, config.steps, files.weights, strict=not config.watch)
         shared = _shared_files(config, files)
-        return [Checkpoint(step, path, files_fingerprint(path, shared)) for step, path in selected]
+        checkpoints = [Checkpoint.at(step, path, shared) for step, path in selected]
+        return [checkpoint for checkpoint in checkpoints if checkpoint.version]
     if config.watch:
         return []
     if config.steps is not None:
@@ -228,7 +231,7 @@ def checkpoints_of(config: RunConfig, files: ModelFiles) -> list[Checkpoint]:
             f"--steps={config.steps}: {files.weights} holds no checkpoint in a folder named by its "
             "step, such as 1000 or checkpoint-1000; name the run's folder"
         )
-    return [Checkpoint(None, files.weights, files_fingerprint(files.weights))]
+    return [Checkpoint.at(None, files.weights)]
 
 
 def _shared_files(config: RunConfig, files: ModelFiles) -> list[Path]:
@@ -237,7 +240,10 @@ def _shared_files(config: RunConfig, files: ModelFiles) -> list[Path]:
     folders = [files.config_folder] if files.config_folder is not None else []
     if config.tokenizer and local_path(config.tokenizer).is_dir():
         folders.append(local_path(config.tokenizer))
-    paths = [path for folder in folders for path in folder.iterdir()]
+    paths: list[Path] = []
+    for folder in folders:
+        with suppress(FileNotFoundError):  # a trainer has removed it
+            paths += folder.iterdir()
     for name in (config.model if files.own_model else None, config.param_map):
         if name is not None:
             paths.append(source_file(name) if is_factory(name) else local_path(name))
@@ -254,13 +260,15 @@ def rounds(
     """Checkpoints to score, a list at a time: those that exist and, with --watch, those that appear
     later.
 
-    `scored` tells whether the results of a checkpoint exist already.  The first host looks, and all
-    others follow it.  Ends when no new checkpoint has appeared for --watch_timeout seconds; raises
-    InputError if one that has appeared still cannot be read then.
+    `scored` tells whether the results of a checkpoint exist already.  A step whose files have
+    changed since they were read comes again, and one that has been removed is named once.  The
+    first host looks, and all others follow it.  Ends when no new checkpoint has appeared for
+    --watch_timeout seconds; raises InputError if one that is there still cannot be read then.
     """
     if hosts.is_first:
         count = -1
-        for count, new in enumerate(_rounds_of_first_host(config, files, progress, scored)):
+        looks = _rounds_of_first_host(config, files, progress, scored, _excused(config, hosts))
+        for count, new in enumerate(looks):
             hosts.agree(f"round/{count}", [checkpoint.step for checkpoint in new.checkpoints])
             yield new
         hosts.agree(f"round/{count + 1}")
@@ -269,7 +277,15 @@ def rounds(
         steps = hosts.agree(f"round/{count}")
         if steps is None:
             return
-        yield Round(_await_steps(config, files, steps), None)
+        yield Round(_await_steps(config, files, steps))
+
+
+def _excused(config: RunConfig, hosts: Hosts) -> Literal["none", "gone", "all"]:
+    """Of several hosts all must score the same steps, and a step that is named must be there."""
+    if config.watch:
+        return "all"
+    is_named = config.steps is not None and config.steps != "latest" and ":" not in config.steps
+    return "none" if is_named or hosts.count > 1 else "gone"
 
 
 def _await_steps(config: RunConfig, files: ModelFiles, steps: list[int | None]) -> list[Checkpoint]:
@@ -295,192 +311,52 @@ def _await_steps(config: RunConfig, files: ModelFiles, steps: list[int | None]) 
 
 
 def _rounds_of_first_host(
-    config: RunConfig, files: ModelFiles, progress: Progress, scored: Callable[[Checkpoint], bool]
+    config: RunConfig,
+    files: ModelFiles,
+    progress: Progress,
+    scored: Callable[[Checkpoint], bool],
+    excused: Literal["none", "gone", "all"],
 ) -> Iterator[Round]:
-    done: set[int | None] = set()
-    # step -> fingerprint of its files, and the error
-    failed: dict[int | None, tuple[str | None, InputError]] = {}
+    done: dict[int | None, str] = {}  # step -> the version that was read
+    failed: dict[int | None, tuple[Checkpoint, InputError]] = {}
     last_new = time.monotonic()
     while True:
-        new = []
+        new: list[Checkpoint] = []
         for checkpoint in checkpoints_of(config, files):
             step = checkpoint.step
-            if step in done or (step in failed and failed[step][0] == checkpoint.fingerprint):
+            version = checkpoint.version
+            if step in done and done[step] == version:
+                continue
+            if step in failed and failed[step][0].version == version:
                 continue
             if scored(checkpoint):
-                done.add(step)
+                done[step] = version
                 progress.say(f"step {step} is scored already")
             else:
                 new.append(checkpoint)
+        look = Round(new, excused)
         if new:
-            failures: list[tuple[Checkpoint, InputError]] = []
-            yield Round(new, failures if config.watch else None)
-            done.update(checkpoint.step for checkpoint in new)
-            for checkpoint, error in failures:
-                done.discard(checkpoint.step)
-                failed[checkpoint.step] = (checkpoint.fingerprint, error)
-                progress.warn(f"step {checkpoint.step} cannot be read yet: {error}")
+            yield look
             last_new = time.monotonic()
+        for checkpoint in look.read:
+            done[checkpoint.step] = checkpoint.version
+            failed.pop(checkpoint.step, None)
+        for checkpoint, error in look.failures:
+            failed[checkpoint.step] = (checkpoint, error)
+            if checkpoint.is_there():
+                progress.warn(f"step {checkpoint.step} cannot be read yet: {error}")
+        for step, (checkpoint, error) in [*failed.items()]:
+            if not checkpoint.is_there():
+                progress.warn(f"step {step} has been removed before it was read, and is left out")
+                del failed[step]
+                if not config.watch and not done:
+                    raise error
         if not config.watch:
             return
         if time.monotonic() - last_new > config.watch_timeout:
-            for step, (_, error) in failed.items():
-                if step not in done:
-                    raise error
+            for _, error in failed.values():
+                raise error
             progress.say(f"nothing new in {files.weights} for {config.watch_timeout:.0f} s")
             return
-        if not new:
+        if not look.read:
             time.sleep(min(POLL_SECONDS, config.watch_timeout))
-
-
-def loaded(
-    architecture: Architecture,
-    config: RunConfig,
-    new: Round,
-    placement: Placement,
-    progress: Progress = SILENT,
-) -> Iterator[tuple[Checkpoint, Tree]]:
-    """Each checkpoint with its weights on the devices.
-
-    The next checkpoint is read while one is scored, if there is memory for both.  Raises InputError
-    for weights that cannot be read, or appends them to `new.failures`.
-    """
-    with ThreadPoolExecutor(1) as reader:
-        pending: Future[Tree] | None = None
-        for checkpoint, following in zip(
-            new.checkpoints, [*new.checkpoints[1:], None], strict=True
-        ):
-            try:
-                progress.advance("loading")
-                if pending is None:
-                    state = load(architecture, config, checkpoint, placement, progress)
-                else:
-                    state = pending.result()
-                progress.end("loading")
-            except InputError as error:
-                progress.end("loading")
-                pending = None
-                if new.failures is None:
-                    raise
-                new.failures.append((checkpoint, error))
-                continue
-            pending = None
-            on_device = sum(leaf.addressable_data(0).nbytes for leaf in jax.tree.leaves(state))
-            has_room = Placement.of(state).free_bytes() > 2 * on_device
-            # On a global mesh all hosts must run the same programs in one order, so there nothing
-            # is read ahead.
-            if following is not None and has_room and not placement.is_global:
-                pending = reader.submit(load, architecture, config, following, placement)
-            yield checkpoint, state
-            del state  # frees the memory before the next weights are read
-
-
-def load(
-    architecture: Architecture,
-    config: RunConfig,
-    checkpoint: Checkpoint,
-    placement: Placement,
-    progress: Progress = SILENT,
-) -> Tree:
-    """The weights of one checkpoint on the devices of `placement`, or on the mesh that a user's own
-    model gives them.
-
-    Raises InputError for weights that cannot be read or do not fit the devices' memory.
-    """
-    model = architecture.config
-    check_one_copy(model, config, placement)
-    try:
-        if isinstance(model, OwnModel):
-            progress.advance("loading")
-            return _load_own(model, config, checkpoint, placement, progress)
-        assert checkpoint.folder is not None
-        put = _counted(partial(put_weight, config=model, placement=placement), model, progress)
-        maps = (config.param_map, put, config.params_key)
-        with local_copy(checkpoint.folder) as folder:
-            return load_step(folder, model, jnp.dtype(config.dtype), *maps, progress)
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        split = ", or split them with --sharding=mesh --mesh=model=N"
-        if isinstance(model, Network):
-            split = ""
-        raise InputError(
-            f"--model={public(config.model)}: the weights do not fit the memory of "
-            f"{placement.device}: take --dtype=bfloat16{split}"
-        ) from error
-    finally:
-        progress.end("loading")
-
-
-def _counted(put: Put, model: KnownModel, progress: Progress) -> Put:
-    """`put`, which also tells how many of the model's weights are on the devices."""
-    placed = 0
-    total = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes_of(model, jnp.float32)))
-    progress.advance("loading", 0, total, "weights")
-
-    def put_and_tell(path: str, host: np.ndarray) -> jax.Array:
-        nonlocal placed
-        on_devices = put(path, host)
-        placed += host.size
-        progress.advance("loading", placed, total, "weights")
-        return on_devices
-
-    return put_and_tell
-
-
-def check_one_copy(model: ModelConfig | Network, config: RunConfig, placement: Placement) -> None:
-    """Raises InputError for a mesh that splits the weights of a model other than the engine's
-    decoder."""
-    if isinstance(model, Network) and placement.size(*ONE_COPY) > 1:
-        remedy = ""
-        if isinstance(model, OwnModel):
-            remedy = ", or give the factory's params on a mesh of yours"
-        raise InputError(
-            f"--model={public(config.model)}: --mesh splits weights by the names that the engine's "
-            f"decoder has, not those of this model: name data alone{remedy}"
-        )
-
-
-def own_params(own_model: OwnModel, config: RunConfig) -> Tree:
-    """The factory's params, or their shapes.  Raises InputError if there are none."""
-    if own_model.params is None:
-        raise InputError(
-            f"--model={config.model}: its OwnModel has no params: give them, or their shapes and "
-            "--checkpoint"
-        )
-    return own_model.params
-
-
-def _load_own(
-    own_model: OwnModel,
-    config: RunConfig,
-    checkpoint: Checkpoint,
-    placement: Placement,
-    progress: Progress,
-) -> Tree:
-    """The weights of a user's own model: those of the checkpoint, or those that the factory
-    made."""
-    params = own_params(own_model, config)
-    for flag in ("param_map", "params_key"):
-        if checkpoint.folder is None and getattr(config, flag) is not None:
-            raise InputError(
-                f"--{flag} says where an Orbax checkpoint holds the weights, expected --checkpoint "
-                "beside it: name one, or leave the flag out"
-            )
-    if checkpoint.folder is not None:
-        # imported here because Orbax is slow to import
-        from miron_jax.model.checkpoints.orbax_reader import load_tree
-
-        with local_copy(checkpoint.folder) as folder:
-            maps = (config.param_map, config.params_key)
-            state = check_finite(folder, load_tree(folder, params, *maps, progress=progress))
-    elif any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(params)):
-        raise InputError(
-            f"--model={config.model}: its params are shapes without numbers: name them with "
-            "--checkpoint"
-        )
-    else:
-        state = check_finite(config.model, jax.tree.map(jnp.asarray, params))
-    if placement.mesh is None or Placement.of(state).mesh is not None:
-        return state
-    return jax.tree.map(placement.share, state)

@@ -17,9 +17,6 @@ from typing import Any
 from miron_jax.errors import InputError
 from miron_jax.files.places import public
 
-# Properties by which stores identify a version of a file
-_VERSION_FIELDS = ("size", "etag", "ETag", "md5Hash", "mtime", "updated", "LastModified", "created")
-
 
 def folder_at(url: str, flag: str) -> Path:
     """The folder at a URL, with pathlib's methods.  Raises InputError, which names `flag`, if it
@@ -87,12 +84,10 @@ def _copy(folder: Path, target: Path, deep: bool) -> None:
                 shutil.copyfileobj(source, sink, 1 << 22)
 
 
-def file_version(path: Path) -> list[str | int]:
-    """Size, time and checksum of a file, so far as its store knows them: they differ between
-    versions of the file."""
-    if not is_remote(path):
-        stat = path.stat()
-        return [stat.st_size, stat.st_mtime_ns]
-    remote: Any = path
-    properties = remote.fs.info(remote.path)
-    return [str(properties[name]) for name in _VERSION_FIELDS if properties.get(name) is not None]
+def seen_anew(folder: Path) -> Path:
+    """The folder, whose files the store lists anew from now on: clients keep the lists that they
+    have read."""
+    if is_remote(folder):
+        remote: Any = folder
+        remote.fs.invalidate_cache()
+    return folder

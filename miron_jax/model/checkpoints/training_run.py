@@ -5,14 +5,13 @@ their folders in order of training, and the weights of one.  It deliberately doe
 scored.
 """
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -22,17 +21,16 @@ from jax.typing import DTypeLike
 from miron_jax.errors import InputError, some_of
 from miron_jax.model.checkpoints.array_tree import is_array_tree, is_temporary
 from miron_jax.model.checkpoints.hf_config import from_hf_config
-from miron_jax.model.checkpoints.hf_files import has_tensors
+from miron_jax.model.checkpoints.hf_files import STEP_NAME, has_tensors
 from miron_jax.model.checkpoints.hf_reader import Put, load_hf, on_default_device
-from miron_jax.model.checkpoints.remote import file_version
+from miron_jax.model.checkpoints.remote import seen_anew
+from miron_jax.model.checkpoints.versions import VANISHED, version_of
 from miron_jax.model.decoder.decoder import leaf_name
 from miron_jax.model.families.family import KnownModel
 from miron_jax.model.families.family_model import FamilyModel
 from miron_jax.runtime.devices import Tree
 from miron_jax.runtime.progress import SILENT, Progress
 
-# 1000, step_1000, checkpoint-1000; EasyDeL's run-1000
-_STEP_NAME = re.compile(r"((global_?)?(step|checkpoint|ckpt|run)[-_]?)?(\d+)", re.ASCII)
 MAX_AT_ONCE = 1 << 20  # numbers that one call reads
 PLAUSIBLE = 1e4  # weights of trained models are far smaller
 
@@ -43,16 +41,21 @@ class Checkpoint:
 
     step: int | None  # step of its training run; None: a model without steps
     folder: Path | None  # None: the weights are not read from files
-    fingerprint: str | None = None  # of its files when it was found
+    fingerprint: str | None = None  # of its files when they were read, or found
+    version: str = ""  # of the files that its weights are read from (versions.py)
+    shared: tuple[Path, ...] = ()  # files outside the folder that its score depends on
 
+    @classmethod
+    def at(cls, step: int | None, folder: Path, shared: Iterable[Path] = ()) -> Self:
+        """The checkpoint with the version that its files have now."""
+        version = version_of(folder, shared)
+        return cls(step, folder, version.fingerprint, version.weights, tuple(shared))
 
-def files_fingerprint(folder: Path, shared: Iterable[Path] = ()) -> str:
-    """Fingerprint of the files in a folder and of `shared` ones: of names, sizes and times, not
-    contents, so that a copy has another one."""
-    files = sorted((path for path in folder.rglob("*") if path.is_file()), key=str)
-    versions = [(str(path).removeprefix(str(folder)), *file_version(path)) for path in files]
-    versions += [(str(path), *file_version(path)) for path in sorted(shared, key=str)]
-    return blake2b(repr(versions).encode(), digest_size=16).hexdigest()
+    def is_there(self) -> bool:
+        """Whether its weights have not been removed since they were found."""
+        if self.folder is None or not self.version:
+            return True
+        return version_of(self.folder).weights != ""
 
 
 def training_steps(folder: Path, params_key: str | None = None) -> list[tuple[int, Path]]:
@@ -62,12 +65,11 @@ def training_steps(folder: Path, params_key: str | None = None) -> list[tuple[in
     `params_key` may begin with the name of an Orbax item.  Raises InputError if two folders have
     the same step.
     """
+    folder = seen_anew(folder)
     for parent in (folder, folder / "steps", folder / "checkpoints"):
-        if not parent.is_dir():
-            continue
         steps: list[tuple[int, Path]] = []
-        for path in parent.iterdir():
-            match = _STEP_NAME.fullmatch(path.name)
+        for path in _entries(parent):
+            match = STEP_NAME.fullmatch(path.name)
             if match and _is_checkpoint(path, params_key):
                 steps.append((int(match[4]), path))
         steps.sort(key=itemgetter(0))
@@ -200,14 +202,27 @@ def _largest_of_rows(x: jax.Array, start: jax.Array, rows: int) -> jax.Array:
     return jnp.abs(jax.lax.dynamic_slice_in_dim(x, start, rows)).max().astype(jnp.float32)
 
 
+def _entries(folder: Path) -> list[Path]:
+    """What is in a folder; nothing if there is none, or no longer."""
+    try:
+        return [*folder.iterdir()] if folder.is_dir() else []
+    except FileNotFoundError:
+        return []
+
+
 def _is_checkpoint(folder: Path, params_key: str | None) -> bool:
-    if not folder.is_dir():
-        return False
-    if is_array_tree(folder):
-        return not is_temporary(folder)
-    if folder.name.startswith("run"):
-        return False
-    return has_tensors(folder) or is_orbax(folder, params_key)
+    try:
+        if not folder.is_dir():
+            return False
+        if is_array_tree(folder):
+            return not is_temporary(folder)
+        if folder.name.startswith("run"):
+            return False
+        return has_tensors(folder) or is_orbax(folder, params_key)
+    except OSError as error:
+        if error.errno in VANISHED:
+            return False
+        raise
 
 
 def is_orbax(folder: Path, params_key: str | None = None) -> bool:

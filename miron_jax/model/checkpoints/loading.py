@@ -1,0 +1,236 @@
+"""Weights of checkpoints, brought to the devices: each of one version of its files.
+
+Arrives: checkpoints in whose folders a trainer may write.  Leaves: their weights, the next
+checkpoint's while one is scored.  It deliberately does not know how checkpoints are found.
+"""
+
+import math
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from miron_jax.config import RunConfig
+from miron_jax.errors import InputError
+from miron_jax.files.places import public
+from miron_jax.files.regular import NOT_REGULAR
+from miron_jax.model.checkpoints.checkpoints import Architecture, Round
+from miron_jax.model.checkpoints.hf_reader import Put, shapes_of
+from miron_jax.model.checkpoints.remote import local_copy
+from miron_jax.model.checkpoints.training_run import Checkpoint, check_finite, load_step
+from miron_jax.model.checkpoints.versions import settled_version, version_of
+from miron_jax.model.config import ModelConfig
+from miron_jax.model.decoder.sharding import put_weight
+from miron_jax.model.families.family import KnownModel
+from miron_jax.model.network import Network
+from miron_jax.model.own import OwnModel
+from miron_jax.runtime.devices import ONE_COPY, Placement, Tree
+from miron_jax.runtime.progress import SILENT, Progress
+
+
+class Loaded(NamedTuple):
+    checkpoint: Checkpoint  # with the version of its files that was read
+    state: Tree
+
+
+def loaded(
+    architecture: Architecture,
+    config: RunConfig,
+    new: Round,
+    placement: Placement,
+    progress: Progress = SILENT,
+) -> Iterator[Loaded]:
+    """Each checkpoint with its weights on the devices.
+
+    The next checkpoint is read while one is scored, if there is memory for both.  Raises InputError
+    for weights that cannot be read, unless that is excused.
+    """
+    with ThreadPoolExecutor(1) as reader:
+        pending: Future[Loaded] | None = None
+        for checkpoint, following in zip(
+            new.checkpoints, [*new.checkpoints[1:], None], strict=True
+        ):
+            try:
+                progress.advance("loading")
+                if pending is None:
+                    read, state = load(architecture, config, checkpoint, placement, progress)
+                else:
+                    read, state = pending.result()
+            except InputError as error:
+                new.fail(checkpoint, error)
+                continue
+            finally:
+                pending = None
+                progress.end("loading")
+            new.read.append(read)
+            on_device = sum(leaf.addressable_data(0).nbytes for leaf in jax.tree.leaves(state))
+            has_room = Placement.of(state).free_bytes() > 2 * on_device
+            # On a global mesh all hosts must run the same programs in one order, so there nothing
+            # is read ahead.
+            if following is not None and has_room and not placement.is_global:
+                pending = reader.submit(load, architecture, config, following, placement)
+            yield Loaded(read, state)
+            del state  # frees the memory before the next weights are read
+
+
+def load(
+    architecture: Architecture,
+    config: RunConfig,
+    checkpoint: Checkpoint,
+    placement: Placement,
+    progress: Progress = SILENT,
+) -> Loaded:
+    """The weights of one checkpoint on the devices of `placement`, or on the mesh that a user's own
+    model gives them.
+
+    Weights whose files change meanwhile are read again once.  Raises InputError if they change
+    again, and for weights that cannot be read or do not fit the devices' memory.
+    """
+    folder = checkpoint.folder
+    if folder is None:
+        return Loaded(checkpoint, _load(architecture, config, checkpoint, placement, progress))
+    for _ in range(2):
+        version = settled_version(folder, checkpoint.shared)
+        if checkpoint.version and not version.weights:
+            break  # it is gone
+        if version.odd:
+            raise InputError(f"{version.odd}: {NOT_REGULAR}; remove it")
+        try:
+            state = _load(architecture, config, checkpoint, placement, progress)
+        except InputError:
+            if version_of(folder).weights == version.weights:
+                raise
+            continue
+        if version_of(folder).weights == version.weights:
+            read = replace(checkpoint, fingerprint=version.fingerprint, version=version.weights)
+            return Loaded(read, state)
+        del state
+        progress.detail(f"{folder} has changed while it was read")
+    if not checkpoint.is_there():
+        raise InputError(
+            f"{folder}: was removed before it was read, expected a checkpoint that stays; name "
+            "another"
+        )
+    raise InputError(
+        f"{folder}: its files changed while they were read, twice, expected those of a checkpoint "
+        "that is finished; wait for its writer, or name a copy"
+    )
+
+
+def _load(
+    architecture: Architecture,
+    config: RunConfig,
+    checkpoint: Checkpoint,
+    placement: Placement,
+    progress: Progress = SILENT,
+) -> Tree:
+    """The weights of one checkpoint.  Raises InputError for weights that cannot be read or do not
+    fit the devices' memory."""
+    model = architecture.config
+    check_one_copy(model, config, placement)
+    try:
+        if isinstance(model, OwnModel):
+            progress.advance("loading")
+            return _load_own(model, config, checkpoint, placement, progress)
+        assert checkpoint.folder is not None
+        put = _counted(partial(put_weight, config=model, placement=placement), model, progress)
+        maps = (config.param_map, put, config.params_key)
+        with local_copy(checkpoint.folder) as folder:
+            return load_step(folder, model, jnp.dtype(config.dtype), *maps, progress)
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        split = ", or split them with --sharding=mesh --mesh=model=N"
+        if isinstance(model, Network):
+            split = ""
+        raise InputError(
+            f"--model={public(config.model)}: the weights do not fit the memory of "
+            f"{placement.device}: take --dtype=bfloat16{split}"
+        ) from error
+    except OSError as error:
+        where = error.filename or checkpoint.folder
+        raise InputError(
+            f"{where}: cannot be read ({error.strerror or error}), expected a whole checkpoint; "
+            "copy it again, or name another"
+        ) from error
+    finally:
+        progress.end("loading")
+
+
+def _counted(put: Put, model: KnownModel, progress: Progress) -> Put:
+    """`put`, which also tells how many of the model's weights are on the devices."""
+    placed = 0
+    total = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes_of(model, jnp.float32)))
+    progress.advance("loading", 0, total, "weights")
+
+    def put_and_tell(path: str, host: np.ndarray) -> jax.Array:
+        nonlocal placed
+        on_devices = put(path, host)
+        placed += host.size
+        progress.advance("loading", placed, total, "weights")
+        return on_devices
+
+    return put_and_tell
+
+
+def check_one_copy(model: ModelConfig | Network, config: RunConfig, placement: Placement) -> None:
+    """Raises InputError for a mesh that splits the weights of a model other than the engine's
+    decoder."""
+    if isinstance(model, Network) and placement.size(*ONE_COPY) > 1:
+        remedy = ""
+        if isinstance(model, OwnModel):
+            remedy = ", or give the factory's params on a mesh of yours"
+        raise InputError(
+            f"--model={public(config.model)}: --mesh splits weights by the names that the engine's "
+            f"decoder has, not those of this model: name data alone{remedy}"
+        )
+
+
+def own_params(own_model: OwnModel, config: RunConfig) -> Tree:
+    """The factory's params, or their shapes.  Raises InputError if there are none."""
+    if own_model.params is None:
+        raise InputError(
+            f"--model={config.model}: its OwnModel has no params: give them, or their shapes and "
+            "--checkpoint"
+        )
+    return own_model.params
+
+
+def _load_own(
+    own_model: OwnModel,
+    config: RunConfig,
+    checkpoint: Checkpoint,
+    placement: Placement,
+    progress: Progress,
+) -> Tree:
+    """The weights of a user's own model: those of the checkpoint, or those that the factory
+    made."""
+    params = own_params(own_model, config)
+    for flag in ("param_map", "params_key"):
+        if checkpoint.folder is None and getattr(config, flag) is not None:
+            raise InputError(
+                f"--{flag} says where an Orbax checkpoint holds the weights, expected --checkpoint "
+                "beside it: name one, or leave the flag out"
+            )
+    if checkpoint.folder is not None:
+        # imported here because Orbax is slow to import
+        from miron_jax.model.checkpoints.orbax_reader import load_tree
+
+        with local_copy(checkpoint.folder) as folder:
+            maps = (config.param_map, config.params_key)
+            state = check_finite(folder, load_tree(folder, params, *maps, progress=progress))
+    elif any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(params)):
+        raise InputError(
+            f"--model={config.model}: its params are shapes without numbers: name them with "
+            "--checkpoint"
+        )
+    else:
+        state = check_finite(config.model, jax.tree.map(jnp.asarray, params))
+    if placement.mesh is None or Placement.of(state).mesh is not None:
+        return state
+    return jax.tree.map(placement.share, state)
