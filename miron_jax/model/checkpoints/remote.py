@@ -9,13 +9,19 @@ their store (gcsfs, s3fs) themselves.
 import atexit
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from miron_jax.errors import InputError
 from miron_jax.files.places import public
+
+# Properties by which stores identify a version of a file
+_VERSION_FIELDS = (
+    "size", "etag", "ETag", "generation", "VersionId", "version_id", "md5Hash", "crc32c", "mtime",
+    "updated", "LastModified", "last_modified", "modified", "created",
+)  # fmt: skip
 
 
 def folder_at(url: str, flag: str) -> Path:
@@ -88,6 +94,29 @@ def seen_anew(folder: Path) -> Path:
     """The folder, whose files the store lists anew from now on: clients keep the lists that they
     have read."""
     if is_remote(folder):
-        remote: Any = folder
-        remote.fs.invalidate_cache()
+        _upath(folder).fs.invalidate_cache()
     return folder
+
+
+def versions_below(folder: Path) -> dict[str, tuple[str, ...]]:
+    """What a store knows of each file below a folder, by its name there, which begins with a
+    slash: it differs between versions of a file."""
+    top = _upath(seen_anew(folder)).path.rstrip("/")
+    entries = {}
+    with suppress(FileNotFoundError):
+        entries = _upath(folder).fs.find(top, detail=True)
+    return {path.removeprefix(top): _version(known) for path, known in entries.items()}
+
+
+def file_version(path: Path) -> tuple[str, ...]:
+    """What a store knows of one file.  Raises OSError."""
+    return _version(_upath(path).fs.info(_upath(path).path))
+
+
+def _upath(path: Path) -> Any:
+    """The path with fsspec's client, which has no types."""
+    return path
+
+
+def _version(known: Mapping[str, object]) -> tuple[str, ...]:
+    return tuple(str(known[name]) for name in _VERSION_FIELDS if known.get(name) is not None)

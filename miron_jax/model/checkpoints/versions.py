@@ -10,20 +10,14 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from miron_jax.model.checkpoints.hf_files import has_tensors
-from miron_jax.model.checkpoints.remote import is_remote, seen_anew
+from miron_jax.model.checkpoints.remote import file_version, is_remote, versions_below
 
-# Properties by which stores identify a version of a file
-_VERSION_FIELDS = (
-    "size", "etag", "ETag", "generation", "VersionId", "version_id", "md5Hash", "crc32c", "mtime",
-    "updated", "LastModified", "last_modified", "modified", "created",
-)  # fmt: skip
 _WEIGHTS = (".safetensors", ".msgpack", ".index.json")  # how names of Hugging Face's files end
 # Files of Orbax, levanter and EasyDeL, of which a checkpoint has one at least
 _MARKS = ("/_METADATA", "/metadata.json", "/tensorstore_index.json")
@@ -93,13 +87,8 @@ def _digest(entries: object) -> str:
 def _files(folder: Path) -> Iterator[FileVersion]:
     """All files below a folder."""
     if is_remote(folder):
-        remote: Any = seen_anew(folder)
-        top = remote.path.rstrip("/")
-        entries: dict[str, dict[str, Any]] = {}
-        with suppress(FileNotFoundError):
-            entries = remote.fs.find(top, detail=True)
-        for path, properties in entries.items():
-            yield FileVersion(path.removeprefix(top), _properties(properties), 0)
+        for name, version in versions_below(folder).items():
+            yield FileVersion(name, version, 0)
         return
     visited: set[str] = set()
     for parent, folders, names in os.walk(folder, followlinks=True):
@@ -117,8 +106,7 @@ def _file(path: Path, name: str) -> Iterator[FileVersion]:
     """The version of a file; none if it is gone, or a link to nowhere or to itself."""
     try:
         if is_remote(path):
-            remote: Any = path
-            yield FileVersion(name, _properties(remote.fs.info(remote.path)), 0)
+            yield FileVersion(name, file_version(path), 0)
             return
         status = path.stat()
     except OSError as error:
@@ -129,9 +117,3 @@ def _file(path: Path, name: str) -> Iterator[FileVersion]:
     is_regular = stat.S_ISREG(status.st_mode)
     seen = (status.st_size, status.st_mtime_ns) if is_regular else ()
     yield FileVersion(name, seen, status.st_ino)
-
-
-def _properties(properties: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(
-        str(properties[name]) for name in _VERSION_FIELDS if properties.get(name) is not None
-    )
