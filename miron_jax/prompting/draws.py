@@ -162,7 +162,6 @@ FIRST_SHOTS: Rule[ShotSampler] = Rule(
     "first", lambda num_pool, num_fewshot: repeat(list(range(num_fewshot)))
 )
 STREAM_OF_OTHERS: Rule[ShotSampler] = Rule("stream_lm_eval", partial(_stream_of_others, 1234))
-PER_ITEM_OF_OTHERS: Rule[ShotSampler] = Rule("per_item_1234", partial(_per_item_of_others, 1234))
 _OF_EXAMPLES: dict[str, Any] = {
     "per_item": _per_item,
     "stream": _stream,

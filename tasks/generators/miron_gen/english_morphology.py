@@ -2,7 +2,7 @@
 
 Arrives: a source of draws; stems and frames, of the benchmark or of the demo model's training text,
 which are disjoint.  Leaves: one candidate item.  It deliberately does not know which prefixes are
-in use, nor how the stems were chosen: benchmarks/freeze_stems.py wrote stems_en.txt once
+in use, nor how the stems were chosen: tools/freeze_stems.py wrote stems_en.txt once
 (benchmark, blank line, training).
 
 Every stem begins with a consonant, so frames write "a" before it.  None ends in a single s or z,

@@ -3,7 +3,7 @@ it.
 
 Arrives: a source of draws; lemmas and frames, of the benchmark or of the demo model's training
 text, which are disjoint.  Leaves: one candidate item.  It deliberately does not know which prefixes
-are in use, nor how the lemmas were chosen: benchmarks/freeze_stems.py wrote stems_ru.txt once
+are in use, nor how the lemmas were chosen: tools/freeze_stems.py wrote stems_ru.txt once
 (benchmark, blank line, training).
 
 The tables are right for that list only: no lemma has a soft or hushing end or a fleeting vowel, or

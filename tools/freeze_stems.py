@@ -1,7 +1,7 @@
 """Makes stems_en.txt and stems_ru.txt anew; for development only, no run needs it.
 
 Needs: pip install wordfreq==3.1.1 pymorphy3==2.0.6 pymorphy3-dicts-ru==2.4.417150.4580142, then
-`python benchmarks/freeze_stems.py` in an environment with those and this project.  Arrives: sounds
+`python tools/freeze_stems.py` in an environment with those and this project.  Arrives: sounds
 and word lists.  Leaves: the two files, each the benchmark's stems, a blank line, the training
 stems.  It deliberately does not know frames.  It imports the rules from the two modules that read
 the lists, so both files must exist; their content does not matter.  New lists are a new benchmark:
