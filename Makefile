@@ -10,6 +10,7 @@
 #   make real          SmolLM2-135M against torch on a few real CORE and Gauntlet items, and CORE by the command
 #   make parity        SmolLM2-135M and Gemma-3-270M against torch on many
 #   make tpu           the engine's programs, compiled by libtpu for TPUs that are not here, in another venv (tpu-long: more)
+#   make trainers      tiny checkpoints by the trainers' own packages, an environment each: every token beside theirs (not in CI)
 #   make docs          docs/_build/html, without a network; a warning is an error
 #   make bench         this engine beside torch and lm-eval
 #   make test-bare     the tests without torch, in another venv: make test-bare PYTHON=python3.12 BARE_FLAGS="-m newest"
@@ -23,6 +24,7 @@ BARE := .venv-bare
 PLAIN := .venv-plain
 PACKAGED := .venv-packaged
 TPU := .venv-tpu
+TRAINERS := .venv-trainers
 RUN := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 GAUNTLET = $(RUN) benchmarks/parity_gauntlet.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) \
@@ -36,7 +38,7 @@ FAST_COMPILER := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitter
 export MIRON_MODELS
 export TRANSFORMERS_VERBOSITY ?= error
 
-.PHONY: check docs package venv install lint test test-slow test-long test-all test-bare demo real parity bench tpu tpu-long
+.PHONY: check docs package venv install lint test test-slow test-long test-all test-bare demo real parity bench tpu tpu-long trainers
 
 venv: $(VENV)/bin/pip
 install: $(VENV)/.installed
@@ -124,6 +126,10 @@ tpu: $(TPU)/.installed
 
 tpu-long: $(TPU)/.installed
 	$(TPU)/bin/python -m pytest -n 2 -m long tests/tpu
+
+# Some alone: make trainers ONLY=flax,levanter
+trainers: install
+	$(RUN) benchmarks/trainers/compare.py --uv=$(UV) --folder=$(TRAINERS) --trainers="$(ONLY)"
 
 $(MIRON_MODELS)/%/model.safetensors: | $(VENV)/.installed
 	@test -f $(SHARED)/tools/make_real_models.py || \
