@@ -9,10 +9,7 @@ import errno
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, TextIO
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
+from typing import TextIO
 
 ERRORS = "miron_jax.ascii_forms"  # the name of the handler, for `errors=` of a stream
 _FORMS = {
@@ -29,7 +26,7 @@ class _LastingFile(io.FileIO):
 
     error: OSError | None = None  # the first one; a reader that has gone is none
 
-    def write(self, data: "ReadableBuffer") -> int | None:
+    def write(self, data: bytes | bytearray | memoryview) -> int | None:
         try:
             return super().write(data)
         except OSError as error:
@@ -73,7 +70,8 @@ def _lasting(number: int, stream: TextIO | None) -> TextIO:
     errors = getattr(stream, "errors", "backslashreplace")
     if codecs.lookup(encoding).name != "utf-8":
         errors = ERRORS
-    file = io.BufferedWriter(_LastingFile(number, "w", closefd=False))
+    raw = _LastingFile(number, "w", closefd=False)
+    file = io.BufferedWriter(raw)  # pyright: ignore[reportArgumentType] - write takes any buffer
     return io.TextIOWrapper(file, encoding, errors, line_buffering=by_line)
 
 
