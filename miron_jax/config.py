@@ -254,7 +254,7 @@ class RunConfig:
         None,
         "model",
         "gemma or tunix, a JSON file or package.module:function: where an Orbax tree of other "
-        "names holds each leaf; or MaxText's config.yml, for its Llama with a tied head.",
+        "names holds each leaf; or MaxText's config (.yml), which its trees need.",
         is_path=True,
     )
     params_key: str | None = setting(

@@ -70,16 +70,17 @@ _RECORDS = json.JSONDecoder(
 )
 
 
-def parse_yaml(content: bytes) -> Json:
+def parse_yaml(content: bytes, without_tags: bool = False) -> Json:
     """The value of a YAML document of mappings, lists, texts, numbers, true, false and null.
 
     Raises ValueError for tags, merge keys, a key twice, and a document that is too large, too deep
-    or has too many aliases.  Dates, and numbers in other bases, are texts.
+    or has too many aliases.  Dates, and numbers in other bases, are texts.  `without_tags` drops
+    tags, and what a tag would make remains its plain content: `!!python/tuple [1]` is [1].
     """
     if len(content) > MOST_YAML_BYTES:
         raise ValueError(f"{len(content)} bytes, expected {MOST_YAML_BYTES} at most")
     try:
-        loader = _Loader(content.decode("utf-8"))
+        loader = (_TaglessLoader if without_tags else _Loader)(content.decode("utf-8"))
         node = loader.get_single_node()
         _count(node, {}, 0)
         return None if node is None else loader.construct_document(node)
@@ -114,6 +115,19 @@ class _Loader(yaml.SafeLoader):
         if getattr(event, "tag", None) not in (None, "!"):
             tag = f"the tag {event.tag:.40}"  # pyright: ignore
             raise yaml.YAMLError(f"{tag}, expected none, in {event.start_mark}")
+        return super().compose_node(parent, index)
+
+
+class _TaglessLoader(_Loader):
+    """The same, for files whose tags are dropped."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()
+        if getattr(event, "tag", None) is not None:
+            event.tag = None  # pyright: ignore
+            is_plain = getattr(event, "style", None) is None
+            # of a scalar, without a tag: whether it is a number or the like, and whether a text
+            event.implicit = (is_plain, not is_plain)  # pyright: ignore
         return super().compose_node(parent, index)
 
 

@@ -51,6 +51,16 @@ def test_yaml_has_jsons_values():
         assert parse_yaml(content) == value
 
 
+def test_yaml_without_its_tags_is_what_the_tags_would_take():
+    """As Python programs dump an enum, a tuple and a class: nothing of it is made."""
+    content = b"a: !!python/object/apply:os.system\n- ls\nb: !!python/tuple [1, !!str 2]\nc: !!python/name:os.system ''"
+    assert parse_yaml(content, without_tags=True) == {"a": ["ls"], "b": [1, 2], "c": ""}
+    for name, content in BOMBS.items():
+        if name not in ("code", "a date", "a number"):
+            with pytest.raises(ValueError):  # noqa: PT011 - the sentences are those of the next test
+                parse_yaml(content, without_tags=True)
+
+
 def doubled(first: bytes, line: str) -> bytes:
     """Each line nine times the one before it."""
     names = "abcdefghijklm"

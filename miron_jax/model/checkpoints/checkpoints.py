@@ -24,6 +24,7 @@ from miron_jax.model import demo
 from miron_jax.model.checkpoints.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.checkpoints.hf_files import has_tensors
 from miron_jax.model.checkpoints.hf_reader import from_hub, resolve_model
+from miron_jax.model.checkpoints.maxtext_settings import is_maxtext_config, maxtext_config
 from miron_jax.model.checkpoints.remote import folder_at, local_config_files
 from miron_jax.model.checkpoints.training_run import (
     Checkpoint,
@@ -142,6 +143,8 @@ def architecture_of(config: RunConfig, files: ModelFiles) -> Architecture:
     eos_ids = eos_token_ids(folder)
     if isinstance(model, FamilyModel):
         return Architecture(model, model, tokenizer, eos_ids, model.description)
+    if config.param_map is not None and is_maxtext_config(config.param_map):
+        model = maxtext_config(model, config.param_map, config.dtype)
     network = abstract(model, jnp.dtype(config.dtype))[0]
     return Architecture(model, network, tokenizer, eos_ids)
 

@@ -6,7 +6,7 @@ config.json, tokenizers, meshes or optimizers.
 
 The tree on disk holds a Decoder's state as `nnx.to_pure_dict` returns it, or with nnx's level of
 `value` below each name, anywhere in the tree (`orbax_weights.py`); the rest, such as an optimizer's
-state, is never read.  A tree may also have MaxText's names or the user's own
+state, is never read.  A tree may also have MaxText's names (`maxtext_map.py`) or the user's own
 (`param_map.py`).  Orbax silently returns a placeholder for a key that a checkpoint lacks, so keys,
 shapes and dtypes are compared here before an array is read.  The format is JSON and arrays; nothing
 is ever unpickled.
@@ -29,6 +29,8 @@ from jax.typing import DTypeLike
 
 from miron_jax.errors import InputError
 from miron_jax.model.checkpoints.hf_reader import Put, on_default_device
+from miron_jax.model.checkpoints.maxtext_map import is_maxtext, maxtext_map
+from miron_jax.model.checkpoints.maxtext_settings import is_maxtext_config, maxtext_settings
 from miron_jax.model.checkpoints.orbax_layout import (
     ITEMS,
     StoredArray,
@@ -39,13 +41,7 @@ from miron_jax.model.checkpoints.orbax_layout import (
     path_of,
 )
 from miron_jax.model.checkpoints.orbax_weights import ROOTS, Weights, weights_of
-from miron_jax.model.checkpoints.param_map import (
-    Mapped,
-    is_maxtext,
-    is_maxtext_config,
-    maxtext_map,
-    users_map,
-)
+from miron_jax.model.checkpoints.param_map import Mapped, users_map
 from miron_jax.model.checkpoints.presets import IGNORED, PRESETS
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.decoder import abstract, leaf_name
@@ -58,8 +54,8 @@ _FLOATS = ("float64", "float32", "float16", "bfloat16")
 _INTEGERS = ("int32", "int64", "uint32", "uint64")  # smaller ones may be quantized weights
 USE_ITS_CONFIG = "use the config.json of this checkpoint"
 UNREAD_OF_MAXTEXT = (
-    "a MaxText tree with fused kernels (fused_qkv, fused_mlp) or a param_scan_axis other than 1 is "
-    "not read: convert it with MaxText's to_huggingface.py"
+    "its param_scan_axis is to stand in the file of --param_map, and a MaxText tree with fused "
+    "kernels (fused_qkv, fused_mlp) is not read: convert it with MaxText's to_huggingface.py"
 )
 
 _Leaves = Mapping[str, jax.ShapeDtypeStruct]
@@ -77,9 +73,10 @@ def load_orbax(
 ) -> Tree:
     """Weights of a Decoder as an nnx.State, matrices in `dtype`, norms and biases in float32.
 
-    `param_map` names the arrays of a tree that is neither a Decoder's nor MaxText's.  `put` copies
-    each leaf to its devices.  Weights are looked for below the path `params_key` of the tree alone,
-    if one is given.  Raises InputError for a checkpoint that is damaged or does not fit the config.
+    `param_map` names the arrays of a tree that is neither a Decoder's nor MaxText's, or MaxText's
+    config, for which `config` is a `maxtext_config`.  `put` copies each leaf to its devices.
+    Weights are looked for below the path `params_key` of the tree alone, if one is given.  Raises
+    InputError for a checkpoint that is damaged or does not fit the config.
     """
     tree = abstract(config, dtype)[1]
     return _load(folder, tree, param_map, config, put, params_key, progress)
@@ -144,7 +141,15 @@ def _load(
     elif config is not None and is_maxtext(keys):
         rounded = jnp.asarray(config.embedding_scale, jax.tree.leaves(tree)[0].dtype)
         scale = float(rounded) if config.embedding_scale_rounded else config.embedding_scale
-        mapping = maxtext_map(folder, config, keys, scale, config_file)
+        settings = None
+        if config_file is not None:
+            settings = maxtext_settings(config_file, config.family)
+        if settings is not None and settings.assumed:
+            progress.say(
+                f"--param_map={config_file}: MaxText's defaults are taken for what it lacks: "
+                f"{', '.join(settings.assumed)}"
+            )
+        mapping = maxtext_map(folder, config, keys, scale, settings)
         read = _mapped_reader(checkpoint, leaves, mapping, f"{USE_ITS_CONFIG}; {UNREAD_OF_MAXTEXT}")
     else:
         source = "of the model's params; check the model's sizes"

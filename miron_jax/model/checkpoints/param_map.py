@@ -1,6 +1,6 @@
-"""Mappings from the decoder's leaves to arrays of other names: MaxText's, and the user's own.
+"""Mappings from the decoder's leaves to arrays of other names, as a user's file or function says.
 
-Arrives: the names on disk, a ModelConfig or the user's mapping.  Leaves: `Mapped` for each leaf.
+Arrives: the shapes on disk by name, and the user's mapping.  Leaves: `Mapped` for each leaf.
 It deliberately does not read arrays.
 
 A user's mapping is JSON, or the result of a function `mapping(shapes)`, with one entry for each
@@ -14,7 +14,7 @@ The first is one array; the second one for each layer, where (D, N, H) counts as
 third has all layers in one array.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from miron_jax.errors import InputError
 from miron_jax.files.places import local_path
-from miron_jax.files.readers import Json, parse_json, parse_yaml
+from miron_jax.files.readers import Json, parse_json
 from miron_jax.model.checkpoints.presets import PRESETS, MapEntries
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family_model import Shapes
@@ -45,192 +45,8 @@ class Mapped(NamedTuple):
     change: Change  # applied to each array before it is reshaped to the leaf
 
 
-def _same(x: np.ndarray) -> np.ndarray:
+def unchanged(x: np.ndarray) -> np.ndarray:
     return x
-
-
-# MaxText: AI-Hypercomputer/maxtext 0.2.5, checkpoint_conversion/utils/param_mapping.py and models/
-
-
-def is_maxtext(names: Collection[str]) -> bool:
-    """Whether these are the names of a MaxText tree."""
-    suffixes = ("token_embedder/embedding", "decoder/decoder_norm/scale")
-    return all(any(f"/{name}".endswith(f"/{suffix}") for name in names) for suffix in suffixes)
-
-
-def is_maxtext_config(param_map: str | None) -> bool:
-    """Whether --param_map names a MaxText config file, which says what a MaxText tree does not."""
-    return param_map is not None and Path(param_map).suffix in (".yml", ".yaml")
-
-
-def divides_logits(param_map: str) -> bool:
-    """Whether MaxText divides the logits of a tied head by sqrt(embed), as its config file says.
-
-    Raises InputError for a file that does not say it.
-    """
-    path = local_path(param_map)
-    try:
-        fields = parse_yaml(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"--param_map={param_map}: cannot be read ({error}), expected MaxText's config file"
-        ) from None
-    if not isinstance(fields, Mapping):
-        fields = {}
-    expected = {"logits_via_embedding": (True,), "normalize_embedding_logits": (True, False)}
-    for name, values in expected.items():
-        if fields.get(name) not in values or not isinstance(fields[name], bool):
-            raise InputError(
-                f"--param_map={param_map}: {name} is {fields.get(name)!r}, expected "
-                f"{' or '.join(map(str, values))} in the config file with which MaxText trained "
-                "this model with a tied head: name that file, with all its fields"
-            )
-    return bool(fields["normalize_embedding_logits"])
-
-
-def maxtext_map(
-    folder: Path,
-    config: ModelConfig,
-    names: Collection[str],
-    scale: float,
-    config_file: str | None = None,
-) -> dict[str, Mapped]:
-    """The mapping of a Llama or Gemma; `scale` is the decoder's embedding scale in the run's dtype,
-    `config_file` that of MaxText, which a Llama with a tied head needs.
-
-    MaxText stores kernels as (embed, heads, head), stacks layers along axis 1 or numbers them, and
-    multiplies the attention scale into the query kernel, except for Gemma 3.  With rope_type
-    llama3.1 the rotated pairs of q and k are neighbours, else halves as in Hugging Face's order.
-    Its Gemma embedding includes the embedding scale, and its Gemma norms hold 1 + weight.
-    Vocabularies may be padded.  Raises InputError for another family.
-    """
-    _check_maxtext(folder, config, config_file)
-    family = config.family
-    is_llama = not config.family.startswith("gemma")
-    is_divided = (
-        config_file is not None and is_llama and config.tied_head and divides_logits(config_file)
-    )
-    root = _maxtext_root(folder, names)
-    layer = _LayerNames(
-        config, {name.removeprefix(root) for name in names if name.startswith(root)}, root
-    )
-
-    def norm(x: np.ndarray) -> np.ndarray:
-        return x - config.norm_offset
-
-    # what divides the logits divides the norm before them
-    def final_norm(x: np.ndarray) -> np.ndarray:
-        return norm(x) / np.float32(config.d_model**0.5) if is_divided else norm(x)
-
-    def rotated(x: np.ndarray) -> np.ndarray:  # [.., head]
-        if not any(rope.kind == "llama3" for rope in config.layer_ropes):
-            return x
-        return np.concatenate([x[..., ::2], x[..., 1::2]], axis=-1)
-
-    def query(x: np.ndarray) -> np.ndarray:
-        if family == "gemma3_text":
-            return rotated(x)
-        return rotated(x.astype(np.float32) / np.float32(config.attn_scale))
-
-    mapped = {
-        "embedding_VD": Mapped(
-            (LayerArray(f"{root}token_embedder/embedding"),),
-            lambda x: x[: config.vocab_size] / np.float32(scale),
-        ),
-        "final_norm/weight": Mapped((LayerArray(f"{root}decoder/decoder_norm/scale"),), final_norm),
-        "head_VD": Mapped(
-            (LayerArray(f"{root}decoder/logits_dense/kernel"),), lambda x: x.T[: config.vocab_size]
-        ),
-        "layers/attn/q/kernel_IO": layer("self_attention{}/query/kernel", query),
-        "layers/attn/k/kernel_IO": layer("self_attention{}/key/kernel", rotated),
-        "layers/attn/v/kernel_IO": layer("self_attention{}/value/kernel", _same),
-        "layers/attn/out/kernel_IO": layer("self_attention{}/out/kernel", _same),
-        "layers/attn/q_norm/weight": layer("self_attention{}/query_norm/scale", norm),
-        "layers/attn/k_norm/weight": layer("self_attention{}/key_norm/scale", norm),
-        "layers/mlp/gate/kernel_IO": layer("mlp{}/wi_0/kernel", _same),
-        "layers/mlp/up/kernel_IO": layer("mlp{}/wi_1/kernel", _same),
-        "layers/mlp/down/kernel_IO": layer("mlp{}/wo/kernel", _same),
-    }
-    if is_llama:
-        mapped["layers/attn_norm/weight"] = layer("pre_self_attention_layer_norm/scale", norm)
-        mapped["layers/mlp_norm/weight"] = layer("post_self_attention_layer_norm/scale", norm)
-    else:
-        mapped["layers/attn_norm/weight"] = layer("pre_self_attention_norm{}/scale", norm)
-        mapped["layers/attn_post_norm/weight"] = layer("post_self_attention_norm{}/scale", norm)
-        mapped["layers/mlp_norm/weight"] = layer("pre_ffw_norm{}/scale", norm)
-        mapped["layers/mlp_post_norm/weight"] = layer("post_ffw_norm{}/scale", norm)
-    return mapped
-
-
-def _check_maxtext(folder: Path, config: ModelConfig, config_file: str | None) -> None:
-    """Raises InputError for a family, or a head, that is not read from MaxText's trees."""
-    family = config.family
-    if family not in ("llama", "mistral", "gemma", "gemma2", "gemma3_text"):
-        raise InputError(
-            f"{folder}: a MaxText tree of a {family} model is not read, expected Llama, Mistral or "
-            "Gemma: convert it with MaxText's to_huggingface.py, or name its arrays with "
-            "--param_map"
-        )
-    if config.tied_head and not family.startswith("gemma") and config_file is None:
-        raise InputError(
-            f"{folder}: a MaxText tree of a {family} model with a tied head (tie_word_embeddings): "
-            "whether its logits are divided by sqrt(embed) stands in MaxText's own config: name "
-            "that file, such as --param_map=config.yml"
-        )
-
-
-def _maxtext_root(folder: Path, names: Iterable[str]) -> str:
-    """The prefix of the weights' names; an optimizer's moments have the same names after another
-    prefix.
-
-    Raises InputError if several prefixes may be that of the weights.
-    """
-    suffix = "token_embedder/embedding"
-    roots = {name.removesuffix(suffix) for name in names if f"/{name}".endswith(f"/{suffix}")}
-    for root in ("params/params/", "params/", ""):
-        if root in roots:
-            return root
-    if len(roots) != 1:
-        raise InputError(
-            f"{folder}: holds MaxText's names below {', '.join(sorted(roots))}, expected them "
-            "once, or below params; save the weights alone"
-        )
-    return next(iter(roots))
-
-
-class _LayerNames(NamedTuple):
-    """Names of a layer's arrays in MaxText: Gemma 2 pairs layers (local, global), Gemma 3 scans
-    blocks of six."""
-
-    config: ModelConfig
-    names: set[str]  # without the root
-    root: str
-
-    def __call__(self, name: str, change: Change) -> Mapped:
-        return Mapped(
-            tuple(self._array(name, layer) for layer in range(self.config.num_layers)), change
-        )
-
-    def _array(self, name: str, layer: int) -> LayerArray:
-        suffix = name.format("")
-        index = layer
-        if self.config.family == "gemma2":
-            suffix = name.format("_global" if layer % 2 else "_local")
-            index = layer // 2
-        stacked = f"decoder/layers/{suffix}"
-        if stacked in self.names:
-            return LayerArray(self.root + stacked, 1, index)
-        block, layer_of_block = divmod(layer, 6)
-        in_block = f"decoder/layers/layers_{layer_of_block}/{suffix}"
-        in_remainder = f"decoder/layers_remainder/layers_{layer_of_block}/{suffix}"
-        if in_block in self.names and layer < self.config.num_layers - self.config.num_layers % 6:
-            return LayerArray(self.root + in_block, 1, block)
-        if in_remainder in self.names:
-            return LayerArray(self.root + in_remainder)
-        return LayerArray(f"{self.root}decoder/layers_{index}/{suffix}")
-
-
-# The user's own names
 
 
 def users_map(
@@ -315,7 +131,11 @@ def _entries(param_map: str, shapes: Shapes) -> MapEntries:
     return dict(entries)
 
 
-_DEFAULTS: MapEntries = {"layer_axis": 0, "transposed": False, "change": _same}  # beside the name
+_DEFAULTS: MapEntries = {
+    "layer_axis": 0,
+    "transposed": False,
+    "change": unchanged,
+}  # beside the name
 
 
 def _mapped(param_map: str, leaf: str, entry: Json, num_layers: int | None) -> Mapped:
