@@ -121,7 +121,7 @@ class _Loader(yaml.SafeLoader):
 class _TaglessLoader(_Loader):
     """The same, for files whose tags are dropped."""
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event = self.peek_event()
         if getattr(event, "tag", None) is not None:
             event.tag = None  # pyright: ignore

@@ -199,6 +199,7 @@ def test_a_run_reads_the_file_beside_config_json(tmp_path: Path) -> None:
         config = RunConfig(model=str(run), tasks=("none",), dtype="float32", param_map=write(tmp_path, fields))
         files = find_model(config)
         architecture = architecture_of(config, files)
+        assert isinstance(architecture.config, ModelConfig)
         [checkpoint] = checkpoints_of(config, files)
         state = load(architecture, config, checkpoint, Placement.default(), Lines(lines.append))
         received[name] = plain_rows.logprobs(architecture.config, state, tokens)
