@@ -16,8 +16,9 @@ from miron_jax import load_params
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.model import demo
-from miron_jax.model.checkpoints.checkpoints import architecture_of, checkpoints_of, find_model, load
+from miron_jax.model.checkpoints.checkpoints import architecture_of, checkpoints_of, find_model
 from miron_jax.model.checkpoints.hf_config import from_hf_config
+from miron_jax.model.checkpoints.loading import load
 from miron_jax.model.checkpoints.maxtext_settings import maxtext_config
 from miron_jax.model.checkpoints.orbax_reader import load_orbax
 from miron_jax.model.config import ModelConfig, Rope
@@ -201,7 +202,7 @@ def test_a_run_reads_the_file_beside_config_json(tmp_path: Path) -> None:
         architecture = architecture_of(config, files)
         assert isinstance(architecture.config, ModelConfig)
         [checkpoint] = checkpoints_of(config, files)
-        state = load(architecture, config, checkpoint, Placement.default(), Lines(lines.append))
+        state = load(architecture, config, checkpoint, Placement.default(), Lines(lines.append)).state
         received[name] = plain_rows.logprobs(architecture.config, state, tokens)
     np.testing.assert_allclose(received["as it is"], expected, rtol=0, atol=TOKEN)
     assert np.abs(received["divided"] - expected).max() > MOVED
