@@ -17,6 +17,7 @@ from miron_jax.model.checkpoints.training_run import Checkpoint
 from miron_jax.planning.request_batches import Totals
 from miron_jax.results.records import Decided
 from miron_jax.runtime.answers import Answers
+from miron_jax.runtime.devices import Placement
 from miron_jax.tokens.records import Bos, LengthLimit
 
 
@@ -74,3 +75,4 @@ class Outcome(NamedTuple):
     unverified: Sequence[str] = ()  # inputs without a checksum
     # a composite against the run of --against, if --until asks for a winner
     decided: Decided | None = None
+    placement: Placement | None = None  # of weights and batches; None: nothing ran

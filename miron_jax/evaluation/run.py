@@ -316,6 +316,7 @@ class Evaluation:
                 outcome = self._score(engine, check, journal, load_seconds, checkpoint)
         return outcome and outcome._replace(
             weights=weights,
+            placement=placement,
             answers=answers,
             implausible=warnings,
             tokenizer=tokenizer_fingerprint(self.architecture.tokenizer),

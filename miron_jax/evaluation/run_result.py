@@ -17,6 +17,7 @@ from miron_jax.engine.self_check import SelfCheck
 from miron_jax.evaluation.composites import suite_composites
 from miron_jax.evaluation.records import Outcome
 from miron_jax.evaluation.task_kinds.interface import RunFacts
+from miron_jax.files.readers import JsonObject
 from miron_jax.results.document import config_json
 from miron_jax.results.records import (
     RunEnvironment,
@@ -26,6 +27,7 @@ from miron_jax.results.records import (
     SuiteResult,
     Weights,
 )
+from miron_jax.runtime.devices import Placement
 
 _PACKAGES = ("jax", "jaxlib", "flax", "transformers", "tokenizers", "numpy")
 
@@ -41,7 +43,7 @@ def run_result(
         of_suite = {name: why for name, why in missing if name.startswith(f"{suite.name}/")}
         suites[suite.name] = SuiteResult(suite_composites(suite, tasks), of_suite)
     return RunResult(
-        config=config_json(config),
+        config={**config_json(config), **_where_it_ran(config, outcome.placement)},
         environment=environment(),
         tasks=tasks,
         suites=suites,
@@ -54,6 +56,15 @@ def run_result(
         checkpoint=_weights(outcome),
         step=step,
     )
+
+
+def _where_it_ran(config: RunConfig, ran: Placement | None) -> JsonObject:
+    """`sharding` and `mesh` of weights that do not lie as the flags say: `one` device, or the mesh
+    of the `user`."""
+    if ran is None or ran == Placement.choose(config.sharding, config.mesh):
+        return {}
+    axes = {} if ran.mesh is None else ran.mesh.shape
+    return {"sharding": ran.how, "mesh": [[axis, size] for axis, size in axes.items()]}
 
 
 def environment() -> RunEnvironment:
@@ -96,7 +107,7 @@ def _speed(outcome: Outcome, wall_seconds: float) -> RunSpeed:
 
 def _checked(check: SelfCheck) -> SelfCheckResult:
     return SelfCheckResult(
-        tolerance=check.tolerance,
+        tolerance=max(check.tolerance, check.largest_bound),
         requests=check.requests,
         tokens=check.tokens,
         largest=check.largest,

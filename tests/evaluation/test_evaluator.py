@@ -120,6 +120,7 @@ def test_it_gives_the_commands_numbers(tmp_path: Path) -> None:
     written = evaluator.run(step=5), json.loads((tmp_path / "out/step_5/results.json").read_text())
     for results in (*written, evaluator.run(miron_jax.load_params(folder))):
         assert without_times(results) == without_times(expected)
+        assert (results["config"]["sharding"], results["config"]["mesh"]) == ("pmap", []), "the only device"
     assert (tmp_path / "out/results.json").is_file()
 
 
@@ -284,7 +285,11 @@ for mesh, axes in ((auto, ("data", "model")), (explicit, ("data",))):
         evaluator.run(other)
     assert met == [], (axes, len(met))
     same_results(received, expected)
+    ran = {name: received["config"][name] for name in ("sharding", "mesh")}
+    assert ran == {"sharding": "user", "mesh": [["data", 2], ["model", 2]]}, ran
     print(axes, received["speed"]["programs"])
+one = miron_jax.Evaluator(of_nnx(params=None), tokenizer, ["miron-gen/en"], **OPTIONS).run(of_nnx(0).params)
+assert (one["config"]["sharding"], one["config"]["mesh"]) == ("one", []), one["config"]
 """
 
 
