@@ -115,7 +115,8 @@ def verify(
     tokenizer = session.architecture.tokenizer
     most = min(config.num_positions or 1 << 31, config.trained_length or 1 << 31)
     ids = token_ids_of(tokenizer, texts_for(config.trained_length, most))
-    session.check = Unchecked(session.check.tolerance)  # the plain way compares every token
+    # the plain way compares every token
+    session.check = Unchecked(session.check.tolerance, session.check.share)
     if oracle is not None:
         _check_same_texts(oracle, ids, name)
     with _stage(progress, f"{len(ids)} texts as the engine scores them"):
@@ -130,7 +131,7 @@ def verify(
         with _stage(progress, "the oracle's texts"):
             differences.append(_against(session, oracle, engine))
     return Verified(
-        sum(len(score.logprob) for score in engine), session.check.tolerance, differences
+        sum(len(score.logprob) for score in engine), session.check.largest_bound, differences
     )
 
 
@@ -182,6 +183,7 @@ def _one_a_row(
         for group in filter(None, groups):
             rows = [np.asarray(ids[i], np.int32) for i in group]
             scores, _ = score_plainly(session.model, rows, [start[i] for i in group])
+            session.check.bound(scores)
             plain |= zip(group, scores, strict=True)
     spans: list[Score] = []
     others: list[_Compared] = []

@@ -14,7 +14,7 @@ import numpy as np
 
 from miron_jax.engine.model import Graph, Model
 from miron_jax.kernels.forest_attention import reference
-from miron_jax.model.network import bind
+from miron_jax.model.network import bind, logit_size
 from miron_jax.model.visibility import Visibility
 from miron_jax.runtime.devices import Placement, Tree
 from miron_jax.runtime.program_cache import library_matmuls
@@ -64,6 +64,7 @@ class PlainScore(NamedTuple):
     logprob: np.ndarray  # float32 nats
     # float32 nats, log p less that of the best other token; negative if another token is ahead
     margin: np.ndarray
+    logit_size: np.ndarray  # float32, the largest logit of its position less their mean
     # float32 [] nats, log p of all ids of the request's set together; -inf: it has none
     set_logprob: np.ndarray
 
@@ -137,9 +138,9 @@ def score_plainly(
             if rope_classes is not None:
                 length_class = np.int32(rope_classes.class_of(len(ids)))
             outputs = program(model.graphdef, model.state, row, positions, in_set, length_class)
-            logprob, margin, set_logprob = map(np.asarray, outputs)
-            count = len(ids) - start
-            results[i] = PlainScore(logprob[:count], margin[:count], set_logprob)
+            logprob, margin, size, set_logprob = map(np.asarray, outputs)
+            span = slice(len(ids) - start)
+            results[i] = PlainScore(logprob[span], margin[span], size[span], set_logprob)
             progress.advance("self-check", len(results), len(token_ids), "requests")
     return [results[i] for i in range(len(token_ids))], len({shape for _, shape in parts})
 
@@ -163,9 +164,9 @@ def _score_plain(
     position_N: jax.Array,
     in_set_V: jax.Array,
     rope_class: jax.Array | None,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(log p, margin) of the tokens at these positions, and log p of a set in place of the first.
-    Padding is on the right, where causal attention never looks."""
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """(log p, margin, size of the logits) of the tokens at these positions, and log p of a set in
+    place of the first.  Padding is on the right, where causal attention never looks."""
     decoder = bind(network, state)
     length = token_ids_T.shape[0]
     position_1T = jnp.arange(length, dtype=jnp.int32)[None]
@@ -179,4 +180,4 @@ def _score_plain(
     others_NV = jnp.where(jnp.arange(logits_NV.shape[1])[None] == target_N1, -jnp.inf, logprob_NV)
     in_set_V = jnp.pad(in_set_V, (0, logits_NV.shape[1] - len(in_set_V)))
     set_logprob = jax.nn.logsumexp(jnp.where(in_set_V, logprob_NV[0], -jnp.inf))
-    return logprob_N, logprob_N - others_NV.max(axis=-1), set_logprob
+    return logprob_N, logprob_N - others_NV.max(axis=-1), logit_size(logits_NV), set_logprob

@@ -47,7 +47,6 @@ from miron_jax.model.costs import cost_model
 from miron_jax.model.decoder.decoder import leaf_name
 from miron_jax.model.network import CastNetwork, Network
 from miron_jax.model.own import OwnModel
-from miron_jax.model.own_probe import check_own_model
 from miron_jax.planning.request_batches import (
     REQUEST_BATCH_TOKENS,
     Totals,
@@ -108,9 +107,7 @@ class Session:
         say_tokenizer(self.architecture.tokenizer, progress)
         with jax.default_matmul_precision("highest"):
             if isinstance(config_of_model, OwnModel):
-                check_own_model(
-                    config_of_model, self.model.on_one_device.state, self.check.tolerance
-                )
+                self.check.probe(self.model)
             self._journal = None if store is None else self._open_journal(store, config.dtype)
             self.forward = Forward(self.model, config.token_budget, progress)
             self.generator = Generator(

@@ -26,6 +26,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from flax.errors import InvalidRngError, ModifyScopeVariableError, TraceContextError
+from jax.typing import ArrayLike
 
 from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention.choose import Heads
@@ -34,6 +35,7 @@ from miron_jax.model.visibility import Visibility
 from miron_jax.runtime.devices import Tree
 
 PROBE_LENGTH = 16  # tokens of the rows that test whether a model satisfies the contract
+MASKED = 2000.0  # nats below the largest logit, from where a token is taken for a masked one
 EVALUATION = (
     "turn dropout off and freeze batch statistics, with model.eval() before nnx.split, or in Linen "
     "with deterministic=True and use_running_average=True"
@@ -257,6 +259,14 @@ class CastNetwork:
 
 def _as_dtype(leaf: jax.Array, dtype: str) -> jax.Array:
     return leaf.astype(dtype)
+
+
+def logit_size(logits: ArrayLike) -> jax.Array:
+    """The largest logit less their mean [...], of logits [..., V] or log-probabilities.  Tokens
+    that the model masks, far below all others, do not count."""
+    largest = jnp.max(logits, axis=-1, keepdims=True)
+    mean = jnp.mean(logits, axis=-1, keepdims=True, where=logits > largest - MASKED)
+    return (largest - mean)[..., 0]
 
 
 def bind(network: nnx.GraphDef | Network | CastNetwork, params: Tree) -> Decoder | BoundNetwork:

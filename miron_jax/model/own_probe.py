@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from miron_jax.errors import InputError
-from miron_jax.model.network import EVALUATION, PROBE_LENGTH, BoundNetwork, is_key
+from miron_jax.model.network import EVALUATION, PROBE_LENGTH, BoundNetwork, is_key, logit_size
 from miron_jax.model.own import OwnModel
 from miron_jax.model.stateful.walk import WalkArrays, WalkShape, states_for, walk_rows, write_walk
 from miron_jax.model.visibility import Visibility
@@ -28,17 +28,19 @@ PROBE_ATTEMPTS = 5
 PROBE_SIZES = (GroupSize(1, 2), GroupSize(4, 2))
 
 
-def check_own_model(model: OwnModel, params: Tree, tolerance: float) -> Answers:
+def check_own_model(model: OwnModel, params: Tree, tolerance: float, share: float = 0.0) -> Answers:
     """Test with rows of random tokens whether the model satisfies the contract, and return its
     answers to them.
 
-    `tolerance`: largest difference of log-probabilities, in nats, that rounding may cause.  Raises
-    InputError with the reason if the model does not satisfy the contract.
+    `tolerance`: largest difference of log-probabilities, in nats, that rounding may cause, or
+    `share` of the largest logit, if that is more.  Raises InputError with the reason if the model
+    does not satisfy the contract.
     """
     logprobs = np.zeros((0, 0, 0), np.float32)
+    bound = tolerance
     # a model may answer a few tokens with NaN, which the run itself counts
     for seed in range(PROBE_ATTEMPTS):
-        logprobs = _probe(model, params, tolerance, np.random.default_rng(seed))
+        logprobs, bound = _probe(model, params, tolerance, share, np.random.default_rng(seed))
         if not np.isnan(logprobs).any():
             break
     best = logprobs.max(axis=-1).reshape(-1).tolist()
@@ -47,7 +49,7 @@ def check_own_model(model: OwnModel, params: Tree, tolerance: float) -> Answers:
         _layout(params),
         digest,
         tuple(value if math.isfinite(value) else None for value in best),
-        tolerance,
+        bound,
     )
 
 
@@ -78,9 +80,11 @@ def _device_of(params: Tree) -> Device:
     return next(iter(arrays[0].devices())) if arrays else jax.devices()[0]
 
 
-def _probe(model: OwnModel, params: Tree, tolerance: float, rng: np.random.Generator) -> np.ndarray:
-    """Log-probabilities [4, T, V] of rows of random tokens.  Raises InputError unless they satisfy
-    the contract.
+def _probe(
+    model: OwnModel, params: Tree, tolerance: float, share: float, rng: np.random.Generator
+) -> tuple[np.ndarray, float]:
+    """Log-probabilities [4, T, V] of rows of random tokens, and what two of them may differ by.
+    Raises InputError unless they satisfy the contract.
 
     If one of them is NaN, nothing is tested.
     """
@@ -102,12 +106,14 @@ def _probe(model: OwnModel, params: Tree, tolerance: float, rng: np.random.Gener
         return np.asarray(program(model, params, tokens, position, subtree_end))
 
     def differ(a: np.ndarray, b: np.ndarray) -> bool:
-        return bool((np.abs(a - b) > tolerance).any())
+        return bool((np.abs(a - b) > bound).any())
 
     alone = run(rows)
+    size = float(logit_size(alone).max())
+    bound = max(tolerance, share * size) if math.isfinite(size) else tolerance
     crowded = run(crowd)
     if np.isnan(alone).any():
-        return alone
+        return alone, bound
     has_keys = any(map(is_key, jax.tree.leaves(params)))
     # a mask that all rows share shows in nothing else
     if has_keys and differ(alone, run(rows, jax.tree.map(_other_key, params))):
@@ -131,7 +137,7 @@ def _probe(model: OwnModel, params: Tree, tolerance: float, rng: np.random.Gener
         _check_forest(partial(program, model, params), rows, alone, differ)
     if model.step is not None:
         _check_steps(model, params, rows, alone, differ)
-    return alone
+    return alone, bound
 
 
 def _other_key(leaf: Tree) -> Tree:

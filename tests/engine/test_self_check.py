@@ -6,17 +6,19 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from miron_jax.engine import forward as forward_module
 from miron_jax.engine.batches import Arrays, Batch, Shape, assemble
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.model import load_model
-from miron_jax.engine.plain import PlainShape, by_shape
+from miron_jax.engine.plain import PlainScore, PlainShape, by_shape
 from miron_jax.engine.records import Scores
 from miron_jax.engine.scores import score_request_batches
 from miron_jax.engine.self_check import (
     CHECKED_AT_LEAST,
     CHECKED_UP_TO,
+    LOGIT_SHARE,
     TOLERANCE,
     SelfCheck,
     SelfCheckFailed,
@@ -24,6 +26,7 @@ from miron_jax.engine.self_check import (
 )
 from miron_jax.model.config import RopeClasses
 from miron_jax.model.costs import cost_model
+from miron_jax.model.network import logit_size
 from miron_jax.planning.records import CostModel, Plan
 from miron_jax.planning.request_batches import RequestBatch, Totals, plan_request_batches, select
 from miron_jax.tokens.records import Requests
@@ -68,6 +71,7 @@ FAULTS: dict[str, Fault] = {
 class Engine(NamedTuple):
     forward: Forward
     dtype: str
+    is_peaked: bool
 
     def scored(self) -> tuple[SelfCheck, list[Scores]]:
         requests, model = some_requests(groups=40), self.forward.model
@@ -78,17 +82,39 @@ class Engine(NamedTuple):
         return check, list(scores)
 
 
-@pytest.fixture(scope="module", params=TOLERANCE)
+@pytest.fixture(scope="module", params=[*TOLERANCE, "bfloat16, logits up to 93"])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Engine:
-    model = load_model(make_model(tmp_path_factory.mktemp("tiny"), width=48), request.param)
-    return Engine(Forward(model, token_budget=1024, id_sets=ID_SETS), request.param)
+    """Logits are up to 9.3; ten times as large ones are as wrong in bfloat16, in units of their last place."""
+    dtype, _, peaked = request.param.partition(", ")
+    folder = make_model(tmp_path_factory.mktemp("tiny"), width=48)
+    if peaked:
+        tensors = load_file(folder / "model.safetensors")
+        tensors["model.norm.weight"] *= np.float32(10)
+        save_file(tensors, folder / "model.safetensors")
+    return Engine(Forward(load_model(folder, dtype), token_budget=1024, id_sets=ID_SETS), dtype, bool(peaked))
 
 
 def test_a_right_engine_passes(engine: Engine) -> None:
     check, _ = engine.scored()
     assert CHECKED_AT_LEAST <= check.requests <= 30
     assert check.programs == 1
-    assert check.largest < check.tolerance / 2
+    assert check.largest < check.largest_bound / 2
+    assert (check.largest > TOLERANCE["bfloat16"]) == (check.largest_bound > 2) == engine.is_peaked
+    if engine.dtype == "float32":
+        assert check.largest_bound == TOLERANCE["float32"]
+
+
+def test_masked_tokens_do_not_widen_the_bound() -> None:
+    """1/32 of the largest logit less the mean, of those that are not masked: (80 - 20) / 32 = 1.875."""
+    check = SelfCheck(TOLERANCE["bfloat16"], LOGIT_SHARE)
+    for masked in (-1e4, -1e9, -np.inf):
+        size = logit_size(np.asarray([[80.0, 0.0, -20.0, masked], [1.0, 0.0, 0.0, masked]], np.float32))
+        plain = PlainScore(np.zeros(2), np.zeros(2), np.asarray(size), np.zeros(()))
+        assert check.bound([plain]) == 1.875
+    broken = np.asarray([np.nan, np.inf], np.float32)
+    assert check.bound([plain._replace(logit_size=broken)]) == TOLERANCE["bfloat16"]
+    assert check.largest_bound == 1.875
+    assert SelfCheck(TOLERANCE["float32"]).bound([plain]) == TOLERANCE["float32"]
 
 
 @pytest.mark.parametrize(
