@@ -7,7 +7,7 @@ stories.
 from functools import cache
 from typing import Literal, NamedTuple
 
-from miron_jax.tasks.generators.eval_uation_gen.numerals import Gender
+from tools.eval_uation_gen.numerals import Gender
 from tools.eval_uation_gen.words import lines, table
 
 StoryCase = Literal["nom", "gen", "dat", "acc", "ins", "loc", "voc"]

@@ -12,7 +12,7 @@ from itertools import chain, islice
 
 from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.draw import Stream
-from miron_jax.tasks.generators.eval_uation_gen.numerals import LAST
+from tools.eval_uation_gen.numerals import LAST
 from tools.eval_uation_gen.rows import (
     VERSION,
     Template,

@@ -9,14 +9,14 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from miron_jax.files.readers import Json, JsonObject
-from miron_jax.tasks.generators.eval_uation_gen.numerals import (
+from miron_jax.tasks.generators.eval_uation_gen.table import VERSION
+from tools.eval_uation_gen.numerals import (
     LAST,
     Gender,
     NumeralCase,
     cardinal,
     ordinal,
 )
-from miron_jax.tasks.generators.eval_uation_gen.table import VERSION
 
 META = "additionalMetadata_"
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.generators.eval_uation_gen.sets import write_parquet
 from miron_jax.tasks.generators.eval_uation_gen.table import FROZEN, GENERATED, NAME, GeneratedSet
-from miron_jax.tasks.generators.eval_uation_gen.titles import masked_row, title_rows
+from miron_jax.tasks.generators.eval_uation_gen.titles import NUMERALS, masked_row, title_rows
 from tools.eval_uation_gen import odd_words, pairs, places, stories
 from tools.eval_uation_gen.articles import articles
+from tools.eval_uation_gen.numerals import simple_forms
 
 
 def _unmasked(split: str, count: int) -> list[JsonObject]:
@@ -42,7 +43,9 @@ def make(generated: GeneratedSet) -> Mapping[str, list[JsonObject]]:
 
 
 def freeze() -> None:
-    """Write the rows that come with the package."""
+    """Write the rows that come with the package, and the numerals that `--mask_number_words`
+    hides."""
+    NUMERALS.write_text("\n".join(sorted(simple_forms())) + "\n", encoding="utf-8")
     FROZEN.mkdir(exist_ok=True)
     for generated in GENERATED:
         for split, rows in make(generated).items():

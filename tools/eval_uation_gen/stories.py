@@ -21,7 +21,6 @@ from typing import Literal, NamedTuple
 from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.eval_uation_gen.gaps import GAP, QUESTION_SHARE, TASK_TYPES
-from miron_jax.tasks.generators.eval_uation_gen.numerals import Gender
 from tools.eval_uation_gen.lexicon import (
     Idle,
     Noun,
@@ -32,6 +31,7 @@ from tools.eval_uation_gen.lexicon import (
     places,
     verbs,
 )
+from tools.eval_uation_gen.numerals import Gender
 from tools.eval_uation_gen.rows import VERSION
 
 CAST = 6

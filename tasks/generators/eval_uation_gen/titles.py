@@ -14,6 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -24,7 +25,6 @@ from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject, are_texts
 from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.eval_uation.ukrainian import APOSTROPHES, comparable, one_apostrophe
-from miron_jax.tasks.generators.eval_uation_gen.numerals import simple_forms
 from miron_jax.tasks.generators.eval_uation_gen.table import VERSION
 from miron_jax.tasks.generators.eval_uation_gen.user_files import read_records
 
@@ -33,6 +33,7 @@ MASK = "X"  # Latin, one a digit, as published
 _DIGIT = re.compile("[0-9]")
 _WORD = re.compile(rf"[^\W\d_]+(?:['{APOSTROPHES}][^\W\d_]+)*")
 _BLOCK = 256  # articles compared with all others at a time
+NUMERALS = Path(__file__).with_name("numerals_uk.txt")  # a form a line, of 1 to 99
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,15 @@ def mask_digits(text: str, spelled: bool = False) -> str:
     text = _DIGIT.sub(MASK, text)
     if not spelled:
         return text
-    forms = simple_forms()
+    forms = _numerals()
     return _WORD.sub(
         lambda word: MASK if one_apostrophe(word[0].lower()) in forms else word[0], text
     )
+
+
+@cache
+def _numerals() -> frozenset[str]:
+    return frozenset(NUMERALS.read_text(encoding="utf-8").split())
 
 
 def title_rows(articles: Sequence[Article], name: str) -> list[JsonObject]:

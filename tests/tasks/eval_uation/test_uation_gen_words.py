@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from miron_jax.tasks.generators.eval_uation_gen.numerals import CASES, GENDERS, LAST, cardinal, ordinal
 from tests.support.uation_gen_rows import ROWS, meta
+from tools.eval_uation_gen.numerals import CASES, GENDERS, LAST, cardinal, ordinal
 from tools.eval_uation_gen.words import ALPHABET, alphabet_key, categories
 
 # ---------------------------------------------------------------------------------------------------- ----------- numerals
