@@ -15,6 +15,7 @@ from typing import NamedTuple
 from miron_jax.definitions.records import Composite, DataFile, Measured, Profile, Suite, Task
 from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_yaml, shown
+from miron_jax.files.regular import read_regular
 from miron_jax.metrics.choices import FIRST, MEAN
 from miron_jax.prompting.draws import PER_ITEM_1234, SHUFFLE_1337
 from miron_jax.tasks.eval_bundle import locate_files
@@ -237,7 +238,7 @@ def _row_text(row: _YamlRow | None) -> str:
 def _read_table(path: Path) -> dict[object, _YamlRow]:
     try:
         rows = {}
-        for entry in parse_yaml(path.read_bytes())["icl_tasks"]:
+        for entry in parse_yaml(read_regular(path))["icl_tasks"]:
             rows[entry["label"]] = _YamlRow(
                 entry["dataset_uri"],
                 entry["num_fewshot"],

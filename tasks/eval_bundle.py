@@ -15,6 +15,7 @@ from typing import IO
 from miron_jax.definitions.data_files import git_blob_sha1
 from miron_jax.errors import InputError
 from miron_jax.files.places import data_cache
+from miron_jax.files.regular import read_regular
 from miron_jax.files.temporary import remove_abandoned, temporary_folder
 
 BUNDLE_URL = "https://karpathy-public.s3.us-west-2.amazonaws.com/eval_bundle.zip"
@@ -77,7 +78,7 @@ def _changed(bundle: Path, files: Mapping[str, str | None]) -> str | None:
     folder = _data_of(bundle)
     for file, sha1 in files.items():
         path = folder / file
-        if sha1 is not None and path.is_file() and git_blob_sha1(path.read_bytes()) != sha1:
+        if sha1 is not None and path.is_file() and git_blob_sha1(read_regular(path)) != sha1:
             return file
     return None
 

@@ -31,6 +31,7 @@ from miron_jax.definitions.records import (
 from miron_jax.errors import InputError
 from miron_jax.files.hub import Repository, cache_folder, fetch_data_set, revision_of
 from miron_jax.files.readers import Json, are_texts
+from miron_jax.files.regular import read_regular
 from miron_jax.tasks.groups import missing_of
 
 HUB_ID = "apsua/MIRON_Benchmark"
@@ -54,10 +55,11 @@ def read_parquet(path: Path, task_name: str) -> list[Cloze]:
     """Every row in file order, with the additional columns of miron-gen's files if there are
     any."""
     import pyarrow.parquet as parquet
-    from pyarrow import ArrowException
+    from pyarrow import ArrowException, BufferReader
 
     try:
-        table = parquet.read_table(path, page_checksum_verification=True)
+        content = BufferReader(read_regular(path))
+        table = parquet.read_table(content, page_checksum_verification=True)
         columns = table.to_pydict()
         digest = (table.schema.metadata or {}).get(_DIGEST)
     # ValueError: a text is not UTF-8

@@ -28,6 +28,7 @@ from miron_jax.definitions.records import (
 )
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject, are_texts, parse_json, shown
+from miron_jax.files.regular import read_regular
 from miron_jax.files.saved_data_sets import SPLITS, STATE, saved_files
 from miron_jax.tasks.groups import plain_mean, written
 
@@ -114,7 +115,7 @@ def _documents(name: str, files: list[Path]) -> list[Document]:
 
 def _records(name: str, file: Path) -> Sequence[JsonObject | str]:
     try:
-        content = file.read_bytes()
+        content = read_regular(file)
         if file.name.endswith(".gz"):
             content = gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:

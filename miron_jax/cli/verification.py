@@ -31,6 +31,7 @@ from miron_jax.engine.self_check import Unchecked
 from miron_jax.errors import InputError
 from miron_jax.evaluation.session import Session
 from miron_jax.files.readers import JsonObject, parse_json
+from miron_jax.files.regular import read_regular
 from miron_jax.model.config import RopeClasses
 from miron_jax.model.costs import cost_model
 from miron_jax.planning.request_batches import Totals
@@ -300,7 +301,7 @@ def _largest(a: np.ndarray, b: np.ndarray) -> float:
 def read_oracle(path: Path) -> JsonObject:
     """Raises InputError."""
     try:
-        oracle = parse_json(path.read_bytes())
+        oracle = parse_json(read_regular(path))
         if not isinstance(oracle, dict) or oracle.get("schema") != SCHEMA:
             raise ValueError(
                 f"schema {oracle.get('schema') if isinstance(oracle, dict) else None}, expected "

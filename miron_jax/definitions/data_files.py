@@ -18,6 +18,7 @@ from miron_jax.definitions.records import AnyExample, AnyTask, Task
 from miron_jax.errors import InputError
 from miron_jax.files.hub import commit_of
 from miron_jax.files.readers import Json, JsonObject, RepeatedKey, parse_json
+from miron_jax.files.regular import read_regular
 
 if TYPE_CHECKING:
     import pyarrow
@@ -294,7 +295,7 @@ def git_blob_sha1(content: bytes) -> str:
 
 def _read_bytes(task: AnyTask, path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except FileNotFoundError:
         remedy = "point --data_dir at a folder that holds it"
         raise InputError(f"{task.name}: data file {path} is missing: {remedy}") from None

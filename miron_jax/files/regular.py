@@ -15,18 +15,22 @@ NOT_REGULAR = "is a pipe or a device, expected a regular file"
 
 def open_regular(path: Path) -> io.FileIO:
     """The file, open to be read.  Raises OSError, also for what is no regular file."""
+    return io.FileIO(os.fspath(path), opener=_opened)
+
+
+def _opened(path: str, flags: int) -> int:
     # a pipe without a writer would wait in open(2) but for O_NONBLOCK, which regular files ignore
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
     try:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
+            raise OSError(errno.EINVAL, NOT_REGULAR, path)
     except OSError:
         os.close(descriptor)
         raise
-    return io.FileIO(descriptor)
+    return descriptor
 
 
 def read_regular(path: Path) -> bytes:

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from miron_jax.files.readers import Json, parse_json, shown
+from miron_jax.files.regular import read_regular
 
 STATE = "state.json"  # of a data set: names of its files in order
 SPLITS = "dataset_dict.json"  # of several, each in a folder below: their names
@@ -21,7 +22,7 @@ def saved_files(folder: Path) -> list[Path]:
             raise ValueError(f"it has the splits {splits}: name the folder of one")
         raise ValueError(f"it has no {STATE} of save_to_disk: name its files, as {folder.name}/*")
     try:
-        state: Json = parse_json((folder / STATE).read_bytes())
+        state: Json = parse_json(read_regular(folder / STATE))
         names: list[Json] = [file["filename"] for file in state["_data_files"]]
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{STATE} names no files ({error!s:.80}): save it again") from None

@@ -21,6 +21,7 @@ from typing import IO, Any, Self
 
 from miron_jax.errors import InputError, printable
 from miron_jax.files.places import is_url, local_path, public
+from miron_jax.files.regular import read_regular
 
 LOCK = ".lock"
 RETRY_SECONDS = (1.0, 4.0)  # between the attempts of a put
@@ -70,7 +71,7 @@ class Store:
 
     def get(self, name: str) -> bytes:
         with _errors_as_oserror(f"{self.name}/{name}"):
-            return (self.root / name).read_bytes()
+            return read_regular(self.root / name)
 
     def has(self, name: str) -> bool:
         return (self.root / name).is_file()

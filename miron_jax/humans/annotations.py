@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from miron_jax.errors import InputError
+from miron_jax.files.regular import read_regular
 
 DELIMITERS = "\t;,|"
 _WHOLE = re.compile(r"\A([+-]?\d+)\.0+\Z")
@@ -197,7 +198,7 @@ def normalized(item: Sequence[str]) -> tuple[str, ...]:
 
 def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     """(header, lines by column).  The delimiter is the one with most occurrences in the header."""
-    content = path.read_bytes()
+    content = read_regular(path)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

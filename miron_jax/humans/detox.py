@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from miron_jax.errors import InputError
+from miron_jax.files.regular import read_regular
 from miron_jax.humans.annotations import Annotations, Columns, normalized, read_annotations
 from miron_jax.humans.votes import collect_votes, procedure_a, workers
 
@@ -58,7 +59,7 @@ def kept_pairs(paths: Sequence[Path]) -> Kept:
 
 
 def _project(path: Path) -> tuple[str, Annotations]:
-    header = path.read_bytes().split(b"\n", 1)[0].decode("utf-8-sig", "replace").split("\t")
+    header = read_regular(path).split(b"\n", 1)[0].decode("utf-8-sig", "replace").split("\t")
     name = next(filter(_PASS.__contains__, map(str.strip, header)), None)
     if name is None:
         raise InputError(

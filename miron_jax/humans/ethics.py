@@ -14,6 +14,7 @@ import numpy as np
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_json
+from miron_jax.files.regular import read_regular
 from miron_jax.humans.annotations import normalized
 from miron_jax.tasks.mera.metrics import ETHICS, AnsweredRecord, ethics
 
@@ -31,7 +32,7 @@ Labels = Mapping[tuple[str, ...], Mapping[str, str]]
 def read_ethics_gold(path: Path) -> Labels:
     """The five labels of every text and pair of actants.  Raises InputError."""
     try:
-        records = parse_json(path.read_bytes(), of_records=True)
+        records = parse_json(read_regular(path), of_records=True)
     except (OSError, ValueError) as error:
         raise InputError(
             f"--gold={path}: {error}; expected MERA's ruEthics data.json, a list of records"

@@ -13,6 +13,7 @@ from lm_eval.models.utils import normalize_gen_kwargs
 from miron_jax.engine.text_requests import Sampling, TextRequest
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
+from miron_jax.files.regular import read_text
 
 KNOWN = ("until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p", "seed")
 # Of other engines, and what they mean when they say nothing.
@@ -83,7 +84,7 @@ def ignored_settings(folder: Path | None) -> Iterator[str]:
     file = None if folder is None else folder / "generation_config.json"
     if file is None or not file.is_file():
         return
-    settings = json.loads(file.read_text(encoding="utf-8"))
+    settings = json.loads(read_text(file))
     not_neutral = {
         name: settings[name] for name in NEUTRAL if settings.get(name) not in (None, NEUTRAL[name])
     }

@@ -39,6 +39,7 @@ from miron_jax.errors import InputError
 from miron_jax.files.hub import Repository, fetch_data_set, revision_of
 from miron_jax.files.places import data_cache
 from miron_jax.files.readers import JsonObject
+from miron_jax.files.regular import read_regular
 from miron_jax.metrics.answers import NORMALIZED
 from miron_jax.metrics.choices import CHAR, FIRST, SUM
 from miron_jax.prompting.draws import FILE_ORDER, STREAM_1234_RECORDS
@@ -227,7 +228,7 @@ def _with_shots(
 
 
 def _shot_items(dataset: UationSet, path: Path) -> list[ChoiceQuestion]:
-    content = path.read_bytes()
+    content = read_regular(path)
     if dataset.shots_blob is not None and git_blob_sha1(content) != dataset.shots_blob:
         raise InputError(
             f"{dataset.hub}: {path} is not what this program writes (git blob "

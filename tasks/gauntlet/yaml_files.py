@@ -17,6 +17,7 @@ from typing import Literal
 from miron_jax.definitions.records import PromptedTask, Suite
 from miron_jax.errors import InputError, printable
 from miron_jax.files.readers import Json, JsonObject, are_texts, parse_yaml, shown
+from miron_jax.files.regular import read_regular
 from miron_jax.tasks.gauntlet.averages import WEIGHTINGS, Averages
 from miron_jax.tasks.gauntlet.icl_task import IclTask, task_of
 from miron_jax.tasks.icl_rows import PARSE, IclKind
@@ -80,7 +81,7 @@ def _locate(data_dir: Path | None, fetch: bool = True) -> Path:
 def _load(path: Path) -> Json:
     remedy = "name a file as llm-foundry's eval/yamls/tasks.yaml or eval_gauntlet.yaml"
     try:
-        return parse_yaml(path.read_bytes())
+        return parse_yaml(read_regular(path))
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}): {remedy}") from None
     except ValueError as error:

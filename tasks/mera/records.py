@@ -30,6 +30,7 @@ from miron_jax.definitions.data_files import FETCH_AGAIN, located_rows, parse_ea
 from miron_jax.definitions.records import Example, Problem, Question
 from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, JsonObject, are_texts
+from miron_jax.files.regular import read_regular
 from miron_jax.metrics.answers import WORDS
 from miron_jax.prompting.draws import FILE_ORDER, SHUFFLE_42, STREAM_42_RECORDS, STREAM_1234_RECORDS
 from miron_jax.tasks.mera.metrics import ETHICS, EXAM, MCC, QUESTIONS
@@ -220,7 +221,7 @@ def _pool(dataset: DataSet, version: Version, folder: Path) -> list[PromptedReco
             "fetch it beside test.jsonl"
         )
     name = f"MERA's {dataset.name}"
-    rows = located_rows(path.read_bytes(), path, name)
+    rows = located_rows(read_regular(path), path, name)
     parse = partial(_shot, dataset, version)
     return parse_each(rows, parse, f"{name}: {path}", f"; mend the line or {FETCH_AGAIN}")
 

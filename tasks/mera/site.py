@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, JsonObject, parse_json
+from miron_jax.files.regular import read_regular
 from miron_jax.metrics.detox import DETOX
 from miron_jax.tasks.mera.metrics import ETHICS, EXAM, MCC
 from miron_jax.tasks.mera.records import check_keys, check_record
@@ -70,23 +71,22 @@ def export(folder: Path, path: Path, version: Version) -> Exported:
 def _logs(folder: Path, version: Version, answers: Mapping[str, object]) -> dict[str, bytes]:
     """Files of v1.2's logs_public.zip: the run's results, and its samples of data sets whose right
     answers are published."""
-    logs = {"results.json": (folder / "results.json").read_bytes()}
+    logs = {"results.json": read_regular(folder / "results.json")}
     for dataset in data_sets(version):
         if dataset.name in answers and dataset.rules(version).is_open:
-            logs[f"{dataset.config}.jsonl"] = (
-                folder / "samples" / SUITE_NAME[version] / f"{dataset.config}.jsonl"
-            ).read_bytes()
+            samples = folder / "samples" / SUITE_NAME[version]
+            logs[f"{dataset.config}.jsonl"] = read_regular(samples / f"{dataset.config}.jsonl")
     return logs
 
 
 def _lines(path: Path) -> list[bytes]:
     """Lines of a JSON lines file; str.splitlines would also split at separators inside texts."""
-    return path.read_bytes().rstrip(b"\n").split(b"\n")
+    return read_regular(path).rstrip(b"\n").split(b"\n")
 
 
 def _results(folder: Path) -> JsonObject:
     try:
-        tasks = parse_json((folder / "results.json").read_bytes())["tasks"]
+        tasks = parse_json(read_regular(folder / "results.json"))["tasks"]
         return {name: task for name, task in tasks.items() if "kind" in task}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, JsonObject, are_texts, parse_json
+from miron_jax.files.regular import open_regular
 from miron_jax.tasks.mera.metrics import ETHICS, EXAM
 from miron_jax.tasks.mera.table import DataSet, Version, data_sets
 
@@ -62,7 +63,7 @@ def read_submission(
     """The answers in a zip, and its faults.  `test_keys`: keys of the test records by data set;
     without them the number of answers must be the published number of records."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with io.BufferedReader(open_regular(path)) as file, zipfile.ZipFile(file) as archive:
             members: dict[str, zipfile.ZipInfo | None] = {}
             for member in archive.infolist():
                 # None: named twice

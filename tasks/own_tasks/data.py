@@ -23,6 +23,7 @@ from miron_jax.definitions.records import AnyExample, DataFile
 from miron_jax.errors import InputError
 from miron_jax.files.hub import Repository, cache_folder, fetch_data_set, parse_name
 from miron_jax.files.readers import JsonObject, shown
+from miron_jax.files.regular import read_regular
 from miron_jax.files.saved_data_sets import saved_files
 from miron_jax.tasks.own_tasks.keys import Keys
 
@@ -95,7 +96,7 @@ def _read(name: str, files: Sequence[Path]) -> list[tuple[Path, Located]]:
         if file.suffix != files[0].suffix:
             raise InputError(f"{name}: {files[0]} and {file} are of two kinds: name one of them")
         try:
-            content = file.read_bytes()
+            content = read_regular(file)
         except OSError as error:
             raise InputError(f"{name}: {file} cannot be read ({error.strerror}): mend it") from None
         located = located_rows(content, file, name, remedy="correct the file")

@@ -12,6 +12,7 @@ from rapidfuzz import process
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, JsonObject, parse_yaml, shown
+from miron_jax.files.regular import read_regular
 
 
 class Keys:
@@ -22,7 +23,7 @@ class Keys:
         remedy = "expected keys such as task, data, question (docs/own_tasks.md)"
         self.path = path
         try:
-            fields: Json = parse_yaml(path.read_bytes())
+            fields: Json = parse_yaml(read_regular(path))
         except OSError as error:
             raise InputError(
                 f"--task_path={path} cannot be read ({error.strerror}): {remedy}"

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from miron_jax.definitions.data_files import Located, located_rows
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject, parse_json, shown
+from miron_jax.files.regular import read_regular
 from miron_jax.tasks.icl_rows import text_field
 from miron_jax.tasks.request_sets.lm_eval_rows import lm_eval_requests
 from miron_jax.tasks.request_sets.olmo_rows import PACKED, olmo_requests
@@ -133,7 +134,7 @@ def _manifest(path: Path) -> JsonObject:
     if not path.is_file():
         return {}
     try:
-        manifest = parse_json(path.read_bytes(), of_records=True)
+        manifest = parse_json(read_regular(path), of_records=True)
     except (OSError, ValueError) as error:
         raise InputError(
             f"{path} cannot be read as JSON ({error!s:.120}): {REMEDY}, or take the file away"

@@ -26,6 +26,7 @@ import numpy as np
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, JsonObject, parse_json, shown
+from miron_jax.files.regular import read_regular
 from miron_jax.model.checkpoints.hf_files import (
     DTYPES,
     Sliceable,
@@ -86,7 +87,7 @@ def is_temporary(folder: Path) -> bool:
     """Whether levanter will delete this checkpoint once it has written the next one."""
     path = folder / _FINISHED
     try:
-        return path.is_file() and bool(parse_json(path.read_bytes()).get("is_temporary"))
+        return path.is_file() and bool(parse_json(read_regular(path)).get("is_temporary"))
     except (OSError, ValueError, AttributeError):
         return False
 

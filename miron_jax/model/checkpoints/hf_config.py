@@ -12,6 +12,7 @@ from pathlib import Path
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject, parse_json, shown
+from miron_jax.files.regular import read_text
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families import families
 from miron_jax.model.families.family import AnyModel
@@ -95,7 +96,7 @@ def _read_json(path: Path) -> JsonObject:
             "config.json beside its steps (--steps=N takes one); check --model"
         )
     try:
-        raw = parse_json(path.read_text(encoding="utf-8"))
+        raw = parse_json(read_text(path))
     except ValueError as error:
         raise InputError(
             f"{path}: not JSON ({error}), expected a model config; download the file again"

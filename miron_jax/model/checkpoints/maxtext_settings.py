@@ -21,6 +21,7 @@ from jax.typing import DTypeLike
 from miron_jax.errors import InputError
 from miron_jax.files.places import local_path
 from miron_jax.files.readers import Json, parse_yaml, shown
+from miron_jax.files.regular import read_regular
 from miron_jax.model.config import ModelConfig, Rope
 from miron_jax.model.decoder.rope import Parameters, rope_of
 
@@ -199,7 +200,7 @@ class _Fields:
         """Raises InputError for a file that cannot be read, has unknown fields or values, or lacks
         what it is asked for."""
         try:
-            content = parse_yaml(local_path(param_map).read_bytes(), without_tags=True)
+            content = parse_yaml(read_regular(local_path(param_map)), without_tags=True)
         except (OSError, ValueError) as error:
             raise InputError(
                 f"--param_map={param_map}: cannot be read ({error}), expected MaxText's config file"

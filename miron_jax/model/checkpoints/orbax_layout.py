@@ -15,6 +15,7 @@ from etils import epath
 
 from miron_jax.errors import InputError, some_of
 from miron_jax.files.readers import parse_json, shown
+from miron_jax.files.regular import read_regular
 from miron_jax.model.checkpoints.array_tree import sizes_fit
 from miron_jax.model.checkpoints.remote import is_remote
 from miron_jax.runtime.devices import Tree
@@ -122,7 +123,7 @@ def check_chunks(item: Path) -> None:
     """Raises InputError for chunks larger than their array."""
     for path in item.glob("*/.zarray"):
         try:
-            fields = parse_json(path.read_bytes())
+            fields = parse_json(read_regular(path))
             shape = fields["shape"]
             chunks = fields["chunks"]
             fits = sizes_fit(shape, chunks)

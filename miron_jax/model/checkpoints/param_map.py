@@ -23,6 +23,7 @@ import numpy as np
 from miron_jax.errors import InputError
 from miron_jax.files.places import local_path
 from miron_jax.files.readers import Json, parse_json
+from miron_jax.files.regular import read_text
 from miron_jax.model.checkpoints.presets import PRESETS, MapEntries
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family_model import Shapes
@@ -118,7 +119,7 @@ def _entries(param_map: str, shapes: Shapes) -> MapEntries:
                 f"and none of {', '.join(PRESETS)}; check the path"
             )
         try:
-            entries = parse_json(path.read_text(encoding="utf-8"))
+            entries = parse_json(read_text(path))
         except ValueError as error:
             raise InputError(
                 f"--param_map={param_map}: not JSON ({error}), expected an object: leaf to name"

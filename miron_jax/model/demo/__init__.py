@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from miron_jax.errors import InputError
+from miron_jax.files.regular import read_regular
 
 NAME = "demo"  # what --model calls it
 FOLDER = Path(__file__).parent / "data"
@@ -26,7 +27,7 @@ def check() -> None:
     ):
         published, _, name = line.partition("  ")
         path = FOLDER / name
-        if not path.is_file() or sha256(path.read_bytes()).hexdigest() != published:
+        if not path.is_file() or sha256(read_regular(path)).hexdigest() != published:
             raise InputError(f"{path} is not as it was shipped: install miron-jax again")
 
 
@@ -34,7 +35,7 @@ def write_sums(folder: Path) -> None:
     """Of a folder's files, as sha256sum writes them."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SUMS)
     lines = [
-        f"{sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder).as_posix()}\n"
+        f"{sha256(read_regular(path)).hexdigest()}  {path.relative_to(folder).as_posix()}\n"
         for path in paths
     ]
     (folder / SUMS).write_text("".join(lines), encoding="ascii")

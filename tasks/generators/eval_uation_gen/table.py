@@ -19,6 +19,7 @@ from miron_jax.definitions.records import DataFile
 from miron_jax.errors import InputError
 from miron_jax.files.places import data_cache
 from miron_jax.files.readers import JsonObject
+from miron_jax.files.regular import read_regular
 from miron_jax.tasks.eval_uation.table import QuestionShape, UationSet
 
 NAME = "eval-ua-tion-gen"
@@ -136,7 +137,7 @@ def _is_current(generated: GeneratedSet, folder: Path) -> bool:
     edited files are remade."""
     for split, blob in generated.splits.items():
         path = folder / generated.name / f"{split}.jsonl"
-        if not path.is_file() or git_blob_sha1(path.read_bytes()) != blob:
+        if not path.is_file() or git_blob_sha1(read_regular(path)) != blob:
             return False
     return True
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 from miron_jax.definitions.data_files import located_rows, parse_each
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
+from miron_jax.files.regular import read_regular
 
 T = TypeVar("T")
 
@@ -21,7 +22,7 @@ def read_records(
     """The records of a file of JSON objects with `fields`; `hint` precedes the remedy for one that
     `parse` refuses."""
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
     except OSError as error:
         raise InputError(
             f"{flag}={path} cannot be read ({error.strerror}): name a file of JSON objects with "
