@@ -21,6 +21,7 @@ from miron_jax.evaluation.run import Evaluation
 from miron_jax.evaluation.run_result import run_result
 from miron_jax.evaluation.sampling import check_sampling
 from miron_jax.evaluation.session import Session, architecture_with, cast_to_run, files_of, state_of
+from miron_jax.files.store import Lock
 from miron_jax.model.checkpoints.checkpoints import (
     Architecture,
     architecture_of,
@@ -32,7 +33,7 @@ from miron_jax.model.own import OwnModel
 from miron_jax.report.exports.loggers import logged_numbers, open_loggers
 from miron_jax.report.exports.written import write_outcome, write_top
 from miron_jax.results.document import run_json
-from miron_jax.results.output import check_output, steps_there
+from miron_jax.results.output import check_output, mend_output, steps_there
 from miron_jax.results.run_folder import Run, read_runs
 from miron_jax.runtime.backend import check_backend_flags
 from miron_jax.runtime.progress import SILENT, Lines
@@ -87,7 +88,9 @@ class Evaluator:
         against = self._against()
         self._writes = output is not None and jax.process_index() == 0
         if self._writes:
-            check_output(self.config)
+            store = check_output(self.config)
+            with Lock(store):
+                mend_output(store)
         self._results_of_step = steps_there(self.config) if self._writes else {}
         # tree structure of the first weights; shape, dtype and sharding of each leaf
         self._first: Any = None

@@ -9,6 +9,7 @@ The published files have only the columns prefix, target and category.  The card
 examples, 1,000 of each category, in two languages: other counts are reported, not refused.
 """
 
+import io
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +30,7 @@ from miron_jax.definitions.records import (
     Suite,
 )
 from miron_jax.errors import InputError
+from miron_jax.files.durable import make_folder, write_whole
 from miron_jax.files.hub import Repository, cache_folder, fetch_data_set, revision_of
 from miron_jax.files.readers import Json, are_texts
 from miron_jax.files.regular import read_regular
@@ -240,13 +242,15 @@ def export(folder: Path, items_per_category: int) -> list[Path]:
             rows.append(asdict(item) | {"meta": meta, "version": VERSION})
         table = pyarrow.Table.from_pylist(rows)
         paths.append(folder / f"miron_gen_{language}.parquet")
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         described = table.replace_schema_metadata(
             {"source": GENERATED, _DIGEST: _digest(table.to_pydict())}
         )
+        content = io.BytesIO()
         parquet.write_table(
-            described, paths[-1], write_page_checksum=True, compression="zstd", compression_level=19
+            described, content, write_page_checksum=True, compression="zstd", compression_level=19
         )
+        write_whole(paths[-1], content.getvalue())
     return paths
 
 

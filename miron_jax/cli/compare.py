@@ -5,6 +5,8 @@ Arrives: output folders of eval; the first is what the others are compared with.
 screen, a JSON file.  It deliberately computes nothing.
 """
 
+from functools import partial
+
 from absl import flags
 
 from miron_jax.cli.json_output import JsonOutput, json_output
@@ -14,6 +16,7 @@ FLAGS = flags.FLAGS
 
 
 def command(folders: list[str]) -> None:
+    from miron_jax.results.run_folder import reading_again
     from miron_jax.statistics.noise import LEAST
 
     if not folders:
@@ -30,7 +33,7 @@ def command(folders: list[str]) -> None:
             "line"
         )
     with json_output(FLAGS.json) as document:
-        _compare(folders, document)
+        reading_again(partial(_compare, folders, document))
 
 
 def _compare(folders: list[str], document: JsonOutput) -> None:
@@ -44,7 +47,7 @@ def _compare(folders: list[str], document: JsonOutput) -> None:
     )
     from miron_jax.report.compare.training_noise import training_noise
     from miron_jax.report.tables.console import console
-    from miron_jax.results.run_folder import read_runs
+    from miron_jax.results.run_folder import RunChanged, read_runs
 
     runs = read_runs(folders)
     out = console()
@@ -56,6 +59,8 @@ def _compare(folders: list[str], document: JsonOutput) -> None:
     for other in runs[1:]:
         try:
             comparisons.append(compare(runs[0], other, FLAGS.metric or ()))
+        except RunChanged:
+            raise
         except InputError as refused:  # what can be compared is
             error = error or refused
     for comparison in comparisons:

@@ -7,6 +7,7 @@ know how a score is made: run.py does.
 import json
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from miron_jax.cli.json_output import JsonOutput, json_output
 from miron_jax.cli.processes import join_others, start_jax, wants_others
 from miron_jax.cli.run_config import run_config
 from miron_jax.config import SETTINGS, RunConfig
-from miron_jax.errors import FAILED, InputError
+from miron_jax.errors import FAILED, InputError, some_of
 from miron_jax.files.places import public
 from miron_jax.files.store import Lock, Store
 
@@ -50,17 +51,25 @@ def command() -> None:
     hosts = join_others()  # before the import of transformers, which reads HF_HUB_OFFLINE
     _check_same_flags(config, hosts)
     from miron_jax.evaluation.inputs import why_not_grown
-    from miron_jax.results.output import check_output
+    from miron_jax.results.output import check_output, mend_output
 
-    store = check_output(config, partial(why_not_grown, config))
+    check = partial(check_output, config, partial(why_not_grown, config))
+    store = check()
     if not hosts.is_first:
         _score_along(config, store, hosts)
         hosts.end()
         return
-    with Lock(store):
+    with Lock(store) as lock:
+        notes = mend_output(store)
+        check()  # another run may have written there until it left the lock
         hosts.check_shared(store)
+
+        def check_lock() -> None:
+            if lock.renew():
+                check()
+
         with json_output(FLAGS.json) as document:
-            _eval_into(config, store, hosts, start, document)
+            _eval_into(config, store, hosts, start, document, check_lock, notes)
     hosts.end()
 
 
@@ -92,10 +101,19 @@ def _score_along(config: RunConfig, store: Store, hosts: "Hosts") -> None:
 
 
 def _eval_into(
-    config: RunConfig, store: Store, hosts: "Hosts", start: float, document: JsonOutput
+    config: RunConfig,
+    store: Store,
+    hosts: "Hosts",
+    start: float,
+    document: JsonOutput,
+    check_lock: Callable[[], None],
+    notes: Sequence[str],
 ) -> None:
     """Score every checkpoint, write the results and print them.  Exits with FAILED if a score could
-    not be computed."""
+    not be computed.
+
+    `check_lock`: raises InputError if another run has taken the output folder.  `notes`: what was
+    mended there."""
     from miron_jax.evaluation.earlier import with_earlier
     from miron_jax.evaluation.inputs import find_inputs, select_tasks
     from miron_jax.evaluation.sampling import check_sampling
@@ -133,9 +151,12 @@ def _eval_into(
         if inputs.missing:
             first = next(iter(inputs.missing.values()))
             screen.warn(f"left out, as data are missing ({first} ..): {', '.join(inputs.missing)}")
+        for line in notes:
+            screen.warn(line)
         leave_smaller_run(config, store)
-        scored = _score_checkpoints(config, inputs, files, store, hosts, screen, start)
+        scored = _score_checkpoints(config, inputs, files, store, hosts, screen, start, check_lock)
     result = scored.last
+    check_lock()
     if scored.by_step:
         result = write_top(config, scored.by_step, time.perf_counter() - start)
     if result is None:
@@ -184,13 +205,14 @@ def _score_checkpoints(
     hosts: "Hosts",
     screen: "Screen",
     start: float,
+    check_lock: Callable[[], None],
 ) -> _Scored:
     """Score every checkpoint, write and log its results."""
     from miron_jax.engine.self_check import SelfCheckFailed
     from miron_jax.evaluation.run import evaluate_checkpoints
     from miron_jax.report.exports.loggers import logged_numbers, open_loggers
     from miron_jax.report.exports.written import write_outcome
-    from miron_jax.results.output import stored_result
+    from miron_jax.results.output import dropped_steps, stored_result
 
     loggers = open_loggers(config)
     scored = _Scored()
@@ -218,6 +240,7 @@ def _score_checkpoints(
     rounds = evaluate_checkpoints(config, inputs, screen, is_stored, store, hosts, files)
     try:
         for step, outcome in rounds:
+            check_lock()
             result = write_outcome(config, outcome, time.perf_counter() - start, step)
             scored.last = result
             scored.failures += _failures(outcome, step)
@@ -235,6 +258,14 @@ def _score_checkpoints(
     finally:
         for logger in loggers:
             logger.close()
+    if scored.by_step:
+        dropped = dropped_steps(config, data, scored.by_step)
+        scored.by_step |= dropped
+        if dropped:
+            screen.say(
+                f"steps {some_of(sorted(dropped), 8)}: their checkpoints are gone, their earlier "
+                "results stay"
+            )
     return scored
 
 

@@ -185,6 +185,13 @@ _REPORT = {
     ),
     "markdown": Setting(None, "output", "Write composites and tasks as Markdown."),
     "csv": Setting(None, "output", "Write every number of every task as CSV."),
+    "verify": Setting(
+        False,
+        "output",
+        "Only compare the sample files with the digests in results.json; status 2 if one is not "
+        "whole.",
+        "bool",
+    ),
     "robustness": Setting(False, "output", "Only how far the scores hang on wording.", "bool"),
 }
 _VERIFY = {

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from miron_jax.errors import InputError
+from miron_jax.files.durable import write_whole
 from miron_jax.files.places import local_path
 from miron_jax.files.readers import Json
 
@@ -33,7 +34,7 @@ class JsonOutput(NamedTuple):
 
         text = strict_json(plain(document), indent=1) + "\n"
         if self.path is not None:
-            self.path.write_text(text, encoding="utf-8")
+            write_whole(self.path, text.encode("utf-8"))
         elif self.stream is not None:
             self.stream.flush()
             # as UTF-8, whatever the terminal's encoding is

@@ -6,11 +6,12 @@ It deliberately computes no score.
 """
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from absl import flags
 
-from miron_jax.errors import InputError
+from miron_jax.errors import InputError, some_of
 
 if TYPE_CHECKING:
     from miron_jax.results.run_folder import Run
@@ -22,13 +23,18 @@ def command(folders: list[str]) -> None:
     from miron_jax.report.tables.console import console
     from miron_jax.report.tables.results import print_results
     from miron_jax.report.tables.robustness import is_robust, print_robustness
-    from miron_jax.results.run_folder import read_runs
+    from miron_jax.results.run_folder import read_runs, reading_again
 
-    runs = read_runs(folders or [FLAGS.output])
+    names = folders or [FLAGS.output]
     out = console()
     if FLAGS.html or FLAGS.markdown or FLAGS.csv:
-        for name, size in _written(runs):
+        written = reading_again(lambda: [*_written(read_runs(names))])
+        for name, size in written:
             out.print(f"written to {name} ({size / 1e6:.1f} MB)", soft_wrap=True)
+        return
+    runs = read_runs(names)
+    if FLAGS.verify:
+        _verify(runs)
         return
     for run in runs:
         if FLAGS.robustness:
@@ -42,8 +48,20 @@ def command(folders: list[str]) -> None:
             print_robustness(out, run)
 
 
+def _verify(runs: "list[Run]") -> None:
+    """Raises InputError if a sample file is not as its results.json says."""
+    from miron_jax.report.tables.console import console
+
+    damages = [*chain.from_iterable(run.damages() for run in runs)]
+    if damages:
+        raise InputError(f"{len(damages)} sample files are not whole: {some_of(damages, 3)}")
+    count = sum(len(each.tasks) for run in runs for each in (run, *run.steps().values()))
+    console().print(f"{count} sample files are as results.json says", soft_wrap=True)
+
+
 def _written(runs: "list[Run]") -> Iterator[tuple[str, int]]:
     """Write each file that is asked for; yields its name and size in bytes."""
+    from miron_jax.files.durable import write_whole
     from miron_jax.files.places import local_path
     from miron_jax.report.exports.flat import csv_of, markdown_of
     from miron_jax.report.html.page import page_of
@@ -71,10 +89,5 @@ def _written(runs: "list[Run]") -> Iterator[tuple[str, int]]:
             )
     for name, path, text_of, _ in asked:
         content = text_of(runs).encode("utf-8", "replace")
-        if path.exists() and not path.is_file():  # a device or a pipe, which a rename would replace
-            path.write_bytes(content)
-        else:
-            partial = path.with_name(f".{path.name}.partial")
-            partial.write_bytes(content)
-            partial.replace(path)
+        write_whole(path, content)
         yield name, len(content)

@@ -15,6 +15,7 @@ from miron_jax.cli.processes import start_jax
 from miron_jax.cli.run_config import local
 from miron_jax.config import RunConfig, parse_mesh
 from miron_jax.errors import FAILED, InputError, printable
+from miron_jax.files.durable import write_whole
 from miron_jax.files.places import local_path, public
 
 FLAGS = flags.FLAGS
@@ -74,5 +75,6 @@ def _write(config: RunConfig, path: Path) -> None:
         )
     model = architecture_of(config, find_model(config)).config
     most = min(model.num_positions or 1 << 31, model.trained_length or 1 << 31)
-    path.write_text(oracle_json(oracle_of(folder, model.trained_length, most)), encoding="utf-8")
+    oracle = oracle_json(oracle_of(folder, model.trained_length, most))
+    write_whole(path, oracle.encode())
     print(printable(f"written to {path}"))

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from typing import IO, Any, Self
 
 from miron_jax.errors import InputError, printable
+from miron_jax.files.durable import make_folder, names_in, remove, remove_folder, write_whole
 from miron_jax.files.places import is_url, local_path, public
 from miron_jax.files.regular import read_regular
 
@@ -53,21 +54,8 @@ class Store:
                     if wait is None:
                         raise
                     time.sleep(wait)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        try:
-            if isinstance(data, bytes):
-                partial.write_bytes(data)
-            else:
-                with partial.open("wb") as file:
-                    file.writelines(data)
-            partial.replace(path)
-        except BaseException as error:
-            partial.unlink(missing_ok=True)
-            # of a write: the system names no file
-            if isinstance(error, OSError) and error.filename is None:
-                error.filename = str(path)
-            raise
+        make_folder(path.parent)
+        write_whole(path, data)
 
     def get(self, name: str) -> bytes:
         with _errors_as_oserror(f"{self.name}/{name}"):
@@ -76,20 +64,34 @@ class Store:
     def has(self, name: str) -> bool:
         return (self.root / name).is_file()
 
+    def size(self, name: str) -> int | None:
+        """Of an object in bytes; None if it is absent."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.root / name).stat().st_size
+        return None
+
     def names(self, below: str = "") -> list[str]:
         """The sorted names of objects and folders directly below a folder; none if the folder is
         absent."""
         folder = self.root / below if below else self.root
+        if not self.is_remote:
+            return names_in(folder)
         if not folder.is_dir():
             return []
         return sorted(entry.name for entry in folder.iterdir())
 
     def remove(self, name: str) -> None:
+        if not self.is_remote:
+            remove(self.root / name)
+            return
         with contextlib.suppress(FileNotFoundError):
             (self.root / name).unlink()
 
     def remove_below(self, name: str) -> None:
         """Remove an object, or all that are below a folder; one that is absent is none."""
+        if not self.is_remote and (self.root / name).is_dir():
+            remove_folder(self.root / name)
+            return
         for inner in self.names(name):
             self.remove_below(f"{name}/{inner}")
         if (self.root / name).is_dir():
@@ -162,18 +164,44 @@ class Lock:
         if self._beating is not None:
             self._beating.join(BEAT_SECONDS)
         with contextlib.suppress(OSError):  # the run has ended: a lock that stays is no error
-            if self._file is not None:
-                (self._store.root / LOCK).unlink(missing_ok=True)
-                self._file.close()
-                self._store.root.rmdir()  # fails unless the run has written nothing
-            elif self._read().startswith(self._identity):
-                self._store.remove(LOCK)
+            if self._file is None:
+                if self._read().startswith(self._identity):
+                    self._store.remove(LOCK)
+                return
+            with self._file:
+                if self._is_in_place(self._file):  # else it is another run's
+                    (self._store.root / LOCK).unlink()
+                    self._store.root.rmdir()  # fails unless the run has written nothing
+
+    def renew(self) -> bool:
+        """Take the lock again if its folder was removed since; returns whether it was.  Raises
+        InputError if another run has taken it."""
+        if self._file is not None:
+            if self._is_in_place(self._file):
+                return False
+            self._file.close()
+            self._file = None
+            if not self._lock_on_disk():
+                self._start_beating()
+            return True
+        holder = self._read()
+        if holder and not holder.startswith(self._identity):
+            raise self._held_by(holder)
+        if not holder:
+            self._store.put(LOCK, f"{self._identity} 0".encode())
+        return not holder
+
+    def _is_in_place(self, file: IO[str]) -> bool:
+        """Whether the lock's open file is the one in the folder."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return os.path.samestat(os.stat(self._store.root / LOCK), os.fstat(file.fileno()))
+        return False
 
     def _lock_on_disk(self) -> bool:
         """Lock a file on the disk; False if its file system has no locks, as on some clusters."""
         path = self._store.root / LOCK
-        path.parent.mkdir(parents=True, exist_ok=True)
         while True:
+            make_folder(path.parent)
             file = path.open("a+", encoding="utf-8", errors="replace")
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -184,12 +212,8 @@ class Lock:
             except OSError:
                 file.close()
                 return False
-            try:
-                # else its holder has just removed it
-                if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
-                    break
-            except FileNotFoundError:
-                pass
+            if self._is_in_place(file):  # else its holder has just removed it
+                break
             file.close()
         file.truncate(0)
         file.write(self._identity)

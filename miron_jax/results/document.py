@@ -79,7 +79,7 @@ TASK_KEYS = (
 NOT_OF_CLOZE = frozenset({"human", "rescaled", "section"})
 # Keys that are left out, not null, where there is nothing to say.
 ABSENT: Mapping[type, frozenset[str]] = {
-    RunResult: frozenset({"decided", "step", "steps"}),
+    RunResult: frozenset({"decided", "step", "steps", "samples"}),
     TaskResult: frozenset(
         [
             "control_tokens",

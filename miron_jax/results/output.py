@@ -5,36 +5,43 @@ earlier run of the same configuration.  It deliberately does not know what the n
 """
 
 import os
-import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from miron_jax import __version__
 from miron_jax.config import SETTINGS, RunConfig
 from miron_jax.definitions.data_files import DataState
 from miron_jax.errors import InputError
+from miron_jax.files.durable import PARTIAL_FILE, names_in, remove
+from miron_jax.files.places import is_url, local_path
 from miron_jax.files.readers import Json, JsonObject, parse_json
 from miron_jax.files.store import Store
-from miron_jax.results.document import (
-    config_json,
-    each_leaf,
-    example_json,
-    run_json,
-    run_of,
-    strict_json,
-)
+from miron_jax.model.checkpoints.training_run import pick_steps
+from miron_jax.results.document import config_json, each_leaf, example_json, strict_json
 from miron_jax.results.records import RunResult
 from miron_jax.results.samples import ExamplesOf
+from miron_jax.results.whole import (
+    PARTIAL,
+    RESULTS,
+    SAMPLES,
+    damaged_samples,
+    has_results,
+    joined,
+    pending,
+    replace_results,
+    result_in,
+    sample_content,
+    sample_name,
+    settle,
+)
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.journal import FOLDER as JOURNAL
 
-RESULTS = "results.json"
-SAMPLES = "samples"
 STEP = "step_"  # folders of the checkpoints of one training run
 CURVES = "curves.svg"
-PARTIAL = ".partial"  # files while they are written
 # What a run was asked to write beside its results.
 REQUESTS = "requests"
 BYTE_LOSSES = "byte_losses"
@@ -77,11 +84,12 @@ def check_output(config: RunConfig, why_not_grown: WhyNot = lambda limit: "") ->
             "another one"
         )
     steps = {entry for entry in entries if entry.startswith(STEP)}
+    is_output = bool({JOURNAL, SAMPLES, *steps} & entries)
     for step in sorted(steps):
         if store.has(f"{step}/{RESULTS}"):
-            _check_same_run(config, store, why_not_grown, step)
+            _check_same_run(config, store, why_not_grown, step, is_output)
     if RESULTS in entries:
-        _check_same_run(config, store, why_not_grown)
+        _check_same_run(config, store, why_not_grown, "", is_output)
     elif entries - steps - _LEFT_BEHIND:
         raise InputError(
             f"--output={store.name} is not empty and holds no {RESULTS}: name another folder"
@@ -105,10 +113,16 @@ def _check_writable(store: Store) -> None:
         pass
 
 
-def _check_same_run(config: RunConfig, store: Store, why_not: WhyNot, below: str = "") -> None:
+def _check_same_run(
+    config: RunConfig, store: Store, why_not: WhyNot, below: str, is_output: bool
+) -> None:
+    """`is_output`: the folder has more of a run, so that results of no whole JSON are damaged ones,
+    which are written again."""
     folder = "/".join(filter(None, (store.name, below)))
     try:
-        earlier = _result_in(store, below).config
+        if is_output and _is_damaged(store, below):
+            return
+        earlier = result_in(store, below).config
     except (OSError, ValueError) as error:
         raise InputError(
             f"--output={folder}: {RESULTS} cannot be read ({error}): name another folder"
@@ -127,29 +141,66 @@ def _check_same_run(config: RunConfig, store: Store, why_not: WhyNot, below: str
             )
 
 
+def mend_output(store: Store) -> list[str]:
+    """Finish or remove what a killed run has left, and name what is damaged, which is scored again
+    from the journal as far as that goes.  For the run that holds the lock.  Raises OSError."""
+    steps = [name for name in store.names() if name.startswith(STEP)]
+    _remove_partial_files(store, steps)
+    lines: list[str] = []
+    for below in ("", *steps):
+        if done := settle(store, below):
+            lines.append(f"{'/'.join(filter(None, (store.name, below)))}: {done}")
+        if not store.has(joined(below, RESULTS)):
+            continue
+        if _is_damaged(store, below):
+            damaged = [f"{store.name}/{joined(below, RESULTS)} is damaged"]
+        else:
+            damaged = damaged_samples(store, below, result_in(store, below))
+        lines += [f"{each}: it is written again, with the journal's scores" for each in damaged]
+    return lines
+
+
+def _remove_partial_files(store: Store, steps: Sequence[str]) -> None:
+    """Remove files that killed runs were writing."""
+    if store.is_remote:
+        return
+    for below in ("", *steps):
+        for folder in (store.root / below, *_folders_asked_for(store.root / below)):
+            for name in names_in(folder):
+                if name.startswith(".") and name.endswith(PARTIAL_FILE) and name != PARTIAL:
+                    remove(folder / name)
+
+
+def _folders_asked_for(folder: Path) -> Iterator[Path]:
+    """The journal's folders, and those of files that a run was asked for."""
+    for name in (JOURNAL, *_ASKED_FOR):
+        for parent, _, _ in os.walk(folder / name):
+            yield Path(parent)
+
+
+def _is_damaged(store: Store, below: str) -> bool:
+    """Whether results.json is empty, cut or no JSON, and no whole one is about to replace it.
+    Raises OSError."""
+    try:
+        document = parse_json(store.get(joined(below, RESULTS)))
+    except ValueError:
+        return pending(store, below) is None
+    return not isinstance(document, dict)
+
+
 def leave_smaller_run(config: RunConfig, store: Store) -> None:
     """Remove what a run of a smaller --limit was asked for beside its results, and its results of
     steps: they would stand beside those of this run.  Its journal stays."""
     steps = [f"{name}/" for name in store.names() if name.startswith(STEP)]
     for below in (*steps, ""):
-        if not store.has(f"{below}{RESULTS}"):
+        if not store.has(f"{below}{RESULTS}") or _is_damaged(store, below.rstrip("/")):
             continue
-        if _result_in(store, below.rstrip("/")).config.get("limit") == config.limit:
+        if result_in(store, below.rstrip("/")).config.get("limit") == config.limit:
             continue
         for name in _ASKED_FOR:
             store.remove_below(f"{below}{name}")
         if steps:
             store.remove(f"{below}{RESULTS}")
-
-
-def _result_in(store: Store, below: str) -> RunResult:
-    """Raises OSError, ValueError."""
-    return run_of(parse_json(store.get(joined(below, RESULTS))))
-
-
-def joined(below: str, name: str) -> str:
-    """A file in a folder of the store; "": at its top."""
-    return f"{below}/{name}" if below else name
 
 
 def _identity(config: RunConfig) -> JsonObject:
@@ -180,8 +231,9 @@ def write_run(
     result: RunResult,
     examples: ExamplesOf,
     further: Iterable[tuple[str, bytes]] = (),
-) -> None:
-    """Write samples and results.json, of one checkpoint of several in a folder of its own.
+) -> RunResult:
+    """Write samples and results.json, of one checkpoint of several in a folder of its own; returns
+    the results as they are written.
 
     `examples`: of a task, by its name.  `further`: files that the run was asked to write beside
     them, written first.
@@ -190,12 +242,12 @@ def write_run(
     def samples() -> Iterator[tuple[str, bytes]]:
         for task in result.tasks:
             lines = "".join(f"{strict_json(example_json(example))}\n" for example in examples(task))
-            yield f"{task}.jsonl", lines.encode()
+            yield task, lines.encode()
 
     below = "" if result.step is None else f"{STEP}{result.step}"
     for name, content in further:
         store.put(joined(below, name), content)
-    _write(store, below, samples(), result)
+    return replace_results(store, below, samples(), result)
 
 
 def write_top(
@@ -205,29 +257,54 @@ def write_top(
     further: Iterable[tuple[str, bytes]] = (),
 ) -> RunResult:
     """Write the last step's results and samples to the output folder too, with all `steps`;
-    `wall_seconds`: of all."""
+    `wall_seconds`: of all.  Raises InputError for samples that are damaged."""
     last = steps[max(steps)]
+    below = f"{STEP}{last.step}"
     files = {str(step): f"{STEP}{step}/{RESULTS}" for step in sorted(steps)}
     result = replace(last, steps=files, speed=replace(last.speed, wall_seconds=wall_seconds))
     for name, content in further:
         store.put(name, content)
-    names = [f"{task}.jsonl" for task in result.tasks]
-    samples = ((name, store.get(f"{STEP}{last.step}/{SAMPLES}/{name}")) for name in names)
-    _write(store, "", samples, result)
-    return result
+
+    def samples() -> Iterator[tuple[str, bytes]]:
+        for task in result.tasks:
+            name = joined(below, sample_name(task))
+            file = last.samples.get(task)
+            content = store.get(name) if file is None else sample_content(store, below, task, file)
+            if content is None:
+                raise InputError(
+                    f"{store.name}/{name} is missing or damaged, expected the file that "
+                    f"{below}/{RESULTS} names: remove {below}, and run the same command again"
+                )
+            yield task, content
+
+    return replace_results(store, "", samples(), result)
 
 
 def steps_there(config: RunConfig) -> dict[int, RunResult]:
-    """Results by step in the output folder, which `check_output` has checked."""
+    """Results by step in the output folder, which `check_output` has checked; damaged ones are left
+    out."""
     store = Store(config.output)
-    results = [_result_in(store, name) for name in step_folders(store)]
-    return {result.step: result for result in results if result.step is not None}
+    results: dict[int, RunResult] = {}
+    for name in step_folders(store):
+        result = _whole_result(store, name)
+        if result is not None and result.step is not None:
+            results[result.step] = result
+    return results
 
 
 def step_folders(store: Store) -> list[str]:
     """Those with results."""
     names = store.names()
-    return [name for name in names if name.startswith(STEP) and store.has(f"{name}/{RESULTS}")]
+    return [name for name in names if name.startswith(STEP) and has_results(store, name)]
+
+
+def _whole_result(store: Store, below: str) -> RunResult | None:
+    """The results of a folder, if they and their samples are whole."""
+    try:
+        result = result_in(store, below)
+    except ValueError:
+        return None
+    return None if any(damaged_samples(store, below, result)) else result
 
 
 def stored_result(
@@ -238,27 +315,24 @@ def stored_result(
     answers: Answers | None,
 ) -> RunResult | None:
     """The results of an earlier run of this version on the same checkpoint and data; None if there
-    are none.
+    are none, or if a file of them is damaged.
 
     `fingerprint`: of the checkpoint's files.  `answers`: of a user's own model, whose results count
     only if it gave the same.
     """
     store = Store(config.output)
     below = f"{STEP}{step}"
-    if not store.has(f"{below}/{RESULTS}"):
+    if not has_results(store, below):
         return None
-    result = _result_in(store, below)  # check_output has read it before
+    result = _whole_result(store, below)
+    if result is None:
+        return None
     weights = result.checkpoint
-    of_data = {
-        name: (task.data.state, task.data.git_blob_sha1, task.data.commit)
-        for name, task in result.tasks.items()
-    }
     is_same = (
         weights.fingerprint == fingerprint
-        and of_data == {name: tuple(state) for name, state in data.items()}
+        and _is_of(result, config, data)
         and not result.unanswered  # such a run has failed
-        and result.config.get("limit") == config.limit  # else it may have been grown
-        and result.environment.packages.get("miron-jax") == __version__
+        and _version_of(result) == __version__
     )
     if not is_same:
         return None
@@ -267,37 +341,36 @@ def stored_result(
     return result
 
 
-def _write(
-    store: Store, below: str, samples: Iterable[tuple[str, bytes]], result: RunResult
-) -> None:
-    """Replace samples, then results.json.
+def dropped_steps(
+    config: RunConfig, data: Mapping[str, DataState], scored: Collection[int]
+) -> dict[int, RunResult]:
+    """Whole results of earlier commands, whose checkpoints the trainer has removed since, among
+    the steps that --steps selects; beside the steps that are `scored`."""
+    dropped: dict[int, RunResult] = {}
+    for step, result in steps_there(config).items():
+        folder = result.checkpoint.folder
+        if step in scored or folder is None or not _is_of(result, config, data):
+            continue
+        if not is_url(folder) and not local_path(folder).exists():
+            dropped[step] = result
+    if not dropped or config.steps == "latest":
+        return {}
+    steps = [(step, Path()) for step in sorted({*scored, *dropped})]
+    selected = pick_steps(steps, config.steps, Path(), strict=False)
+    return {step: dropped[step] for step, _ in selected if step in dropped}
 
-    On a disk all files are written aside first and then renamed, so that a full disk loses nothing;
-    an object store has no rename.
-    """
-    document = (strict_json(run_json(result), indent=1) + "\n").encode()
-    if store.is_remote:
-        store.remove(joined(below, RESULTS))
-        for name, content in samples:
-            store.put(joined(below, f"{SAMPLES}/{name}"), content)
-        store.put(joined(below, RESULTS), document)
-        return
-    folder = store.root / below
-    partial = folder / PARTIAL
-    shutil.rmtree(partial, ignore_errors=True)
-    (partial / SAMPLES).mkdir(parents=True)
-    try:
-        for name, content in samples:
-            path = partial / SAMPLES / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        (partial / RESULTS).write_bytes(document)
-    except OSError:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    (folder / RESULTS).unlink(missing_ok=True)
-    if (folder / SAMPLES).exists():
-        (folder / SAMPLES).rename(partial / "replaced")
-    (partial / SAMPLES).rename(folder / SAMPLES)
-    (partial / RESULTS).rename(folder / RESULTS)
-    shutil.rmtree(partial)
+
+def _is_of(result: RunResult, config: RunConfig, data: Mapping[str, DataState]) -> bool:
+    """Whether results are of these data and as many examples; --limit may have grown."""
+    of_data = {
+        name: (task.data.state, task.data.git_blob_sha1, task.data.commit)
+        for name, task in result.tasks.items()
+    }
+    return (
+        of_data == {name: tuple(state) for name, state in data.items()}
+        and result.config.get("limit") == config.limit
+    )
+
+
+def _version_of(result: RunResult) -> str | None:
+    return result.environment.packages.get("miron-jax")

@@ -197,6 +197,14 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True)
+class SampleFile:
+    """A task's samples as they were written."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class Decided:
     """A composite against the earlier run's, over this set of examples."""
 
@@ -223,6 +231,8 @@ class RunResult:
     checkpoint: Weights = Weights()
     step: int | None = None  # of a training run
     steps: Mapping[str, str] = field(default_factory=dict)  # its steps -> their results.json
+    # by task; {}: of an older version, or not written
+    samples: Mapping[str, SampleFile] = field(default_factory=dict)
 
     def tasks_of(self, suite: str) -> dict[str, TaskResult]:
         return {name: task for name, task in self.tasks.items() if name.startswith(f"{suite}/")}

@@ -4,20 +4,33 @@ Arrives: names of folders, local or in an object store.  Leaves: `Run`s.  It del
 know what a metric means.
 """
 
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
+from typing import TypeVar
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_json
 from miron_jax.files.store import Store
 from miron_jax.results.document import SCHEMA, example_of, run_of, writer_of
-from miron_jax.results.output import PARTIAL, RESULTS, SAMPLES, joined, step_folders
+from miron_jax.results.output import step_folders
 from miron_jax.results.records import RunResult, TaskResult
 from miron_jax.results.samples import ExampleResult
+from miron_jax.results.whole import (
+    PARTIAL,
+    RESULTS,
+    has_results,
+    joined,
+    pending,
+    sample_content,
+    sample_name,
+)
 from miron_jax.runtime.journal import FOLDER as JOURNAL
 
+WAITS = (0.0, 0.1, 0.4)  # seconds until a run that changes is read again
+T = TypeVar("T")
 FINISH = "run the same eval again to finish it"
 
 
@@ -48,19 +61,8 @@ class Run:
 
         `with_options`: False leaves them out, which take most of the time and memory.
         """
-        name = self.path_of(f"{SAMPLES}/{task}.jsonl")
-        try:
-            lines = self.store.get(name).splitlines()
-        except FileNotFoundError:
-            raise InputError(
-                f"{self.store.name}/{name} is missing: copy the whole folder of the run, or "
-                f"{FINISH}"
-            ) from None
-        except OSError as error:  # a damaged results.json names tasks that are no names of files
-            raise InputError(
-                f"{self.store.name}/{name:.80} cannot be read ({error.strerror:.80}): copy the "
-                "whole folder of the run again"
-            ) from None
+        name = self.path_of(sample_name(task))
+        lines = self._samples(task).splitlines()
         for number, line in enumerate(lines, 1):
             try:
                 fields = parse_json(line)
@@ -74,6 +76,45 @@ class Run:
                 ) from None
             yield example
 
+    def _samples(self, task: str) -> bytes:
+        """The samples that the results are of.  Raises InputError."""
+        name = self.path_of(sample_name(task))
+        file = self.result.samples.get(task)
+        try:
+            if file is None:
+                return self.store.get(name)
+            content = sample_content(self.store, self.below, task, file)
+            if content is not None:
+                return content
+            self.store.get(name)  # raises if there is none
+            raise RunChanged(
+                f"{self.store.name}/{name} is not the file that {RESULTS} names (its size or "
+                f"digest is another), as it is damaged or being written: {FINISH}"
+            )
+        except FileNotFoundError:
+            raise InputError(
+                f"{self.store.name}/{name} is missing: copy the whole folder of the run, or "
+                f"{FINISH}"
+            ) from None
+        except OSError as error:  # a damaged results.json names tasks that are no names of files
+            raise InputError(
+                f"{self.store.name}/{name:.80} cannot be read ({error.strerror:.80}): copy the "
+                "whole folder of the run again"
+            ) from None
+
+    def damages(self) -> Iterator[str]:
+        """A sentence for each sample file that is not as the results say, of all checkpoints."""
+        for run in (self, *self.steps().values()):
+            for task in run.tasks:
+                try:
+                    if task in run.result.samples:
+                        run._samples(task)
+                    else:
+                        name = f"{run.folder}/{sample_name(task)}"
+                        yield f"{name} has no digest: an older version wrote it"
+                except InputError as error:
+                    yield str(error)
+
     def steps(self) -> "dict[int, Run]":
         """The checkpoints of a training run by their step, in order; empty if this is none."""
         folders = {
@@ -83,6 +124,20 @@ class Run:
             step: Run(f"{self.label} step {step}", self.store, below, _result(self.store, below))
             for step, below in sorted(folders.items())
         }
+
+
+class RunChanged(InputError):
+    """Samples are of other results than those that were read: another run may be writing them."""
+
+
+def reading_again(action: Callable[[], T]) -> T:
+    """The result of an action that reads runs, which begins again while one is being written."""
+    for seconds in WAITS:
+        try:
+            return action()
+        except RunChanged:
+            time.sleep(seconds)
+    return action()
 
 
 def read_runs(names: Sequence[str]) -> list[Run]:
@@ -100,7 +155,7 @@ def read_runs(names: Sequence[str]) -> list[Run]:
 
 def _read(store: Store, label: str) -> Run:
     names = store.names()
-    if RESULTS in names:
+    if has_results(store, ""):
         return Run(label, store, "", _result(store, ""))
     if steps := step_folders(store):
         by_folder = {name: _result(store, name) for name in steps}
@@ -132,13 +187,15 @@ def _state(store: Store, names: Sequence[str]) -> str:
 def _result(store: Store, below: str) -> RunResult:
     name = joined(below, RESULTS)
     try:
+        if (result := pending(store, below)) is not None:
+            return result
         document = parse_json(store.get(name))
         if not isinstance(document, dict):
             raise ValueError(f"{type(document).__name__}, expected an object")
     except (OSError, ValueError) as error:
         raise InputError(
             f"{store.name}/{name} is no results.json ({error!s:.120}): name the --output folder of "
-            "a finished eval"
+            f"a finished eval, or {FINISH}"
         ) from None
     if document.get("schema") != SCHEMA:
         raise InputError(

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from miron_jax.errors import InputError
+from miron_jax.files.durable import write_whole
 from miron_jax.files.readers import Json, JsonObject, are_texts, parse_json
 from miron_jax.files.regular import open_regular
 from miron_jax.tasks.mera.metrics import ETHICS, EXAM
@@ -114,7 +115,7 @@ def write_submission(
             files[f"{dataset.name}.json"] = text.encode()
     if logs:
         files["logs_public.zip"] = _zipped(logs)
-    path.write_bytes(_zipped(files))
+    write_whole(path, _zipped(files))
 
 
 def _zipped(files: Mapping[str, bytes]) -> bytes:

@@ -20,6 +20,7 @@ from miron_jax.results.document import run_json
 from miron_jax.results.output import check_output, leave_smaller_run, stored_result
 from miron_jax.runtime.progress import Lines
 from tests.support.command import Place
+from tests.support.faults import Disk
 from tests.support.kept_runs import parts_in, same_results
 from tests.support.tiny_model import make_model, write_core_data
 
@@ -105,23 +106,24 @@ def test_a_full_disk_gives_one_sentence_and_loses_nothing(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, miron: Any
 ) -> None:
     monkeypatch.setattr("miron_jax.runtime.journal.FLUSH_SECONDS", 0)
-    output, write = tmp_path / "out", Path.write_bytes
+    output = tmp_path / "out"
     flags = [f"--model={place.model}", f"--data_dir={place.data}", "--tasks=core/copa", "--allow_changed_data"]
     flags += ["--token_budget=64", "--compilation_cache=", f"--output={output}"]
 
     def sentence_when_full(kind: str, after: int) -> str:
-        """What a run says whose disk is full in the middle of a file with `kind` in its path, after some such files."""
-        left = [after]
+        """What a run says whose disk is full in the middle of a file in the folder `kind`, after some such files."""
+        left = after
 
-        def until_full(path: Path, data: bytes) -> int:
-            left[0] -= kind in str(path)
-            if kind in str(path) and left[0] < 0:
-                write(path, data[: len(data) // 2])
-                raise OSError(errno.ENOSPC, "No space left on device")  # as of a write: without a path
-            return write(path, data)
+        class Full(Disk):
+            def _call(self, name: str, function: Any, *arguments: Any, **options: Any) -> Any:
+                nonlocal left
+                if name == "write" and f"/{kind}/" in str(self._open[arguments[0]]):
+                    left -= 1
+                    if left < 0:  # and so it stays
+                        self.at, self.fault = len(self.calls) + 1, "fail"
+                return super()._call(name, function, *arguments, **options)
 
-        with monkeypatch.context() as patched:
-            patched.setattr(Path, "write_bytes", until_full)
+        with Full(output):
             ran = miron("eval", *flags)
         assert ran.status == 2, ran.err
         return ran.err.splitlines()[-1]

@@ -36,8 +36,7 @@ def write_outcome(
             yield from scores.kind.further_files(scores)
         yield from other_layout(config.results_format, result, examples)
 
-    output.write_run(Store(config.output), result, examples, further())
-    return result
+    return output.write_run(Store(config.output), result, examples, further())
 
 
 def write_top(config: RunConfig, steps: Mapping[int, RunResult], wall_seconds: float) -> RunResult:

@@ -4,10 +4,12 @@ Arrives: a folder; articles and stories.  Leaves: JSON lines and parquet.  It de
 know prompts, nor how the rows that come with the package were made (tools/eval_uation_gen).
 """
 
+import io
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 
+from miron_jax.files.durable import make_folder, write_whole
 from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.generators.eval_uation_gen.gaps import read_stories, rows_of_stories
 from miron_jax.tasks.generators.eval_uation_gen.table import (
@@ -50,10 +52,10 @@ def export_stories(folder: Path, path: Path, say: Callable[[str], None]) -> list
 
 def write_rows(folder: Path, split: str, rows: list[JsonObject]) -> list[Path]:
     """Writes SPLIT.jsonl and SPLIT.parquet with every column of the rows; returns both paths."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     lines = folder / f"{split}.jsonl"
     table = folder / f"{split}.parquet"
-    lines.write_bytes(jsonl(rows))
+    write_whole(lines, jsonl(rows))
     write_parquet(table, rows)
     return [lines, table]
 
@@ -66,6 +68,8 @@ def write_parquet(path: Path, rows: list[JsonObject]) -> None:
     names = dict.fromkeys(chain.from_iterable(rows))
     table = pyarrow.Table.from_pylist([names | row for row in rows])
     cited = table.replace_schema_metadata({"source": CITATION})
+    content = io.BytesIO()
     parquet.write_table(
-        cited, path, write_page_checksum=True, compression="zstd", compression_level=19
+        cited, content, write_page_checksum=True, compression="zstd", compression_level=19
     )
+    write_whole(path, content.getvalue())
