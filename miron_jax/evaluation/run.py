@@ -46,7 +46,8 @@ from miron_jax.model.checkpoints.checkpoints import (
 )
 from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint, weights_fingerprint
 from miron_jax.model.checkpoints.loading import loaded
-from miron_jax.model.checkpoints.training_run import Checkpoint, implausible
+from miron_jax.model.checkpoints.plausible import implausible
+from miron_jax.model.checkpoints.training_run import Checkpoint
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import cost_model, useful_flops
 from miron_jax.model.network import Network
@@ -309,7 +310,8 @@ class Evaluation:
             weights = weights_fingerprint(model.on_one_device.state)
             warnings = list[str]()
             if not isinstance(config, OwnModel):
-                warnings = implausible(model.on_one_device.state)
+                num_tokens = max(self.architecture.tokenizer.get_vocab().values(), default=0) + 1
+                warnings = implausible(model.on_one_device.state, num_tokens)
             for line in warnings:
                 self.progress.warn(line)
             with self._journal(model, weights, answers) as journal:

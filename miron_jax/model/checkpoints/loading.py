@@ -21,8 +21,9 @@ from miron_jax.files.places import public
 from miron_jax.files.regular import NOT_REGULAR
 from miron_jax.model.checkpoints.checkpoints import Architecture, Round
 from miron_jax.model.checkpoints.hf_reader import Put, shapes_of
+from miron_jax.model.checkpoints.plausible import check_finite
 from miron_jax.model.checkpoints.remote import local_copy
-from miron_jax.model.checkpoints.training_run import Checkpoint, check_finite, load_step
+from miron_jax.model.checkpoints.training_run import Checkpoint, load_step
 from miron_jax.model.checkpoints.versions import settled_version, version_of
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.sharding import put_weight

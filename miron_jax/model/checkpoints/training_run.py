@@ -7,15 +7,11 @@ scored.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Self
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 from jax.typing import DTypeLike
 
 from miron_jax.errors import InputError, some_of
@@ -23,16 +19,13 @@ from miron_jax.model.checkpoints.array_tree import is_array_tree, is_temporary
 from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.checkpoints.hf_files import STEP_NAME, has_tensors
 from miron_jax.model.checkpoints.hf_reader import Put, load_hf, on_default_device
+from miron_jax.model.checkpoints.plausible import check_finite
 from miron_jax.model.checkpoints.remote import seen_anew
 from miron_jax.model.checkpoints.versions import VANISHED, version_of
-from miron_jax.model.decoder.decoder import leaf_name
 from miron_jax.model.families.family import KnownModel
 from miron_jax.model.families.family_model import FamilyModel
 from miron_jax.runtime.devices import Tree
 from miron_jax.runtime.progress import SILENT, Progress
-
-MAX_AT_ONCE = 1 << 20  # numbers that one call reads
-PLAUSIBLE = 1e4  # weights of trained models are far smaller
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,49 +150,6 @@ def load_step(
             "the same; score it by itself"
         )
     return check_finite(folder, load_hf(folder, dtype, put, config, params_key).state)
-
-
-def check_finite(source: Path | str, state: Tree) -> Tree:
-    """Return the state.  Raises InputError, which names `source`, if it holds NaN or infinity."""
-    for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
-        if jnp.issubdtype(leaf.dtype, jnp.floating) and not np.isfinite(largest(leaf)):
-            raise InputError(
-                f"{source}: the weights {leaf_name(path)} hold NaN or infinity, expected numbers; "
-                "the training went wrong before this step, or the file is damaged: name an earlier "
-                "step or copy it again"
-            )
-    return state
-
-
-def implausible(state: Tree) -> list[str]:
-    """A warning for each leaf of a Decoder with a weight beyond PLAUSIBLE, such as a flipped bit
-    causes."""
-    warnings: list[str] = []
-    for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
-        value = largest(leaf)
-        if value > PLAUSIBLE:
-            warnings.append(
-                f"the weights {leaf_name(path)} go up to {value:.3g}, expected at most "
-                f"{PLAUSIBLE:g}: the file may be damaged, compare it with its source"
-            )
-    return warnings
-
-
-def largest(x: jax.Array) -> float:
-    """The largest absolute value, or NaN if there is one.  A few rows at a time, because XLA on CPU
-    copies what it reads."""
-    if not x.size:
-        return 0.0
-    if x.ndim == 0:
-        return float(jnp.abs(x))
-    rows = min(x.shape[0], max(1, MAX_AT_ONCE * x.shape[0] // x.size))
-    values = [_largest_of_rows(x, np.int32(start), rows) for start in range(0, x.shape[0], rows)]
-    return float(np.max([*map(np.float32, values)]))
-
-
-@partial(jax.jit, static_argnums=2)
-def _largest_of_rows(x: jax.Array, start: jax.Array, rows: int) -> jax.Array:
-    return jnp.abs(jax.lax.dynamic_slice_in_dim(x, start, rows)).max().astype(jnp.float32)
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -1,0 +1,140 @@
+"""Weights that no trained model has: NaN, too large ones, matrices of zeros.
+
+Arrives: a state on its devices.  Leaves: an error or warnings, which name the weights.  It
+deliberately does not know where they were read.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental.multihost_utils import process_allgather
+
+from miron_jax.errors import InputError, some_of
+from miron_jax.model.decoder.decoder import leaf_name
+from miron_jax.runtime.devices import Tree
+
+MAX_AT_ONCE = 1 << 20  # numbers that one call reads
+PLAUSIBLE = 1e4  # weights of trained models are far smaller
+_TABLES = ("embedding_VD", "head_VD", "position_PD")
+_HALF_WRITTEN = "the file may be half-written or damaged, compare it with its source"
+
+
+def check_finite(source: Path | str, state: Tree) -> Tree:
+    """Return the state.  Raises InputError, which names `source`, if it holds NaN or infinity."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
+        if jnp.issubdtype(leaf.dtype, jnp.floating) and not np.isfinite(largest(leaf)):
+            raise InputError(
+                f"{source}: the weights {leaf_name(path)} hold NaN or infinity, expected numbers; "
+                "the training went wrong before this step, or the file is damaged: name an earlier "
+                "step or copy it again"
+            )
+    return state
+
+
+def implausible(state: Tree, num_tokens: int) -> list[str]:
+    """A warning for each leaf of a model with a weight beyond PLAUSIBLE, such as a flipped bit
+    causes, or with zeros where a file that is half-written has them.
+
+    Rows of vocabulary tables from `num_tokens` on belong to no token, and may be zero.
+    """
+    warnings: list[str] = []
+    for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
+        name = leaf_name(path)
+        value = largest(leaf)
+        if value > PLAUSIBLE:
+            warnings.append(
+                f"the weights {name} go up to {value:.3g}, expected at most "
+                f"{PLAUSIBLE:g}: the file may be damaged, compare it with its source"
+            )
+        if _is_matrix(name, leaf):
+            warnings += _zeros(name, leaf, num_tokens if name.endswith("_VD") else None)
+    return warnings
+
+
+def _is_matrix(name: str, leaf: jax.Array) -> bool:
+    """Whether the leaf is a table, or a matrix of each layer.  Norms' scales and biases, one vector
+    a layer, may be zero."""
+    if name.endswith(_TABLES):
+        return True
+    return leaf.ndim > 2 and leaf.size > 0 and "norm" not in name and "bias" not in name
+
+
+def _zeros(name: str, leaf: jax.Array, num_rows: int | None) -> Iterator[str]:
+    """A warning if matrices are zero, or end in rows of zeros.
+
+    `num_rows` counts.  A matrix may lie transposed in its file, so its last columns are looked at
+    as well, but for those of tables.
+    """
+    rows, columns = _nonzero(leaf)
+    if leaf.ndim == 2:
+        last = _num_last(rows[:num_rows])
+        if last:
+            which = "all" if last == len(rows[:num_rows]) else f"the last {last}"
+            yield f"{which} of {len(rows)} rows of the weights {name} are zero: {_HALF_WRITTEN}"
+        return
+    where: dict[str, list[str]] = {}  # what is zero -> in which layers, or experts of layers
+    for index in np.ndindex(rows.shape[:-1]):
+        place = "/".join(map(str, index))
+        for axis, flags in (("rows", rows[index]), ("columns", columns[index])):
+            last = _num_last(flags)
+            if last == len(flags):
+                where.setdefault("all zero", []).append(place)
+                break
+            if last:
+                what = f"zero in the last {last} of {len(flags)} {axis}"
+                where.setdefault(what, []).append(place)
+    for what, places in where.items():
+        yield f"the weights {name} are {what} in layer {some_of(places, 3)}: {_HALF_WRITTEN}"
+
+
+def _num_last(nonzero: np.ndarray) -> int:
+    """How many of the flags at the end are not set."""
+    return int(np.argmax(nonzero[::-1])) if nonzero.any() else len(nonzero)
+
+
+def _nonzero(x: jax.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows, and which columns, of each matrix hold a number that is not zero.  The matrices
+    are the last two axes; a few of their rows, or a few matrices, at a time."""
+    step = min(x.shape[0], max(1, MAX_AT_ONCE * x.shape[0] // x.size))
+    starts = [min(start, x.shape[0] - step) for start in range(0, x.shape[0], step)]
+    rows = np.zeros(x.shape[:-1], bool)
+    columns = np.zeros((*x.shape[:-2], x.shape[-1]), bool)
+    for start in starts:
+        of_rows, of_columns = map(_on_host, _nonzero_of_part(x, np.int32(start), step))
+        rows[start : start + step] = of_rows
+        if x.ndim == 2:
+            columns |= of_columns
+        else:
+            columns[start : start + step] = of_columns
+    return rows, columns
+
+
+@partial(jax.jit, static_argnums=2)
+def _nonzero_of_part(x: jax.Array, start: jax.Array, step: int) -> tuple[jax.Array, jax.Array]:
+    is_nonzero = jax.lax.dynamic_slice_in_dim(x, start, step) != 0
+    return is_nonzero.any(-1), is_nonzero.any(-2)
+
+
+def _on_host(x: jax.Array) -> np.ndarray:
+    return np.asarray(x if x.is_fully_addressable else process_allgather(x, tiled=True))
+
+
+def largest(x: jax.Array) -> float:
+    """The largest absolute value, or NaN if there is one.  A few rows at a time, because XLA on CPU
+    copies what it reads."""
+    if not x.size:
+        return 0.0
+    if x.ndim == 0:
+        return float(jnp.abs(x))
+    rows = min(x.shape[0], max(1, MAX_AT_ONCE * x.shape[0] // x.size))
+    values = [_largest_of_rows(x, np.int32(start), rows) for start in range(0, x.shape[0], rows)]
+    return float(np.max([*map(np.float32, values)]))
+
+
+@partial(jax.jit, static_argnums=2)
+def _largest_of_rows(x: jax.Array, start: jax.Array, rows: int) -> jax.Array:
+    return jnp.abs(jax.lax.dynamic_slice_in_dim(x, start, rows)).max().astype(jnp.float32)
