@@ -28,6 +28,7 @@ from miron_jax.model.checkpoints.maxtext_settings import is_maxtext_config, maxt
 from miron_jax.model.checkpoints.remote import folder_at, local_config_files
 from miron_jax.model.checkpoints.training_run import (
     Checkpoint,
+    check_no_flax_files,
     is_orbax,
     pick_steps,
     training_steps,
@@ -113,6 +114,7 @@ def checkpoint_folder(checkpoint: str) -> Path:
     remote = is_url(checkpoint)
     folder = folder_at(checkpoint, "--checkpoint") if remote else local_path(checkpoint)
     if not folder.is_dir():
+        check_no_flax_files(folder)
         raise InputError(
             f"--checkpoint={checkpoint}: no such folder, expected an Orbax checkpoint or a run"
         )
@@ -227,6 +229,8 @@ def checkpoints_of(config: RunConfig, files: ModelFiles) -> list[Checkpoint]:
         shared = _shared_files(config, files)
         checkpoints = [Checkpoint.at(step, path, shared) for step, path in selected]
         return [checkpoint for checkpoint in checkpoints if checkpoint.version]
+    if not is_single:
+        check_no_flax_files(files.weights)
     if config.watch:
         return []
     if config.steps is not None:

@@ -5,6 +5,7 @@ their folders in order of training, and the weights of one.  It deliberately doe
 scored.
 """
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,17 +16,20 @@ from typing import Self
 from jax.typing import DTypeLike
 
 from miron_jax.errors import InputError, some_of
+from miron_jax.files.regular import open_regular
 from miron_jax.model.checkpoints.array_tree import is_array_tree, is_temporary
 from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.checkpoints.hf_files import STEP_NAME, has_tensors
 from miron_jax.model.checkpoints.hf_reader import Put, load_hf, on_default_device
 from miron_jax.model.checkpoints.plausible import check_finite
-from miron_jax.model.checkpoints.remote import seen_anew
+from miron_jax.model.checkpoints.remote import is_remote, seen_anew
 from miron_jax.model.checkpoints.versions import VANISHED, version_of
 from miron_jax.model.families.family import KnownModel
 from miron_jax.model.families.family_model import FamilyModel
 from miron_jax.runtime.devices import Tree
 from miron_jax.runtime.progress import SILENT, Progress
+
+_MSGPACK_MAPS = bytes([*range(0x80, 0x90), 0xDE, 0xDF])  # first byte of a map in msgpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +154,34 @@ def load_step(
             "the same; score it by itself"
         )
     return check_finite(folder, load_hf(folder, dtype, put, config, params_key).state)
+
+
+def check_no_flax_files(place: Path) -> None:
+    """Raises InputError for a run, or a file of one, that flax.training.checkpoints wrote without
+    Orbax: a msgpack file a step."""
+    if is_remote(place):
+        return
+    paths = [place] if place.is_file() else sorted(_entries(place))
+    for path in paths:
+        match = STEP_NAME.fullmatch(path.name)
+        if match is None or not path.is_file():
+            continue
+        with open_regular(path) as file:
+            first = file.read(1)
+        if not first or first not in _MSGPACK_MAPS:
+            continue
+        run = path.absolute().parent
+        target = run.with_name(f"{run.name}-orbax")
+        code = (
+            "from flax.training import checkpoints; import orbax.checkpoint as ocp; "
+            f"ocp.PyTreeCheckpointer().save({str(target / match[4])!r}, "
+            f"checkpoints.restore_checkpoint({str(path.absolute())!r}, None))"
+        )
+        raise InputError(
+            f"{path}: is a file of msgpack, as flax.training.checkpoints writes a step without "
+            f"Orbax, expected an Orbax checkpoint: save each step again, python -c "
+            f"{shlex.quote(code)}, and name {target}"
+        )
 
 
 def _entries(folder: Path) -> list[Path]:

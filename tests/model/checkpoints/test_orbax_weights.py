@@ -1,9 +1,12 @@
 """The weights of a Flax model stand out from the optimizer's state and from averages, wherever trainers save them."""
 
+import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +19,9 @@ from flax.training import checkpoints as flax_checkpoints
 from flax.training.train_state import TrainState
 from orbax.checkpoint import v1 as ocp1
 
+from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
+from miron_jax.model.checkpoints.checkpoints import ModelFiles, checkpoint_folder, checkpoints_of
 from miron_jax.model.checkpoints.orbax_reader import load_tree
 from miron_jax.model.checkpoints.training_run import training_steps
 from miron_jax.runtime.devices import Tree
@@ -295,3 +300,26 @@ def test_nnx_models_are_read_beside_their_optimizers(tmp_path: Path, state: str)
     graphdef, tree, rest = nnx.split(Nnx(0), nnx.Param, ...)
     loaded, _ = read(tmp_path / "7", tree)
     assert jnp.array_equal(nnx.merge(graphdef, loaded, rest)(IDS), expected(IDS))
+
+
+def test_msgpack_files_are_refused_with_a_command_that_saves_them_again(tmp_path: Path) -> None:
+    run = tmp_path / "it's my run"
+    without_orbax = flax.config.temp_flip_flag("use_orbax_checkpointing", False)
+    with without_orbax, pytest.warns(DeprecationWarning, match="Orbax"):
+        flax_checkpoints.save_checkpoint(str(run), trained(), 7)
+    (run / "3").write_text("notes")  # no step
+    ended: list[str] = []
+    of_run = RunConfig("x:y", ("miron-gen/en",))
+    for place, config in (
+        (run, of_run), (run, replace(of_run, steps="latest")), (run, replace(of_run, watch=True)),
+        (run / "checkpoint_7", of_run),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=r"checkpoint_7: is a file of msgpack, as flax\.training") as refused:
+            checkpoints_of(config, ModelFiles(None, checkpoint_folder(str(place)), None))
+        ended.append(str(refused.value))
+    assert len(set(ended)) == 1
+    command = ended[0].partition("save each step again, ")[2].rpartition(", and name ")[0]
+    python, flag, code = shlex.split(command)
+    assert (python, flag) == ("python", "-c")
+    exec(code, {})
+    scores_alike(tmp_path / "it's my run-orbax" / "7")
