@@ -43,6 +43,7 @@ class Trainer(NamedTuple):
     name: str
     python: str  # the version it needs
     packages: tuple[str, ...]
+    by_pip: tuple[str, ...] = ()  # what uv would take as a build for a GPU
 
 
 ORBAX = ("flax==0.12.12", "orbax-checkpoint==0.12.8", "optax")
@@ -56,7 +57,7 @@ TRAINERS = (
     Trainer("tunix", "3.12", ("google-tunix==0.1.7", *ORBAX)),
     Trainer("levanter", "3.11", ("marin-levanter==0.2.20.dev202606180959", "gitpython")),
     Trainer("maxtext", "3.12", ("maxtext==0.2.5", *ORBAX, *OF_MAXTEXT.split())),
-    Trainer("easydel", "3.11", ("easydel==0.3.0", "pillow")),
+    Trainer("easydel", "3.11", ("easydel==0.3.0", "pillow"), ("torch==2.13.0",)),
 )
 
 
@@ -112,12 +113,15 @@ def save(trainer: Trainer, folder: Path) -> None:
     CannotSave."""
     python = folder / "bin" / "python"
     installed = folder / "installed"
-    packages = "\n".join(trainer.packages)
+    packages = "\n".join(trainer.packages + trainer.by_pip)
     if not installed.is_file() or installed.read_text() != packages:
         base = python_of(trainer.python)
         run("no environment", FLAGS.uv, "venv", "--quiet", "--clear", "--python", base, folder)
         pre_release = ("--prerelease=allow",) if ".dev" in packages else ()
         install = (FLAGS.uv, "pip", "install", "--quiet", "--python", python, *pre_release)
+        if trainer.by_pip:
+            pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet")
+            run("does not install", *pip, *trainer.by_pip)
         run("does not install", *install, *trainer.packages)
         installed.write_text(packages)
     shutil.rmtree(folder / "cases", ignore_errors=True)
