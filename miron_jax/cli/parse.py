@@ -28,7 +28,14 @@ def parse(command: str, arguments: Sequence[str]) -> list[str]:
         sys.exit(0)
     define(command)
     try:
+        for argument in arguments:
+            argument.encode()
         return FLAGS(list(arguments))
+    except UnicodeEncodeError as error:
+        sentence = (
+            f"miron-jax {command}: {error.object} holds bytes that are not UTF-8, which no results "
+            "can name, expected text: rename the file or folder"
+        )
     except flags.UnrecognizedFlagError as error:
         sentence = f"miron-jax {command}: {_unknown(command, error.flagname, arguments)}"
     # ValueError: of --nolimit=3, and of a --flagfile that is no text

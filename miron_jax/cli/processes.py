@@ -11,13 +11,13 @@ import faulthandler
 import os
 import signal
 import sys
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from absl import flags
 
 from miron_jax.errors import INTERRUPTED, InputError, printable
+from miron_jax.files.places import home_cache
 from miron_jax.runtime.backend import set_backend_flags
 
 if TYPE_CHECKING:
@@ -145,7 +145,15 @@ def start_jax() -> None:
     jax.config.update("jax_default_matmul_precision", "highest")
     folder = FLAGS.compilation_cache
     if folder is None:
-        folder = str(Path.home() / ".cache" / "miron_jax" / "programs")
+        cache = home_cache()
+        folder = "" if cache is None else str(cache / "programs")
+        if cache is None:
+            print(
+                "miron-jax: this user has no home folder, so compiled programs are not kept for "
+                "the next run: set HOME, or name a folder with --compilation_cache",
+                file=sys.stderr,
+                flush=True,
+            )
     if folder:
         jax.config.update("jax_compilation_cache_dir", folder)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

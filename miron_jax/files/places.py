@@ -53,9 +53,22 @@ def public(name: str) -> str:
     return name
 
 
+def home_cache() -> Path | None:
+    """~/.cache/miron_jax; None for a user without a home, as a container may have."""
+    try:
+        return Path.home() / ".cache" / "miron_jax"
+    except RuntimeError:
+        return None
+
+
 def data_cache(*below: str) -> Path:
     """The folder `below` the cache of benchmark data: below $MIRON_JAX_DATA, else
-    ~/.cache/miron_jax."""
-    return Path(os.environ.get("MIRON_JAX_DATA") or Path.home() / ".cache" / "miron_jax").joinpath(
-        *below
-    )
+    ~/.cache/miron_jax.  Raises InputError if there is neither."""
+    named = os.environ.get("MIRON_JAX_DATA")
+    cache = Path(named) if named else home_cache()
+    if cache is None:
+        raise InputError(
+            "this user has no home folder, in which data is kept: set HOME, or MIRON_JAX_DATA to a "
+            "folder for data"
+        )
+    return cache.joinpath(*below)

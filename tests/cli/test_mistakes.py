@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
 from miron_jax.config import RunConfig
@@ -83,6 +84,8 @@ MISTAKES = {
     "init modle": ("init is given modle", "expected task or model"),
     "init task . RUN_DIR": ("init is given task . RUN_DIR", "perhaps a folder"),
     "init model": ("./my_model.py is there already and is never overwritten", "miron-jax init model FOLDER"),
+    "eval --model=RUN_DIR --output=scores\udcff": (r"--output=scores\udcff holds bytes that are not UTF-8", "rename"),
+    "report run1\udcff": (r"run1\udcff holds bytes that are not UTF-8", "rename the file or folder"),
     "init task RUN_DIR --checkpoint=ORBAX": ("--checkpoint is of init model", "leave it out"),
     "init task notes.txt": ("notes.txt",),
     "init model RUN_DIR --checkpoint=nowhere": ("--checkpoint=nowhere: no such folder", "expected an Orbax"),
@@ -228,3 +231,14 @@ def test_the_folder_that_names_a_suite_precedes_a_plain_one() -> None:
         ([("somebody's", "x"), ("", "plain")], "plain"),
     ):
         assert suite.named_folder(folders) == Path(expected), folders
+
+
+def test_without_a_home_programs_are_not_kept_and_a_line_says_so(miron, monkeypatch) -> None:
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # KeyError, as for an unknown uid of a container
+    kept = jax.config.values["jax_compilation_cache_dir"]
+    ran = miron("plan", "--model=demo", "--tasks=miron-gen/en", "--limit=1", "--items_per_category=12")
+    assert ran.status == 0, ran.err
+    assert "this user has no home folder, so compiled programs are not kept" in ran.err
+    assert "set HOME, or name a folder with --compilation_cache" in ran.err
+    assert jax.config.values["jax_compilation_cache_dir"] == kept

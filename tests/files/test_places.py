@@ -6,7 +6,7 @@ import pytest
 
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
-from miron_jax.files.places import is_url, local_path, place, public
+from miron_jax.files.places import data_cache, home_cache, is_url, local_path, place, public
 from miron_jax.files.store import Store
 from miron_jax.results.document import config_json
 from miron_jax.results.output import _identity, _resolved, check_output
@@ -65,3 +65,18 @@ def test_names_that_no_path_can_have_are_refused():
     for name, message in (("~nosuchuser/x", "there is no user 'nosuchuser'"), ("a\0b", "null character")):
         with pytest.raises(InputError, match=message):
             place(name)
+
+
+def test_a_user_without_a_home_is_told_where_data_would_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an unknown uid of a container."""
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("MIRON_JAX_DATA", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # KeyError, as for any unknown user
+    assert home_cache() is None
+    assert public("/data/a") == "/data/a"
+    with pytest.raises(InputError, match="no home folder, in which data is kept: set HOME, or MIRON_JAX_DATA"):
+        data_cache("core")
+    with pytest.raises(InputError, match="no user ''"):
+        local_path("~/a")
+    monkeypatch.setenv("MIRON_JAX_DATA", "/data")
+    assert data_cache("core") == Path("/data/core")
