@@ -18,7 +18,7 @@ from miron_jax.cli.json_output import JsonOutput, json_output
 from miron_jax.cli.processes import join_others, start_jax, wants_others
 from miron_jax.cli.run_config import run_config
 from miron_jax.config import SETTINGS, RunConfig
-from miron_jax.errors import FAILED, InputError, some_of
+from miron_jax.errors import FAILED, INTERRUPTED, InputError, some_of
 from miron_jax.files.places import public
 from miron_jax.files.store import Lock, Store
 
@@ -181,8 +181,12 @@ def _eval_into(
         screen.warn(f"miron-jax: {line}")
     if scored.error is not None:
         raise scored.error
+    for line in scored.not_judged:
+        screen.warn(f"miron-jax: {line}")
     if scored.failures:
         sys.exit(FAILED)
+    if scored.not_judged:
+        sys.exit(INTERRUPTED)
 
 
 @dataclass(slots=True)
@@ -194,6 +198,8 @@ class _Scored:
     by_step: "dict[int, RunResult]" = field(default_factory=dict)
     # a sentence for each task that has examples without a score
     failures: list[str] = field(default_factory=list)
+    # a sentence for each task that has programs which the machine could not judge
+    not_judged: list[str] = field(default_factory=list)
     error: InputError | None = None  # which ended the run after some steps had been scored
 
 
@@ -244,6 +250,7 @@ def _score_checkpoints(
             result = write_outcome(config, outcome, time.perf_counter() - start, step)
             scored.last = result
             scored.failures += _failures(outcome, step)
+            scored.not_judged += _not_judged(outcome, step)
             log(result)
             if step is not None:
                 scored.by_step[step] = result
@@ -281,4 +288,17 @@ def _failures(outcome: "Outcome", step: int | None) -> list[str]:
         "too large for --dtype"
         for task in outcome.tasks
         if (ids := task.unanswered)
+    ]
+
+
+def _not_judged(outcome: "Outcome", step: int | None) -> list[str]:
+    """A sentence for each task that has programs which the machine could not judge.  They are in no
+    mean."""
+    at = "" if step is None else f" at step {step}"
+    return [
+        f"{task.source.task.name}: {len(why)} examples{at} are not judged, as their programs could "
+        f"not be run (the first, {next(iter(why))}: {next(iter(why.values()))}): run the same "
+        "command again, which judges only them"
+        for task in outcome.tasks
+        if (why := task.not_judged)
     ]

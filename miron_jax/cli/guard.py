@@ -49,7 +49,9 @@ def guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
         if processes.joined is None:
             raise
         if isinstance(error, SystemExit):
-            processes.joined.fail(FAILED, "its run failed")
+            status = error.code if isinstance(error.code, int) else FAILED
+            why = "its run is to be run again" if status == INTERRUPTED else "its run failed"
+            processes.joined.fail(status, why)
         processes.joined.leave_if_one_is_lost(error)
         traceback.print_exc()
         processes.joined.fail(FAILED, f"{type(error).__name__}: {error}")

@@ -40,6 +40,7 @@ def generate_texts(
     texts = iter(generated(requests, generator, journal, hosts, f"{name}/texts", progress))
     if hosts.is_first:
         for scores in tasks:
+            scores.journal = journal
             scores.kind.take_texts(scores, _counted(texts, scores, generator))
 
 

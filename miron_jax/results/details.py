@@ -148,12 +148,19 @@ class ProgramDetails(Details):
     ended: Mapping[str, int] = field(default_factory=dict)
     sandboxed: bool = True  # False: programs ran under resource limits only
     ceiling: Ceiling | None = None  # None: expected values are not published
+    # why the machine could not judge programs, which are in no mean; (): it judged all
+    not_judged: tuple[str, ...] = ()
 
     def notes(self, task: "TaskResult") -> Iterator[str]:
         if self.ceiling is not None:
             yield f"the authors' own solutions pass {self.ceiling.passed} of {self.ceiling.n}"
         if not self.sandboxed:
             yield "its programs ran without a sandbox"
+        if self.not_judged:
+            yield (
+                f"{self.ended.get('not judged', 0)} programs were not judged "
+                f"({some_of(self.not_judged, 2)}): the same command judges them"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

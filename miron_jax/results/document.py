@@ -68,7 +68,7 @@ TASK_KEYS = (
     "crossed_pairs", "dialogue",
     "max_new_tokens", "ended", "always_right_rows", "answer_holds_stop_rows", "never_right_rows",
     "alike", "prompts_end_in_space", "sandboxed",
-    "ceiling", "tokens",
+    "ceiling", "not_judged", "tokens",
     "bytes", "windows", "empty_documents", "truncated", "beyond_trained_length", "leaked_prompts",
     "prefixes_end_in_space",
     "targets_begin_with_space", "control_tokens", "tokens_without_text", "num_shots", "robustness",
@@ -103,6 +103,7 @@ ABSENT: Mapping[type, frozenset[str]] = {
             "never_right_rows",
         ]
     ),
+    ProgramDetails: frozenset({"not_judged"}),
     CompositeResult: frozenset({"metric"}),
     Robustness: frozenset({"template_spread", "swapped"}),
     ExampleResult: frozenset({"answered", "neutral_logprobs", "meta", "reason"}),

@@ -20,8 +20,9 @@ from miron_jax.files.places import is_url, local_path
 from miron_jax.files.readers import Json, JsonObject, parse_json
 from miron_jax.files.store import Store
 from miron_jax.model.checkpoints.training_run import pick_steps
+from miron_jax.results.details import ProgramDetails
 from miron_jax.results.document import config_json, each_leaf, example_json, strict_json
-from miron_jax.results.records import RunResult
+from miron_jax.results.records import RunResult, TaskResult
 from miron_jax.results.samples import ExamplesOf
 from miron_jax.results.whole import (
     PARTIAL,
@@ -333,12 +334,17 @@ def stored_result(
         and _is_of(result, config, data)
         and not result.unanswered  # such a run has failed
         and _version_of(result) == __version__
+        and not any(_not_judged(task) for task in result.tasks.values())
     )
     if not is_same:
         return None
     if answers is not None and (weights.answers is None or answers.differ(weights.answers)):
         return None
     return result
+
+
+def _not_judged(task: TaskResult) -> bool:
+    return isinstance(task.details, ProgramDetails) and bool(task.details.not_judged)
 
 
 def dropped_steps(

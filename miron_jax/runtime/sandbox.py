@@ -8,14 +8,16 @@ other process, reads the system's programs and nothing else of the disk, writes 
 memory, and belongs to a user without rights.  Resource limits hold inside: processor time, memory,
 processes, open files, output.  A seccomp filter refuses system calls that take memory which no
 limit counts, or that reach beyond the sandbox (box_filter.py).  From outside, a watch kills the
-whole tree when it exceeds its time or memory.  With `--allow_unsandboxed_code` only the limits and
-the watch remain, for machines whose container is the sandbox.
+whole tree when it exceeds its time, memory or output (box_watch.py).  With
+`--allow_unsandboxed_code` only the limits and the watch remain, for machines whose container is the
+sandbox.
+
+The launcher says over a pipe that it now executes the program.  A failure before that is the
+machine's: it is tried again after a pause, and then the run ended as "not started".
 """
 
 import os
-import re
 import shutil
-import signal
 import stat
 import subprocess
 import sys
@@ -25,22 +27,31 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal, NamedTuple
+from typing import NamedTuple
 
 import psutil
 
 from miron_jax.errors import InputError
 from miron_jax.runtime.box_filter import box_filter
+from miron_jax.runtime.box_watch import (
+    FOLDER,
+    Channel,
+    Channels,
+    Ended,
+    Limits,
+    adopt_strays,
+    kill,
+    reap,
+    watch,
+)
 
 NOBODY = 65534  # user and group that own nothing
-WATCH_SECONDS = 0.02  # between two checks of a run
-READ_BYTES = 1 << 20  # of standard output, and of standard error
+ERR_BYTES = 1 << 20  # of standard error; what follows is dropped
+# seconds between two attempts to start a program
+START_PAUSES = (0.1, 0.5, 2.0)
 # addresses that a process may reserve beyond the memory limit: V8 starts with 0.7 GB
 RESERVED_BYTES = 2 << 30
-# that a socket of the kernel's default size can hold: the filter refuses to ask for more
-SOCKET_BYTES = 256 << 10
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
-FOLDER = "/box"  # the run's folder, as it sees it
 # Bubblewrap's arguments that are the same for every run.  /dev/zero is hidden, since memory mapped
 # from it is charged to no process.
 _ISOLATION = (
@@ -56,26 +67,16 @@ _SYSTEM = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one run may take."""
-
-    seconds: float = 10.0  # wall-clock
-    memory_bytes: int = 2 << 30  # of the whole process tree
-    processes: int = 64
-    output_bytes: int = 1 << 20  # of each file it writes; standard output and error are files too
-    folder_bytes: int = 256 << 20
-    files: int = 4096  # in its folder, subfolders included
-
-
 class Ran(NamedTuple):
     """How a run ended."""
 
-    ended: Literal["exit", "time", "memory"]  # memory: of processes, sockets or files
+    ended: Ended
     status: int  # exit status; below 0: the signal that killed it
     out: str
-    err: str
+    err: str  # if it did not start: the reason
     value: bytes = b""  # what it wrote to descriptor 3
+    # it ran out of wall time while it got less than half a processor
+    is_starved: bool = False
 
     @property
     def good(self) -> bool:
@@ -84,16 +85,19 @@ class Ran(NamedTuple):
 
 # Sets the limits inside the new process, then executes the program: prlimit(1) may be absent, and a
 # function that runs between fork and exec is unsafe in a parent with threads.  Descriptor 3 takes
-# the value; a quiet run's output is dropped.
+# the value; a quiet run's output is dropped.  `started` gets "s" before the program is executed and
+# "x" with the reason if that fails; executing closes it, so that the program cannot write there.
 _LAUNCHER = """
 import os, resource, sys
-value, quiet, *limits = map(int, sys.argv[1:8])
-if value != 3:
-    os.dup2(value, 3)
-    os.close(value)
+value, started, quiet, *limits = map(int, sys.argv[1:9])
+if started == 3:
+    started = os.dup(started)
+os.dup2(value, 3)
+os.set_inheritable(started, False)
 if quiet:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-os.closerange(4, 256)
+os.closerange(4, started)
+os.closerange(started + 1, 1 << 16)
 names = "DATA", "AS", "NPROC", "FSIZE", "CPU", "NOFILE", "CORE", "MSGQUEUE", "MEMLOCK", "SIGPENDING"
 for name, value in zip(names, (*limits, 256, 0, 0, 0, 1024)):
     kind = getattr(resource, "RLIMIT_" + name, None)
@@ -101,7 +105,12 @@ for name, value in zip(names, (*limits, 256, 0, 0, 0, 1024)):
         hard = resource.getrlimit(kind)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (value, value))
-os.execvp(sys.argv[8], sys.argv[8:])
+os.write(started, b"s")
+try:
+    os.execvp(sys.argv[9], sys.argv[9:])
+except OSError as error:
+    os.write(started, b"x" + str(error).encode())
+    os._exit(127)
 """
 
 
@@ -111,6 +120,8 @@ class Sandbox:
 
     bwrap: str | None  # path of bubblewrap; None: no sandbox
     python: str  # an interpreter that a run can execute
+    # the clock of a run stops while it waits for a processor
+    is_patient: bool = False
 
     @classmethod
     def find(cls, allow_unsandboxed: bool = False) -> "Sandbox":
@@ -143,74 +154,111 @@ class Sandbox:
         self,
         command: Sequence[str],
         files: Mapping[str, str | bytes],
-        limits: Limits = Limits(),
+        limits: Limits = Limits(),  # noqa: B008 - frozen
         quiet: bool = False,
     ) -> Ran:
         """Run a command in a folder with these files.  `quiet`: drop its standard output."""
-        # Output goes to files, so that the limit on files bounds it too.
+        for pause in START_PAUSES:
+            ran = self._run_once(command, files, limits, quiet)
+            if ran.ended != "not started":
+                return ran
+            time.sleep(pause)
+        return self._run_once(command, files, limits, quiet)
+
+    def _run_once(
+        self,
+        command: Sequence[str],
+        files: Mapping[str, str | bytes],
+        limits: Limits,
+        quiet: bool,
+    ) -> Ran:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="miron-box-")))
-            out, err, value, rules = (
-                stack.enter_context(tempfile.TemporaryFile()) for _ in range(4)
-            )
+            rules = stack.enter_context(tempfile.TemporaryFile())
+            most = (1 << 12, 1 << 12, limits.output_bytes, ERR_BYTES, limits.output_bytes)
+            channels = Channels(*(stack.enter_context(Channel(num_bytes)) for num_bytes in most))
             _write_files(folder, files)
             rules.write(box_filter() if self.bwrap else b"")
             rules.seek(0)
-            isolation = self._isolation(files, folder, limits, rules.fileno())
+            isolation = self._isolation(
+                files, folder, limits, rules.fileno(), channels.box.write_end
+            )
             home = FOLDER if self.bwrap else str(folder)
             switch, user = _user_switch(folder)
-            process = subprocess.Popen(
-                [*switch, *isolation, *self._launcher(limits, value.fileno(), quiet), *command],
-                cwd=folder,
-                env={
-                    "PATH": SYSTEM_PATH if self.bwrap else os.environ.get("PATH", ""),
-                    "HOME": home,
-                    "TMPDIR": home,
-                },
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                pass_fds=(rules.fileno(), value.fileno()),
-                start_new_session=True,
-                user=user,
-                group=user,
-                extra_groups=None if user is None else [],
-            )
+            if self.bwrap:
+                adopt_strays()
             try:
-                ended = _watch(process, limits, boxed=self.bwrap is not None)
+                process = subprocess.Popen(
+                    [*switch, *isolation, *self._launcher(limits, channels, quiet), *command],
+                    cwd=folder,
+                    env={
+                        "PATH": SYSTEM_PATH if self.bwrap else os.environ.get("PATH", ""),
+                        "HOME": home,
+                        "TMPDIR": home,
+                    },
+                    stdin=subprocess.DEVNULL,
+                    stdout=channels.out.write_end,
+                    stderr=channels.err.write_end,
+                    pass_fds=(
+                        rules.fileno(),
+                        channels.value.write_end,
+                        channels.started.write_end,
+                        channels.box.write_end,
+                    ),
+                    start_new_session=True,
+                    user=user,
+                    group=user,
+                    extra_groups=None if user is None else [],
+                )
+            except OSError as error:  # no process, or no memory for one
+                return Ran("not started", 0, "", str(error))
+            for channel in channels:
+                channel.close_write_end()
+            is_starved = False
+            try:
+                ended, is_starved = watch(
+                    process, limits, channels, self.bwrap is not None, self.is_patient
+                )
             finally:
                 # A sandbox ends with its first process; without one, processes that the command has
                 # started go on.
                 if process.returncode is None or not self.bwrap:
-                    _kill(process)
+                    kill(process)
+                reap(channels.box)
+            for channel in channels:
+                channel.take()
             status = process.wait()
-            out_text, err_text = (
-                _read_start(file, READ_BYTES).decode("utf-8", "replace") for file in (out, err)
-            )
-            return Ran(ended, status, out_text, err_text, _read_start(value, limits.output_bytes))
+            err = channels.err.text
+            if ended == "exit" and (channels.out.is_over or channels.value.is_over):
+                ended = "output"
+            if ended == "not started":
+                said = bytes(channels.started.kept[2:]).decode("utf-8", "replace")
+                err = said or err.strip() or f"its launcher ended with status {status}"
+            value = bytes(channels.value.kept)
+            return Ran(ended, status, channels.out.text, err, value, is_starved)
 
-    def _launcher(self, limits: Limits, value: int, quiet: bool) -> list[str]:
-        """The interpreter that sets the limits and executes the command after it.  `value`:
-        descriptor that takes values."""
+    def _launcher(self, limits: Limits, channels: Channels, quiet: bool) -> list[str]:
+        """The interpreter that sets the limits and executes the command after it."""
         # Without namespaces the kernel counts all threads of the user, those of this process
         # included.
         processes = limits.processes + (0 if self.bwrap else _threads_of_user())
-        memory = (limits.memory_bytes, limits.memory_bytes + RESERVED_BYTES)
         numbers = (
-            value,
+            channels.value.write_end,
+            channels.started.write_end,
             int(quiet),
-            *memory,
+            limits.memory_bytes,
+            limits.memory_bytes + RESERVED_BYTES,
             processes,
-            limits.output_bytes,
-            int(limits.seconds) + 1,
+            limits.folder_bytes,
+            int(limits.cpu_seconds) + 2,  # of one process; the watch ends the tree before
         )
         return [self.python, "-I", "-S", "-c", _LAUNCHER, *map(str, numbers)]
 
     def _isolation(
-        self, files: Mapping[str, object], folder: Path, limits: Limits, rules: int
+        self, files: Mapping[str, object], folder: Path, limits: Limits, rules: int, box: int
     ) -> list[str]:
         """Bubblewrap with its arguments; [] without a sandbox.  `rules`: descriptor of the seccomp
-        filter."""
+        filter; `box`: descriptor that takes the number of the box's first process."""
         if self.bwrap is None:
             return []
         mounts = []
@@ -230,6 +278,8 @@ class Sandbox:
             *_ISOLATION,
             "--seccomp",
             str(rules),
+            "--info-fd",
+            str(box),
             *mounts,
             "--chdir",
             FOLDER,
@@ -269,12 +319,6 @@ def _interpreter() -> str:
     )
 
 
-def _read_start(stream: IO[bytes], num_bytes: int) -> bytes:
-    """At most `num_bytes` from the stream's start."""
-    stream.seek(0)
-    return stream.read(num_bytes)
-
-
 def _threads_of_user() -> int:
     """Threads that the user of runs already has."""
     user = NOBODY if os.geteuid() == 0 else os.geteuid()
@@ -292,78 +336,3 @@ def _write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
             content = content.encode("utf-8", "replace")
         (folder / name).write_bytes(content)
         (folder / name).chmod(0o644)  # whatever the umask is: another user reads it
-
-
-def _watch(
-    process: subprocess.Popen[bytes], limits: Limits, boxed: bool
-) -> Literal["exit", "time", "memory"]:
-    """Wait until the process ends or exceeds a limit that no rlimit enforces: time, or memory of
-    the whole tree."""
-    end = time.monotonic() + limits.seconds
-    while True:
-        try:
-            process.wait(WATCH_SECONDS)
-            return "exit"
-        except subprocess.TimeoutExpired:
-            pass
-        if time.monotonic() > end:
-            return "time"
-        tree = _tree(process.pid)
-        files, folder_bytes = _folder_of(tree[-1].pid) if boxed and tree else (0, 0)
-        if files > limits.files or folder_bytes + sum(map(_memory, tree)) > limits.memory_bytes:
-            return "memory"
-
-
-def _tree(pid: int) -> list[psutil.Process]:
-    """A process and its descendants; [] once it has ended."""
-    try:
-        top = psutil.Process(pid)
-        return [top, *top.children(recursive=True)]
-    except psutil.Error:
-        return []
-
-
-def _memory(process: psutil.Process) -> int:
-    """Bytes of a process: resident memory, page tables, and what its sockets can hold; 0 of what
-    has ended meanwhile."""
-    total = 0
-    folder = Path("/proc") / str(process.pid)
-    with suppress(psutil.Error):
-        total += process.memory_info().rss
-    with suppress(OSError):
-        tables = re.search(rb"VmPTE:\s*(\d+) kB", (folder / "status").read_bytes())
-        total += int(tables[1]) << 10 if tables else 0
-    with suppress(OSError):
-        total += SOCKET_BYTES * sum(
-            _is_socket(folder / "fd" / name) for name in os.listdir(folder / "fd")
-        )
-    return total
-
-
-def _is_socket(path: Path) -> bool:
-    try:
-        return os.readlink(path).startswith("socket:")
-    except OSError:  # closed meanwhile
-        return False
-
-
-def _folder_of(pid: int) -> tuple[int, int]:
-    """Number and bytes of files in a sandbox's folder, by a process inside it; zeros before the
-    folder exists."""
-    try:
-        folder = os.statvfs(f"/proc/{pid}/root{FOLDER}")
-    except OSError:
-        return 0, 0
-    return folder.f_files - folder.f_ffree, (folder.f_blocks - folder.f_bfree) * folder.f_frsize
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process group and all descendants; in a sandbox its init ends too, and with it every
-    process."""
-    tree = _tree(process.pid)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    for child in tree:
-        with suppress(psutil.Error):
-            child.kill()
-    process.wait()

@@ -16,7 +16,8 @@ import pytest
 
 from miron_jax.definitions.records import Problem
 from miron_jax.evaluation.task_kinds.programs import Judge, Verdict
-from miron_jax.runtime.sandbox import Limits, Sandbox
+from miron_jax.runtime.box_watch import Limits
+from miron_jax.runtime.sandbox import Sandbox
 from tests.conftest import REPOSITORY
 from tests.runtime.test_sandbox import box, run
 

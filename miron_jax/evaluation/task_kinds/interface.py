@@ -28,6 +28,7 @@ from miron_jax.model.own import import_from
 from miron_jax.planning.records import CostModel
 from miron_jax.results.records import Sampled, TaskResult
 from miron_jax.results.samples import ExampleResult
+from miron_jax.runtime.journal import Journal
 from miron_jax.runtime.progress import Progress
 from miron_jax.runtime.sandbox import Sandbox
 from miron_jax.statistics.estimate import is_unscored
@@ -113,6 +114,11 @@ class ScoredRow(ABC):
         """Whether the model answered NaN, so that there is no score."""
 
     @property
+    def why_not_judged(self) -> str:
+        """Why the machine could not judge what the model answered; "": it could."""
+        return ""
+
+    @property
     def is_unscored(self) -> bool:
         """Whether the model answers NaN, the right answer is not published, or the tokenizer cannot
         spell the example."""
@@ -131,6 +137,7 @@ class TaskScores(Generic[AnyRow]):
     sampled: Sampled | None = None  # None: every example ran
     growing: GrowingSpeed | None = None  # of the text that dialogues read; None: there was none
     tokens_without_text: int = 0  # of completions: the tokenizer lacks them
+    journal: Journal | None = None  # keeps verdicts of programs
 
     @property
     def source(self) -> LoadedTask:
@@ -149,6 +156,11 @@ class TaskScores(Generic[AnyRow]):
     def unanswered(self) -> list[int]:
         """Ids of the examples that have no score because the model answered NaN."""
         return [row.id for row in self.rows if row.is_nan]
+
+    @property
+    def not_judged(self) -> dict[int, str]:
+        """Ids of the examples that the machine could not judge, with the reason."""
+        return {row.id: row.why_not_judged for row in self.rows if row.why_not_judged}
 
     def values_by_id(self) -> dict[int, float]:
         """The main metric of each example that has run."""

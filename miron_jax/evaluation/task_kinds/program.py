@@ -18,6 +18,7 @@ from miron_jax.engine.text_requests import Generated, Sampling, TextRequest, pla
 from miron_jax.errors import InputError
 from miron_jax.evaluation.task_kinds.interface import RunFacts, ScoredRow, TaskKind, TaskScores
 from miron_jax.evaluation.task_kinds.programs import Judge, Verdict, check_languages, solution_of
+from miron_jax.evaluation.task_kinds.saved_verdicts import JournalVerdicts
 from miron_jax.evaluation.task_kinds.summary import submitted_meta, task_result, why_unscored
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.programs import score_programs
@@ -27,6 +28,8 @@ from miron_jax.results.records import TaskResult
 from miron_jax.results.samples import AskedProblem, ExampleResult, Programs, ProgramText
 from miron_jax.statistics.estimate import TaskEstimates, estimates
 from miron_jax.tokens.answer_requests import AnswerRequests, program_requests
+
+NO_VERDICT = ("nan", "not judged")
 
 
 @dataclass(slots=True)
@@ -40,6 +43,10 @@ class ProgramRow(ScoredRow):
     @property
     def is_nan(self) -> bool:
         return any(verdict.ended == "nan" for verdict in self.verdicts)
+
+    @property
+    def why_not_judged(self) -> str:
+        return next((verdict.why for verdict in self.verdicts if verdict.ended == "not judged"), "")
 
 
 class ProgramKind(TaskKind[ProgramRow]):
@@ -104,7 +111,8 @@ class ProgramKind(TaskKind[ProgramRow]):
                 completions.append(text)
                 program = profile.cut.call(plain_text(self.setup.tokenizer, ids, text))
                 programs.append((problem, program))
-        verdicts = self.judge.verdicts(programs)
+        saved = None if scores.journal is None else JournalVerdicts(scores.journal)
+        verdicts = self.judge.verdicts(programs, saved)
         for k, text in enumerate(completions):
             if text.ended == "nan":
                 verdicts[k] = Verdict(False, "nan")
@@ -117,7 +125,7 @@ class ProgramKind(TaskKind[ProgramRow]):
 
     def score(self, problem: Problem, verdicts: Sequence[Verdict]) -> ExampleScore:
         profile = self.source.task.profile
-        if not problem.outputs or any(verdict.ended == "nan" for verdict in verdicts):
+        if not problem.outputs or any(verdict.ended in NO_VERDICT for verdict in verdicts):
             return ExampleScore(None, None, False, False, {"accuracy": math.nan})
         passed = [verdict.passed for verdict in verdicts]
         return score_programs(passed, profile.pass_at_k, profile.also_pass_at)
@@ -125,12 +133,14 @@ class ProgramKind(TaskKind[ProgramRow]):
     def result(self, scores: TaskScores[ProgramRow], facts: RunFacts) -> TaskResult:
         ceiling = None
         if any(problem.outputs for problem in self.problems):
-            ceiling = Ceiling(sum(verdict.passed for verdict in self.ceiling), len(self.ceiling))
+            judged = [verdict.passed for verdict in self.ceiling if verdict.ended not in NO_VERDICT]
+            ceiling = Ceiling(sum(judged), len(judged))
         details = ProgramDetails(
             max_new_tokens=self.requests.max_new_tokens,
             ended=Counter(verdict.ended for row in scores.rows for verdict in row.verdicts),
             sandboxed=self.judge.sandbox.bwrap is not None,
             ceiling=ceiling,
+            not_judged=tuple(sorted({why for row in scores.rows if (why := row.why_not_judged)})),
             beyond_trained_length=self.requests.num_longer_than(self.setup.trained_length),
         )
         metrics = estimates([row.example for row in scores.rows])
@@ -155,8 +165,16 @@ class ProgramKind(TaskKind[ProgramRow]):
                 answered=Programs(programs=tuple(texts), ceiling=row.ceiling.ended),
                 metrics=row.example.metrics,
                 meta=submitted_meta(problem),
-                reason=why_unscored(row.is_nan) if row.example.correct is None else "",
+                reason=_why_unscored(row),
             )
+
+
+def _why_unscored(row: ProgramRow) -> str:
+    if row.example.correct is not None:
+        return ""
+    if row.why_not_judged:
+        return f"not judged: {row.why_not_judged}"
+    return why_unscored(row.is_nan)
 
 
 KINDS = {"code": ProgramKind}

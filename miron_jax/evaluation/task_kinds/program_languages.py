@@ -25,10 +25,11 @@ from typing import Protocol
 
 from miron_jax.definitions.records import Problem
 from miron_jax.runtime import boxed
-from miron_jax.runtime.sandbox import Limits, Ran, Sandbox
+from miron_jax.runtime.box_watch import Limits
+from miron_jax.runtime.sandbox import Ran, Sandbox
 
 COMPILE_SECONDS, OUTPUTS_SECONDS = 60.0, 30.0
-COMPILED_BYTES = 64 << 20  # of each file that the compiler writes
+COMPILED_BYTES = 64 << 20  # of a compiled program
 _BOXED = Path(boxed.__file__).parent
 _COMPILE = "g++ -std=c++11 -x c++ program -o compiled >&2"
 
@@ -142,7 +143,9 @@ class Cpp:
             f"{_boxed('values.hpp')}\n{code}\nint main(int argc, char** argv) {{\n{main}return "
             "0;\n}\n"
         )
-        limits = Limits(seconds=COMPILE_SECONDS, output_bytes=COMPILED_BYTES)
+        limits = Limits(
+            seconds=COMPILE_SECONDS, cpu_seconds=COMPILE_SECONDS, output_bytes=COMPILED_BYTES
+        )
         return sandbox.run(["sh", "-c", f"{_COMPILE} && {then}"], {"program": program}, limits)
 
     def same(self, value: bytes, expected: str) -> bool:

@@ -7,21 +7,32 @@ A program passes if every test of its problem passes (composer 0.17.2, code eval
 runs in a separate box that holds only the program and the test's arguments, so a program cannot
 read the right answer or the judge.  Its value comes out as text (program_languages.py) and is
 compared here.
+
+A fault of the machine is no verdict of a program: one that could not be started is "not judged",
+and one that ran out of wall time while it got less than half a processor runs again alone, by a
+clock that stops while it waits for a processor.
 """
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 from miron_jax.definitions.records import Problem
 from miron_jax.errors import InputError
 from miron_jax.evaluation.task_kinds.program_languages import LANGUAGES, Python
-from miron_jax.runtime.sandbox import SYSTEM_PATH, Limits, Ran, Sandbox
+from miron_jax.runtime.box_watch import Limits
+from miron_jax.runtime.processors import usable_processors
+from miron_jax.runtime.sandbox import SYSTEM_PATH, Ran, Sandbox
 
 TRIAL_SECONDS = 10.0
-STARTING_SECONDS = 1.0  # allowance for the start of a box and an interpreter
+STARTING_SECONDS = 1.0  # allowance for the start of an interpreter
+CPU_FACTOR = 4  # processor time of a program and its children, in wall time
+STARVED = "the machine gave it less than half a processor, alone too"
+
+Ended = Literal[
+    "passed", "wrong", "error", "time", "memory", "output", "answered", "nan", "not judged"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +41,13 @@ class Verdict:
 
     passed: bool
     # wrong: it returned something else; answered: expected values are not published; nan: the model
-    # answered NaN, so there is no program
-    ended: Literal["passed", "wrong", "error", "time", "memory", "answered", "nan"]
-    why: str = field(default="", compare=False)  # the end of what a failed run printed
+    # answered NaN, so there is no program; not judged: the machine failed, not the program
+    ended: Ended
+    # the end of what a failed run printed, or the reason why there is no verdict
+    why: str = field(default="", compare=False)
     # under the rule "answers": str() of each returned value, or why there is none
     answers: tuple[str, ...] = ()
+    is_starved: bool = field(default=False, compare=False)  # it should run again alone
 
 
 def solution_of(problem: Problem) -> str:
@@ -68,12 +81,22 @@ def check_languages(sandbox: Sandbox, problems: Sequence[Problem], task_name: st
             solution=solution,
         )
         verdict = Judge(sandbox, TRIAL_SECONDS).verdicts([(trial, solution)])[0]
-        if not verdict.passed:
+        if not verdict.passed and verdict.ended != "not judged":
             reason = f"{verdict.ended}: {verdict.why}"
             raise InputError(
                 f"{task_name}: a {language} program that is right does not pass here ({reason}): "
                 "mend what that names, or leave the task out"
             )
+
+
+class SavedVerdicts(Protocol):
+    """Verdicts of an earlier run, and where those of this one are kept."""
+
+    def get(self, judge: "Judge", problem: Problem, text: str) -> Verdict | None:
+        """None: the program is not judged yet."""
+        ...
+
+    def put(self, judge: "Judge", problem: Problem, text: str, verdict: Verdict) -> None: ...
 
 
 _TRIAL = {
@@ -93,26 +116,51 @@ class Judge:
     # By id() of the problem; the reference to the problem keeps its id from being reused.
     _expected: dict[int, tuple[Problem, tuple[str, ...] | Ran]] = field(default_factory=dict)
 
-    def verdicts(self, programs: Sequence[tuple[Problem, str]]) -> list[Verdict]:
+    def verdicts(
+        self,
+        programs: Sequence[tuple[Problem, str]],
+        saved: "SavedVerdicts | None" = None,
+    ) -> list[Verdict]:
         """One verdict per program (its problem, its text after the prompt); equal programs run
-        once.
+        once, and those of `saved` verdicts do not run.
 
         Raises InputError if evaluating a problem's expected values takes too much time or memory.
         """
         unique = {(id(problem), text): problem for problem, text in programs}
-        judge = self._all_tests if self.how == "all_tests" else self._answers
-        with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+        verdicts = dict[tuple[int, str], Verdict]()
+        for key, problem in unique.items():
+            if saved is not None and (verdict := saved.get(self, problem, key[1])) is not None:
+                verdicts[key] = verdict
+        due = {key: problem for key, problem in unique.items() if key not in verdicts}
+
+        def judge(key: tuple[int, str]) -> Verdict:
+            verdict = self._judge(due[key], key[1])
+            if saved is not None and not verdict.is_starved:
+                saved.put(self, due[key], key[1], verdict)
+            return verdict
+
+        with ThreadPoolExecutor(usable_processors()) as threads:
             if self.how == "all_tests":
-                problems = {id(problem): problem for problem, _ in programs}
+                problems = {id(problem): problem for problem in due.values()}
                 list(threads.map(self._evaluate, problems.values()))
-            judged = threads.map(lambda key: judge(unique[key], key[1]), unique)
-            verdicts = dict(zip(unique, judged, strict=True))
+            verdicts |= zip(due, threads.map(judge, due), strict=True)
+        alone = replace(self, sandbox=replace(self.sandbox, is_patient=True))
+        for key, problem in due.items():
+            if verdicts[key].is_starved:
+                verdict = alone._judge(problem, key[1])
+                if verdict.is_starved:
+                    verdict = Verdict(False, "not judged", STARVED)
+                if saved is not None:
+                    saved.put(self, problem, key[1], verdict)
+                verdicts[key] = verdict
         return [verdicts[id(problem), text] for problem, text in programs]
 
     def _evaluate(self, problem: Problem) -> None:
         if id(problem) in self._expected:
             return
         expected = LANGUAGES[problem.language].expected(self.sandbox, problem)
+        if isinstance(expected, Ran) and expected.ended == "not started":
+            return
         if isinstance(expected, Ran) and expected.ended != "exit":
             raise InputError(
                 f"{problem.name}: evaluating its test_outputs ended by {expected.ended}: run where "
@@ -120,7 +168,15 @@ class Judge:
             )
         self._expected[id(problem)] = problem, expected
 
+    def _judge(self, problem: Problem, text: str) -> Verdict:
+        if self.how == "answers":
+            return self._answers(problem, text)
+        return self._all_tests(problem, text)
+
     def _all_tests(self, problem: Problem, text: str) -> Verdict:
+        if id(problem) not in self._expected:
+            why = "no box could be started for the expected values of its tests"
+            return Verdict(False, "not judged", why)
         language = LANGUAGES[problem.language]
         _, expected = self._expected[id(problem)]
         # outputs that are no expressions: no program passes, not even the authors'
@@ -129,7 +185,7 @@ class Judge:
         ready = language.make_ready(self.sandbox, problem, problem.prompt + text)
         if isinstance(ready, Ran):
             return _failed(ready)
-        limits = Limits(seconds=self.test_seconds + STARTING_SECONDS)
+        limits = self._limits()
         for test, right in enumerate(expected):
             ran = language.run(self.sandbox, ready, problem, test, limits)
             if not ran.good or not ran.value:  # it may have ended before it could return
@@ -144,15 +200,21 @@ class Judge:
         code = (problem.prompt if problem.code is None else problem.code) + text
         ready = _PYTHON.make_ready(self.sandbox, problem, code)
         assert not isinstance(ready, Ran)
-        limits = Limits(seconds=self.test_seconds + STARTING_SECONDS)
-        answers = tuple(
-            _answer(_PYTHON.run(self.sandbox, ready, problem, test, limits, "text"))
-            for test in range(len(problem.inputs))
-        )
+        limits = self._limits()
+        answers = tuple[str, ...]()
+        for test in range(len(problem.inputs)):
+            ran = _PYTHON.run(self.sandbox, ready, problem, test, limits, "text")
+            if ran.ended == "not started" or ran.is_starved:
+                return _failed(ran)
+            answers += (_answer(ran),)
         if not problem.outputs:
             return Verdict(False, "answered", answers=answers)
         right = answers == problem.outputs
         return Verdict(right, "passed" if right else "wrong", answers=answers)
+
+    def _limits(self) -> Limits:
+        seconds = self.test_seconds + STARTING_SECONDS
+        return Limits(seconds=seconds, cpu_seconds=CPU_FACTOR * seconds)
 
 
 _PYTHON = Python()
@@ -169,6 +231,9 @@ def _answer(ran: Ran) -> str:
 
 
 def _failed(ran: Ran) -> Verdict:
+    why = " ".join(ran.err.split())[-200:]
     if ran.ended == "exit":
-        return Verdict(False, "error", " ".join(ran.err.split())[-200:])
-    return Verdict(False, ran.ended)
+        return Verdict(False, "error", why)
+    if ran.ended == "not started":
+        return Verdict(False, "not judged", why)
+    return Verdict(False, ran.ended, is_starved=ran.is_starved)

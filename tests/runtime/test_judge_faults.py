@@ -1,0 +1,294 @@
+"""Faults of the machine are none of the program: what could not start, or got no processor, is run again or not judged."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from miron_jax.definitions.records import Problem
+from miron_jax.evaluation.task_kinds.programs import STARVED, Judge
+from miron_jax.evaluation.task_kinds.saved_verdicts import JournalVerdicts
+from miron_jax.files.store import Store
+from miron_jax.runtime import box_watch, processors, sandbox
+from miron_jax.runtime.box_watch import Channel, Limits
+from miron_jax.runtime.journal import Journal
+from miron_jax.runtime.processors import usable_processors
+from miron_jax.runtime.sandbox import Ran, Sandbox
+from tests.conftest import REPOSITORY
+from tests.runtime.test_sandbox import box
+from tests.support.command import in_process
+from tests.support.tiny_model import make_model
+
+__all__ = ["box"]  # a fixture
+
+# A bubblewrap that fails as often as its file says, and then runs the launcher without a box.
+FAILING = """#!/bin/sh
+n=$(cat {count})
+if [ $n -gt 0 ]; then echo $((n - 1)) > {count}; echo "no namespace {count}" >&2; exit 1; fi
+while [ "$1 $2" != "--remount-ro /" ]; do shift; done
+shift 2
+cd {folder} && exec "$@"
+"""
+
+
+@pytest.mark.parametrize(("failures", "ended"), [(0, "exit"), (3, "exit"), (4, "not started")])
+def test_a_box_that_cannot_start_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int, ended: str
+):
+    """Before, each of these was a run of status 1, so that the program was judged an error."""
+    monkeypatch.setattr(sandbox, "START_PAUSES", (0.0,) * 3)
+    monkeypatch.setattr(sandbox, "_user_switch", lambda folder: ([], None))
+    (tmp_path / "count").write_text(str(failures))
+    bwrap = tmp_path / "bwrap"
+    bwrap.write_text(FAILING.format(count=tmp_path / "count", folder=tmp_path))
+    bwrap.chmod(0o755)
+    ran = Sandbox(str(bwrap), sys.executable).run(["sh", "-c", "echo $0", "says"], {})
+    assert ran.ended == ended
+    if ended == "exit":
+        assert (ran.status, ran.out) == (0, "says\n")
+    else:
+        assert ran.err == f"no namespace {tmp_path / 'count'}"
+
+
+@pytest.mark.parametrize(
+    ("command", "ended", "why"), [(["/nowhere/tool"], "not started", "No such file"), (["false"], "exit", "")]
+)
+def test_a_program_that_is_not_executed_is_told_from_one_that_fails(
+    monkeypatch: pytest.MonkeyPatch, command: list[str], ended: str, why: str
+):
+    monkeypatch.setattr(sandbox, "START_PAUSES", ())
+    ran = Sandbox(None, sys.executable).run(command, {})
+    assert ran.ended == ended
+    assert why in ran.err
+
+
+def test_a_process_that_cannot_be_made_is_no_verdict(monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(sandbox, "START_PAUSES", ())
+    monkeypatch.setattr(sandbox.subprocess, "Popen", refuse)
+    ran = Sandbox(None, sys.executable).run(["true"], {})
+    assert (ran.ended, ran.err) == ("not started", "[Errno 11] Resource temporarily unavailable")
+
+
+def problem(text: str = "1") -> Problem:
+    return Problem(0, "t", "def f(a):\n", "f", "python", ("(1,)",), (text,), solution="    return a\n")
+
+
+class _Scripted(Sandbox):
+    """Answers of a sandbox, by the program that it is to run; `ran` counts them."""
+
+    __slots__ = ()
+
+    def run(self, command: Sequence[str], files: Any, limits: Limits = Limits(), quiet: bool = False) -> Ran:  # noqa: B008
+        if "program" not in files:
+            return Ran("exit", 0, "", "", b'["1/1"]')
+        RUNS.append((files["program"], self.is_patient))
+        right = Ran("exit", 0, "", "", b"1/1")
+        starved = Ran("time", -9, "", "", is_starved=True)
+        return {
+            "right": right,
+            "refused": Ran("not started", 1, "", "no namespaces"),
+            "starved once": right if self.is_patient else starved,
+            "starved": starved,
+            "slow": Ran("time", -9, "", ""),
+        }[files["program"].removeprefix(problem().prompt)]
+
+
+RUNS: list[tuple[str, bool]] = []
+
+
+@pytest.fixture
+def runs() -> list[tuple[str, bool]]:
+    RUNS.clear()
+    return RUNS
+
+
+TEXTS = ["right", "refused", "starved once", "starved", "slow"]
+
+
+def test_faults_of_the_machine_are_no_verdicts_of_programs(runs: list[tuple[str, bool]]):
+    verdicts = Judge(_Scripted("bwrap", "python"), 1.0).verdicts([(problem(), text) for text in TEXTS])
+    assert [verdict.ended for verdict in verdicts] == ["passed", "not judged", "passed", "not judged", "time"]
+    assert [verdict.why for verdict in verdicts if verdict.ended == "not judged"] == ["no namespaces", STARVED]
+    assert [text.split("\n")[1] for text, is_patient in runs if is_patient] == ["starved once", "starved"]
+
+
+def test_a_run_that_goes_on_judges_only_what_has_no_verdict(tmp_path: Path, runs: list[tuple[str, bool]]):
+    judge = Judge(_Scripted("bwrap", "python"), 1.0)
+    programs = [(problem(), text) for text in TEXTS]
+    with Journal(Store(str(tmp_path)), "key", "0") as journal:
+        first = judge.verdicts(programs, JournalVerdicts(journal))
+    runs.clear()
+    with Journal(Store(str(tmp_path)), "key", "0") as journal:
+        assert judge.verdicts(programs, JournalVerdicts(journal)) == first
+        assert {text.split("\n")[1] for text, _ in runs} == {"refused", "starved"}
+        runs.clear()
+        judge.verdicts([(problem("2"), "right")], JournalVerdicts(journal))  # the problem has another right answer
+        assert len(runs) == 1
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "expected"),
+    [
+        ("0::/a/b\n", {}, 8),
+        ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "cpu.max": "max 100000"}, 8),
+        ("0::/a/b\n", {"a/b/cpu.max": "400000 100000", "a/cpu.max": "250000 100000"}, 2),
+        ("0::/elsewhere\n", {"cpu.max": "50000 100000"}, 1),  # a container sees its own group as the root
+        ("4:cpu,x:/d\n", {"cpu,x/d/cpu.cfs_quota_us": "300000", "cpu,x/d/cpu.cfs_period_us": "100000"}, 3),
+        ("4:cpu:/d\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
+        ("4:cpu:/d\n3:cpuset:/\n", {"cpu/d/cpu.cfs_quota_us": "150000", "cpu/d/cpu.cfs_period_us": "100000"}, 1),
+        ("0::/\n", {"unified/cpu.max": "700000 100000"}, 7),
+    ],
+)  # fmt: skip
+def test_processors_that_may_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: str, files: dict[str, str], expected: int
+):
+    monkeypatch.setattr(processors.os, "sched_getaffinity", lambda pid: set(range(8)))
+    (tmp_path / "groups").write_text(groups)
+    for name, content in files.items():
+        (tmp_path / "fs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "fs" / name).write_text(content + "\n")
+    assert usable_processors(tmp_path / "fs", tmp_path / "groups") == expected
+
+
+@pytest.mark.parametrize(
+    ("tree", "wall", "is_patient", "expected"),
+    [
+        ([(0.9, 0.0)], 0.9, False, None),
+        ([(1.0, 0.0)], 1.1, False, False),
+        ([(0.4, 0.6)], 1.1, False, True),
+        ([(0.4, 0.6), (0.4, 0.6)], 1.1, False, False),
+        ([(4.1, 0.0)], 0.9, False, False),  # five threads and more
+        ([(0.5, 3.0)], 3.6, True, None),
+        ([(0.9, 3.0)], 4.1, True, False),  # 1.1 s of its own
+        ([(0.0, 0.0)], 1.1, True, False),  # it sleeps
+        ([(0.5, 19.6)], 20.1, True, True),
+    ],
+)
+def test_the_clock_of_a_program(
+    monkeypatch: pytest.MonkeyPatch, tree: Any, wall: float, is_patient: bool, expected: bool | None
+):
+    """Limits of 1 s of wall time and 4 s of processors; None: it goes on, else whether it is starved."""
+    monkeypatch.setattr(box_watch, "_cpu_seconds", lambda process: process[0])
+    monkeypatch.setattr(box_watch, "_seconds_without_processor", lambda process: process[1])
+    over = box_watch._time_is_over(tree, wall, Limits(seconds=1.0, cpu_seconds=4.0), is_patient)
+    assert (over if over is None else over.is_starved) == expected
+
+
+def test_a_pipe_keeps_its_first_bytes():
+    with Channel(5) as channel:
+        os.write(channel.write_end, b"abc")
+        channel.take()
+        assert (channel.text, channel.is_over, channel.is_closed) == ("abc", False, False)
+        os.write(channel.write_end, b"defgh")
+        channel.close_write_end()
+        channel.take()
+        assert (channel.text, channel.is_over, channel.is_closed) == ("abcde", True, True)
+
+
+@pytest.mark.slow
+def test_a_run_with_programs_that_are_not_judged_is_to_be_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Half of a problem's two programs cannot start: no mean has it, and the same command judges them alone."""
+    row = {"prompt": "def f(a):\n", "entry_point": "f", "solution": "    return a\n", "inputs": ["1"], "outputs": ["1"]}
+    rows = [{**row, "name": f"p{i}"} for i in range(2)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    keys = {key: key for key in rows[0]} | {"task": "t", "kind": "program", "data": "rows.jsonl", "num_samples": 2}
+    (tmp_path / "t.yaml").write_text(json.dumps(keys))
+    judged = list[str]()
+    is_broken = True
+
+    def run(self: Sandbox, command: Sequence[str], files: Any, limits: Any = None, quiet: bool = False) -> Ran:
+        program = files.get("program")
+        if program is None:
+            return Ran("exit", 0, "", "", b'["1/1"]')
+        if program.endswith("return a\n"):
+            return Ran("exit", 0, "", "", b"1/1")
+        judged.append(program)
+        return Ran("not started", 0, "", "no memory") if is_broken and len(judged) == 2 else Ran("exit", 1, "", "")
+
+    monkeypatch.setattr(Sandbox, "find", lambda allow_unsandboxed: Sandbox("bwrap", "python"))
+    monkeypatch.setattr(Sandbox, "run", run)
+    flags = [f"--task_path={tmp_path / 't.yaml'}", f"--output={tmp_path / 'out'}", "--allow_code_execution"]
+    flags += [f"--model={make_model(tmp_path / 'model')}", "--compilation_cache="]
+    first = in_process("eval", *flags)
+    assert first.status == 75, first.err
+    assert "own/t: 1 examples are not judged" in first.err
+    assert "no memory" in first.err
+    task = json.loads((tmp_path / "out" / "results.json").read_text())["tasks"]["own/t"]
+    assert (task["n"], task["skipped"], task["ended"]) == (1, 1, {"error": 3, "not judged": 1})
+    assert task["not_judged"] == ["no memory"]
+    assert "1 programs were not judged (no memory)" in first.out
+    again = [judged[1]]
+    is_broken = False
+    judged.clear()
+    second = in_process("eval", *flags)
+    assert second.status == 0, second.err
+    assert judged == again
+    task = json.loads((tmp_path / "out" / "results.json").read_text())["tasks"]["own/t"]
+    assert (task["n"], task["skipped"], task["ended"]) == (2, 0, {"error": 4})
+    assert "not_judged" not in task
+
+
+# Real boxes
+
+
+@pytest.mark.slow
+def test_a_program_without_a_processor_runs_again_alone(box: Sandbox):
+    """It takes 0.8 s of a processor that three others want too; 1.5 s of wall time are its limit."""
+    cpu = next(iter(os.sched_getaffinity(0)))
+    busy = f"import os; os.sched_setaffinity(0, {{{cpu}}})\nwhile True: pass"
+    neighbours = [subprocess.Popen([sys.executable, "-c", busy], start_new_session=True) for _ in range(3)]
+    allowed = os.sched_getaffinity(0)
+    text = "    import time\n    while time.process_time() < 0.8: pass\n    return a\n"
+    try:
+        os.sched_setaffinity(0, {cpu})
+        [right, endless] = Judge(box, 0.5).verdicts([(problem(), text), (problem(), "    while True: pass\n")])
+    finally:
+        os.sched_setaffinity(0, allowed)
+        for neighbour in neighbours:
+            neighbour.kill()
+            neighbour.wait()
+    assert right.ended == "passed"
+    assert endless.ended == "time"
+
+
+ZOMBIES = """
+import os, psutil
+from miron_jax.runtime.box_watch import Limits
+from miron_jax.runtime.sandbox import Sandbox
+box = Sandbox.find()
+for _ in range(20): assert box.run(["true"], {}).good
+assert box.run(["sleep", "9"], {}, Limits(seconds=0.1)).ended == "time"
+print(os.getpid() == 1, len(psutil.pids()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("init", [[], ["sh", "-c", '"$@"; exit $?', "sh"]])
+def test_boxes_leave_no_zombies_to_a_container_without_an_init(box: Sandbox, init: list[str]):
+    """Before, each left one, and the container's limit of processes ended the run."""
+    command = ["unshare", "--pid", "--fork", "--mount-proc", *init, sys.executable, "-c", ZOMBIES]
+    ran = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, check=False
+    )
+    if "unshare" in ran.stderr:
+        pytest.skip("needs unshare --pid: run the tests as root of a container that lets it")
+    assert ran.stdout.split() == [str(not init), str(1 + bool(init))], ran.stderr
+
+
+@pytest.mark.slow
+def test_programs_may_write_what_nobody_reads(box: Sandbox):
+    """Each of these failed: more than 1 MB of standard error, or of a file, or a compiled file of so many."""
+    flood = "    import sys\n    sys.stderr.write('x' * (3 << 20))\n    print('x' * (3 << 20))\n    return a\n"
+    file = "    open('x', 'w').write('x' * (3 << 20))\n    return a\n"
+    memo = "int memo[1000][1000] = {{-1}};\nint f(int a) {\n"
+    cpp = Problem(0, "t", memo, "f", "c++", ("1",), ("-1",), solution="return memo[0][0];\n}\n")
+    given = [(problem(), flood), (problem(), file), (cpp, cpp.solution)]
+    assert [verdict.ended for verdict in Judge(box, 5.0).verdicts(given)] == ["passed"] * 3
