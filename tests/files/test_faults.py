@@ -1,0 +1,315 @@
+"""A small run of two steps whose disk fails, whose process is killed or whose machine loses power at a call of the writer:
+the next command ends as if nothing had been.
+
+The engine scores once; then its outcomes and its journal's entries are replayed, and all else is the command's own.
+"""
+
+import errno
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from miron_jax.errors import InputError
+from miron_jax.evaluation import run as engine
+from miron_jax.files.store import LOCK, Lock, Store
+from miron_jax.results.run_folder import read_runs
+from miron_jax.runtime.journal import FOLDER, Entries, Journal
+from tests.support.command import Ran, in_process
+from tests.support.faults import Disk, Killed
+from tests.support.tiny_model import make_model, write_core_data
+
+
+class Small(NamedTuple):
+    """A finished run of two steps, and the flags that made it."""
+
+    output: Path
+    flags: tuple[str, ...]
+    run: Path  # of the checkpoints
+
+    def eval(self, output: Path, *more: str) -> Ran:
+        return in_process("eval", *self.flags, f"--output={output}", "--quiet", *more)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Small]:
+    folder = tmp_path_factory.mktemp("small")
+    for step in (1, 2):
+        make_model(folder / "run" / str(step), layers=1, seed=step)
+    data, output = write_core_data(folder / "data"), folder / "out"
+    flags = (
+        f"--model={folder / 'run'}", f"--data_dir={data}", "--tasks=core/copa", "--limit=2", "--allow_changed_data",
+        "--compilation_cache=",
+    )  # fmt: skip
+    made, scored = Small(output, flags, folder / "run"), list[tuple[int, Any]]()
+    score = engine.evaluate_checkpoints
+
+    def recorded(*arguments: Any) -> Iterator[tuple[int | None, Any]]:
+        for step, outcome in score(*arguments):
+            assert step is not None
+            scored.append((step, outcome))
+            yield step, outcome
+
+    with pytest.MonkeyPatch.context() as patch:
+        # what takes most of a command's time and writes nothing else; the picture has random names in it
+        draw = "miron_jax.report.exports.written.draw_curves"
+        patch.setattr(draw, lambda steps, sink: sink.write(f"curves of {sorted(steps)}".encode()))
+        patch.setattr("miron_jax.report.tables.closing.last_run_beside", lambda *_: None)
+        patch.setattr("miron_jax.evaluation.run_result.version", cache(version))
+        patch.setattr(engine, "evaluate_checkpoints", recorded)
+        ran = made.eval(output)
+        assert ran.status == 0, ran.err
+        entries = {key.name: entries_in(output, key.name) for key in sorted((output / FOLDER).iterdir())}
+        assert len(entries) == len(scored) == 2
+
+        def replayed(
+            config: Any, inputs: Any, progress: Any, is_scored: Callable[..., bool], store: Store, *_: Any
+        ) -> Iterator[tuple[int | None, Any]]:
+            for (step, outcome), (key, each) in zip(scored, entries.items(), strict=True):
+                if not (made.run / str(step)).exists() or is_scored(outcome.checkpoint, None):
+                    continue
+                with Journal(store, key, "0") as journal:
+                    if not journal.known([digest.tobytes() for digest in each.digests]).all():
+                        journal.add(each)
+                yield step, outcome
+
+        patch.setattr(engine, "evaluate_checkpoints", replayed)
+        yield made
+
+
+def entries_in(output: Path, key: str) -> Entries:
+    with Journal(Store(str(output)), key, "0") as journal:
+        [entries] = journal._segments
+    return entries
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """All files but the journal's names; results without what hangs on the clock and the folder."""
+    files: dict[str, Any] = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = str(path.relative_to(folder))
+        if name.startswith(f"{FOLDER}/") and not name.endswith(".partial"):
+            continue
+        files[name] = path.read_bytes()
+        if path.name == "results.json":
+            results = files[name] = json.loads(files[name])
+            results["speed"].pop("wall_seconds")
+            results["config"].pop("output")
+    return files
+
+
+def read_whole(output: Path) -> set[str]:
+    """Reads every result that is there with its samples, and returns the versions that wrote them."""
+    versions = set[str]()
+    for folder in (output, output / "step_1", output / "step_2"):
+        [run] = read_runs([str(folder)])
+        versions.add(run.result.environment.packages["miron-jax"])
+        assert len([*run.examples("core/copa")]) == 2
+    return versions
+
+
+def earlier(small: Small, output: Path) -> None:
+    """The run as an earlier version left it, with other samples: all of it is replaced."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("miron_jax.evaluation.run_result.__version__", "0.0.1")
+        patch.setattr(
+            "miron_jax.results.document.strict_json", lambda value, indent=None: json.dumps(value, indent=indent)
+        )
+        patch.setattr(
+            "miron_jax.results.output.strict_json", lambda value: json.dumps({**value, "reason": "as it was"})
+        )
+        ran = small.eval(output)
+    assert ran.status == 0, ran.err
+    assert read_whole(output) == {"0.0.1"}
+
+
+FAULTS = ("fail", "kill", "power")
+
+
+def disturbed(small: Small, folder: Path, before: Path | None, fault: str, at: int) -> bool:
+    """A command with a fault at one call, then one without: False if the first had fewer calls."""
+    output = folder / "out"
+    shutil.rmtree(output, ignore_errors=True)
+    if before is not None:
+        shutil.copytree(before, output)
+    rng, where = random.Random(at), f"{fault} at {at}"
+    error = rng.choice((errno.ENOSPC, errno.EIO, errno.EACCES, errno.EDQUOT, errno.ESTALE))
+    with Disk(output, at, "kill" if fault == "power" else fault, error) as disk:
+        try:
+            ran = small.eval(output)
+        except Killed:
+            assert fault != "fail"
+        else:
+            if len(disk.calls) < at:
+                assert ran.status == 0, ran.err
+                return False
+            # else nothing hung on the call, such as a file that is removed when all is written
+            assert ran.status in (0, 2), ran.err
+            assert "Traceback" not in ran.err
+    where += f": {disk.calls[at - 1]}"
+    if fault == "power":
+        disk.cut_power(rng)
+    if before is not None:
+        assert read_whole(output) <= {"0.0.1", "0.2.0"}, where
+    again = small.eval(output)
+    assert again.status == 0, (where, again.err)
+    assert contents(output) == contents(small.output), where
+    return True
+
+
+def num_calls(small: Small, folder: Path, before: Path | None) -> int:
+    output = folder / "counted"
+    if before is not None:
+        shutil.copytree(before, output)
+    with Disk(output) as disk:
+        small.eval(output)
+    return len(disk.calls)
+
+
+@pytest.mark.parametrize("is_fresh", [True, False], ids=["fresh", "replaced"])
+def test_after_a_fault_at_some_call_the_next_command_gives_the_undisturbed_run(
+    is_fresh: bool, small: Small, tmp_path: Path
+) -> None:
+    before = None if is_fresh else tmp_path / "before"
+    if before is not None:
+        earlier(small, before)
+    count, rng = num_calls(small, tmp_path, before), random.Random(is_fresh)
+    assert count > 60
+    for fault in FAULTS:
+        for at in rng.sample(range(1, count + 1), 3):
+            assert disturbed(small, tmp_path, before, fault, at)
+
+
+@pytest.mark.parametrize(
+    "share", [pytest.param(3, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.long)], ids=["third", "all"]
+)
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("is_fresh", [True, False], ids=["fresh", "replaced"])
+def test_after_a_fault_at_any_call_the_next_command_gives_the_undisturbed_run(
+    is_fresh: bool, fault: str, share: int, small: Small, tmp_path: Path
+) -> None:
+    """Of a third, each call has one of the three faults."""
+    before = None if is_fresh else tmp_path / "before"
+    if before is not None:
+        earlier(small, before)
+    at = 1 + FAULTS.index(fault) % share
+    while disturbed(small, tmp_path, before, fault, at):
+        at += share
+    assert at > 60
+
+
+def test_readers_see_whole_results_at_every_call(small: Small, tmp_path: Path) -> None:
+    """Beside a run that replaces all results: each folder's are the former or the new ones, with their own samples."""
+    output, seen = tmp_path / "out", set[str]()
+    earlier(small, output)
+    with Disk(output) as disk:
+        disk.when = lambda: seen.update(read_whole(output))
+        assert small.eval(output).status == 0
+    assert seen == {"0.0.1", "0.2.0"}
+    assert contents(output) == contents(small.output)
+
+
+def test_damaged_files_are_named_and_written_again(small: Small, tmp_path: Path) -> None:
+    """Empty, cut or zeroed results, samples that are lost or cut; changed ones are found by --verify."""
+    output = tmp_path / "out"
+    shutil.copytree(small.output, output)
+
+    def said_of(name: str, content: bytes | None) -> str:
+        """What the next command says of such a file, before it has mended it."""
+        path = output / name
+        path.unlink() if content is None else path.write_bytes(content)
+        ran = small.eval(output)
+        assert ran.status == 0, ran.err
+        assert contents(output) == contents(small.output), name
+        return ran.err
+
+    for name in ("results.json", "step_1/results.json"):
+        whole = (output / name).read_bytes()
+        for content in (b"", whole[: len(whole) // 2], bytes(100)):
+            assert f"{output}/{name} is damaged: it is written again" in said_of(name, content)
+    for name in ("samples/core/copa.jsonl", "step_1/samples/core/copa.jsonl"):
+        whole = (output / name).read_bytes()
+        assert f"{name} has 5 bytes, expected {len(whole)}: it is written again" in said_of(name, whole[:5])
+        assert f"{name} is missing: it is written again" in said_of(name, None)
+    assert "samples" not in small.eval(output).err
+
+    changed = output / "step_1/samples/core/copa.jsonl"
+    changed.write_bytes(changed.read_bytes().swapcase())
+    verified = in_process("report", str(output), "--verify")
+    assert (verified.status, "1 sample files are not whole" in verified.err) == (2, True), verified.err
+    assert "step_1/samples/core/copa.jsonl is not the file that results.json names" in verified.err
+    whole = in_process("report", str(small.output), "--verify")
+    assert (whole.status, whole.out.strip()) == (0, "3 sample files are as results.json says"), whole.err
+
+    # results.json of something else, beside which no run has written anything
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "results.json").write_bytes(b"{")
+    assert "cannot be read" in small.eval(tmp_path / "other").err
+    assert (tmp_path / "other" / "results.json").read_bytes() == b"{"
+
+
+def test_a_run_that_an_earlier_version_was_replacing_is_finished(small: Small, tmp_path: Path) -> None:
+    """It had removed results.json, then moved the samples; the results lay whole in .partial."""
+    for moved in (False, True):
+        output = tmp_path / str(moved)
+        shutil.copytree(small.output, output)
+        folder = output / "step_1"
+        results = json.loads((folder / "results.json").read_text())
+        del results["samples"]
+        (folder / ".partial").mkdir()
+        (folder / ".partial" / "results.json").write_text(json.dumps(results))
+        (folder / "results.json").unlink()
+        if not moved:
+            (folder / "samples").rename(folder / ".partial" / "samples")
+        (folder / ".1-2.npz.7.partial").write_bytes(b"half")
+        shutil.move(small.run / "1", tmp_path / "dropped")  # the trainer keeps the last step alone
+        try:
+            ran = small.eval(output)
+        finally:
+            shutil.move(tmp_path / "dropped", small.run / "1")
+        assert ran.status == 0, ran.err
+        assert "the results that a killed run had written are put in their place" in ran.err
+        assert [*json.loads((output / "results.json").read_text())["steps"]] == ["1", "2"]
+        assert (output / "curves.svg").read_text() == "curves of [1, 2]"
+        assert not [*output.rglob("*.partial")]
+        assert json.loads((folder / "results.json").read_text()) == results
+
+
+def test_the_folder_is_looked_at_again_once_its_lock_is_held(small: Small, tmp_path: Path) -> None:
+    """Another run with other flags ends while this one waits for the lock."""
+    output = tmp_path / "out"
+    enter = Lock.__enter__
+
+    def late(lock: Lock) -> Lock:
+        if not (output / "results.json").exists():
+            shutil.copytree(small.output, output, dirs_exist_ok=True)
+        return enter(lock)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lock, "__enter__", late)
+        ran = small.eval(output, "--limit=1")
+    assert ran.status == 2
+    assert "holds another run: its limit is 2, now it is 1" in ran.err
+    assert contents(output) == contents(small.output)
+
+
+def test_a_folder_that_was_removed_and_made_again_belongs_to_whoever_locks_it(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "out"))
+    with Lock(store) as lock:
+        assert not lock.renew()
+        shutil.rmtree(store.root)
+        assert lock.renew(), "nobody else is there"
+        shutil.rmtree(store.root)
+        with Lock(store):
+            store.put("x", b"of another run")
+            with pytest.raises(InputError, match="is being written by another run"):
+                lock.renew()
+            lock.__exit__()
+            assert store.has(LOCK), "the lock of the other run stays"
+    assert store.names() == ["x"]
