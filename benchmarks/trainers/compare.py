@@ -162,7 +162,8 @@ def outcomes(trainer: str, cases: Path, tokenizer: Path) -> Iterator[Outcome]:
             outcome = Outcome(trainer, case, None, str(error).replace(str(folder / "run"), "RUN"))
         else:
             assert ours.shape == (len(TOKEN_IDS), LENGTH - 1)
-            difference = np.abs(ours - np.load(folder / "logprob.npy")).max()
+            theirs = np.load(folder / "logprob.npy")
+            difference = np.abs(ours[:, : theirs.shape[1]] - theirs).max()
             outcome = Outcome(trainer, case, float(difference), "")
         text = "refused: " + outcome.refusal if outcome.nats is None else f"{outcome.nats:.1e} nats"
         mark = "" if outcome.is_right else "WRONG  "

@@ -1,7 +1,9 @@
 """Saves tiny models of EasyDeL by save_pretrained and save_state, and what they compute.
 
 Its table of rotations, which it rounds to bfloat16, is replaced by the unrounded one of its own
-functions; a token sees one token more than sliding_window, which config.json then says.
+functions; a token sees one token more than sliding_window, which config.json then says.  Its table
+of llama3 ends at original_max_position_embeddings: tokens beyond turn as the last one, and are not
+compared.
 """
 
 import json
@@ -15,7 +17,7 @@ import jax.numpy as jnp
 import optax
 from easydel.layers import get_frequencies  # pyright: ignore[reportMissingImports]
 from flax import nnx
-from saved import ORIGINAL, SIZES, STEP, TOKEN_IDS, WINDOW, Cases, moved, rounded
+from saved import LENGTH, ORIGINAL, SIZES, STEP, TOKEN_IDS, WINDOW, Cases, moved, rounded
 
 EXACT = {
     "dtype": jnp.float32,
@@ -32,7 +34,7 @@ LLAMA = (easydel.LlamaConfig, easydel.LlamaForCausalLM)
 MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "Llama": (*LLAMA, {}),
     "Llama, tied head": (*LLAMA, {"tie_word_embeddings": True}),
-    "Llama, llama3": (*LLAMA, {"rope_scaling": LLAMA3}),
+    "Llama, llama3 until 64": (*LLAMA, {"rope_scaling": LLAMA3}),
     "Llama, yarn": (*LLAMA, {"rope_scaling": YARN}),
     "Llama, linear": (*LLAMA, {"rope_scaling": LINEAR}),
     "Mistral": (
@@ -86,8 +88,11 @@ def main() -> None:
         logits = logits_of(config, model)
         fields = {"sliding_window": WINDOW + 1} if "sliding_window" in more else {}
 
+        until = ORIGINAL if more.get("rope_scaling") is LLAMA3 else LENGTH
+
         def add(layout: str, write: Any, **options: Any) -> None:
-            cases.add(name, layout, logits, partial(save, write=write, fields=fields, **options))  # noqa: B023
+            saved = partial(save, write=write, fields=fields, **options)  # noqa: B023
+            cases.add(name, layout, logits, saved, until=until)  # noqa: B023
 
         add("save_pretrained", model.save_pretrained, in_step=False)
         if "," in name:

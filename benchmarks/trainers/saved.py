@@ -3,7 +3,8 @@
 Runs in each trainer's environment, beside no package but jax and NumPy.  A case is a folder:
 
     case.json    what was saved, by which versions, and the flags that read it
-    logprob.npy  float32 [rows, LENGTH - 1], nats of the trainer's own forward at each next token
+    logprob.npy  float32 [rows, LENGTH - 1 or fewer]: nats of each next token, by the trainer's own
+                 forward
     run/         the trainer's checkpoint, below a step, with its config.json
 """
 
@@ -79,13 +80,14 @@ class Cases:
         config: Mapping[str, Any] | None = None,
         refused: str = "",
         factory: str = "RUN",
+        until: int = LENGTH,
         **flags: str,
     ) -> None:
         """Save a model of a layout and what it computes.
 
         `save` gets the run's folder; `config`: of config.json; `refused`: why miron_jax must not
-        read it; `factory`, `flags`: --model and others of miron_jax, where RUN stands for the run's
-        folder.
+        read it; `until`: positions that are compared; `factory`, `flags`: --model and others of
+        miron_jax, where RUN stands for the run's folder.
         """
         self.count += 1
         folder = self.folder / f"{self.count:02}"
@@ -97,7 +99,7 @@ class Cases:
         scores = jax.nn.log_softmax(jnp.asarray(logits, jnp.float32)[..., :VOCAB], axis=-1)
         target = TOKEN_IDS[:, 1:, None]
         logprob = np.take_along_axis(np.asarray(scores)[:, :-1], target, axis=2)[..., 0]
-        np.save(folder / "logprob.npy", logprob)
+        np.save(folder / "logprob.npy", logprob[:, :until])
         case = {
             "model": model,
             "layout": layout,
