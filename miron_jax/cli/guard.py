@@ -46,6 +46,8 @@ def guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
             os._exit(INTERRUPTED)
         return INTERRUPTED
     except (SystemExit, Exception) as error:
+        if lacks_resources(error):
+            return _failed(FAILED, _of_limits(error))
         if processes.joined is None:
             raise
         if isinstance(error, SystemExit):
@@ -56,6 +58,20 @@ def guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
         traceback.print_exc()
         processes.joined.fail(FAILED, f"{type(error).__name__}: {error}")
     return 0
+
+
+def lacks_resources(error: BaseException) -> bool:
+    """Whether Python was refused memory or a thread; XLA aborts the process where it is."""
+    refusals = ("can't start new thread", "failed to map segment")
+    return isinstance(error, MemoryError) or any(text in str(error) for text in refusals)
+
+
+def _of_limits(error: BaseException) -> str:
+    return (
+        f"this process was refused memory or threads ({str(error) or 'out of memory'}): raise its "
+        "limits (ulimit -v, ulimit -u, those of the container), or run less beside it; what is "
+        "finished stays, and the same command goes on"
+    )
 
 
 def _of_system(error: OSError) -> str:

@@ -242,3 +242,24 @@ def test_without_a_home_programs_are_not_kept_and_a_line_says_so(miron, monkeypa
     assert "this user has no home folder, so compiled programs are not kept" in ran.err
     assert "set HOME, or name a folder with --compilation_cache" in ran.err
     assert jax.config.values["jax_compilation_cache_dir"] == kept
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(), RuntimeError("can't start new thread"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+    ],
+)  # fmt: skip
+def test_memory_and_threads_that_cannot_be_had_are_one_sentence(error: Exception, miron, monkeypatch) -> None:
+    def refused(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("miron_jax.cli.eval.start_jax", refused)
+    ran = miron("eval", "--model=demo", "--tasks=miron-gen/en")
+    assert ran.status == 1
+    [line] = ran.err.splitlines()
+    assert line.startswith("miron-jax: this process was refused memory or threads")
+    assert (str(error) or "out of memory") in line
+    assert "ulimit -v" in line
+    assert "the same command goes on" in line
