@@ -81,6 +81,8 @@ def _of_system(error: OSError) -> str:
     if path is None and is_full and "output" in FLAGS:
         path = f"--output={FLAGS.output}"
     remedy = "check that it is there and may be used"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        remedy = "change its permissions for this user, or those of its folder, or name another"
     if is_full:
         remedy = (
             "free space there, or name another --output; what is finished stays, and the same "

@@ -1,11 +1,14 @@
 """Mistakes of somebody's first hour: each is one sentence that says what is wrong and what to do, and exit status 2."""
 
+import errno
 import json
 import math
+import os
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import jax
 import pytest
@@ -263,3 +266,20 @@ def test_memory_and_threads_that_cannot_be_had_are_one_sentence(error: Exception
     assert (str(error) or "out of memory") in line
     assert "ulimit -v" in line
     assert "the same command goes on" in line
+
+
+def test_what_the_system_refuses_names_the_file_and_what_to_do(miron, monkeypatch) -> None:
+    """No space: the same command goes on.  No permission: the file is not called missing."""
+    cases = (
+        (errno.ENOSPC, None, "--output=scores: No space left on device: free space there", "the same command goes on"),
+        (errno.EACCES, "/a/b", "/a/b: Permission denied: change its permissions", "or name another"),
+        (errno.ENOENT, "/a/b", "/a/b: No such file or directory: check that it is there", "used"),
+    )
+    for number, path, *words in cases:
+        monkeypatch.setattr(
+            "miron_jax.cli.eval.start_jax", Mock(side_effect=OSError(number, os.strerror(number), path))
+        )
+        ran = miron("eval", "--model=demo", "--tasks=miron-gen/en", "--output=scores")
+        assert ran.status == 2
+        for word in words:
+            assert word in ran.err
