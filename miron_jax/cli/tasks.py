@@ -76,8 +76,9 @@ def _check(paths: list[str]) -> None:
     """Read tasks of the user's own with all their examples, and say what may be wrong with them."""
     os.environ["JAX_PLATFORMS"] = "cpu"  # nothing is computed
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    from miron_jax.definitions.records import Wording, kind_word
+    from miron_jax.definitions.records import ProgramProfile, Wording, kind_word
     from miron_jax.evaluation.task_kinds.kinds import kind_of
+    from miron_jax.evaluation.task_kinds.solutions import failing_solutions
     from miron_jax.prompting.prompts import check_shots
     from miron_jax.report.tables.console import console
     from miron_jax.tasks.own_tasks.check import findings
@@ -101,6 +102,8 @@ def _check(paths: list[str]) -> None:
         if isinstance(task.profile, Wording):
             check_shots(task, examples, None)
         looks = list(findings(task, examples, tokenizer))
+        if isinstance(task.profile, ProgramProfile):
+            looks += failing_solutions(task, examples)
         verdict = f"{len(looks)} to look at:" if looks else "nothing is wrong"
         lines.append(f"{task.name}: {kind_word(task)}, {len(examples)} examples, {verdict}")
         lines += [f"    {look}" for look in looks]

@@ -5,6 +5,7 @@ Arrives: functions from a record to a value, all records of a file.  Leaves: an 
 files.
 """
 
+import ast
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -131,6 +132,8 @@ def problem(takes: Takes, record: JsonObject, row: int) -> Problem:
         raise ValueError(
             f"{len(inputs)} inputs and {len(outputs)} outputs, expected as many of both"
         )
+    if language == "python":
+        inputs = tuple(map(_arguments, inputs))
     return Problem(
         row,
         checked_text(takes["name"](record), "name") if "name" in takes else f"problem {row}",
@@ -140,6 +143,27 @@ def problem(takes: Takes, record: JsonObject, row: int) -> Problem:
         inputs,
         outputs,
         checked_text(takes["solution"](record), "solution"),
+    )
+
+
+def _arguments(text: str) -> str:
+    """The tuple of arguments that a Python call holds between its parentheses.
+
+    7 -> (7,)    [7] -> ([7],)    1, 2 -> (1, 2)    nothing -> ()
+    """
+    try:
+        match ast.parse(f"f({text}\n)", mode="eval").body:
+            case ast.Call(func=ast.Name(), args=arguments, keywords=[]) if not any(
+                isinstance(argument, ast.GeneratorExp) for argument in arguments
+            ):
+                return ast.unparse(ast.Tuple(arguments, ast.Load()))
+            case _:
+                pass
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        pass
+    raise ValueError(
+        f"inputs hold {shown(text)}, expected what a call holds between its parentheses, without "
+        "names: 7, [7], 'ab' or 1, 2"
     )
 
 

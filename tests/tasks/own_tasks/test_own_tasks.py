@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import json
 import random
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -331,10 +332,47 @@ def test_a_program_is_what_its_record_says(tmp_path: Path) -> None:
     start, rest = "def add(a, b):\n", "    return a + b\n"
     row = {"start": start, "name": "add", "given": ["1, 2"], "values": ["3"], "rest": rest}
     path = write(tmp_path, json.dumps(keys), [row])
-    expected = Problem(0, "problem 0", start, "add", "python", ("1, 2",), ("3",), rest)
+    expected = Problem(0, "problem 0", start, "add", "python", ("(1, 2)",), ("3",), rest)
     assert read_examples(task_of(path), tmp_path) == [expected]
     profile = task_of(path).profile
     assert (profile.num_samples, profile.extra_tokens) == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("7", (7,)), ("[7]", ([7],)), ("'ab'", ("ab",)), ("1, 2", (1, 2)), ("(1, 2)", ((1, 2),)), ("", ()), ("1,", (1,)),
+        ("')', 1  # (", (")", 1)), ("*[1, 2]", (1, 2)), ("-1.5e300, {'a': None}", (-1.5e300, {"a": None})),
+        ("a=1", None), ("1) + (2", None), ("1 +", None), ("1)(2", None), ("x for x in 'ab'", None),
+    ],
+)  # fmt: skip
+def test_inputs_of_python_are_what_a_call_holds(text: str, arguments: tuple[Any, ...] | None, tmp_path: Path) -> None:
+    keys = {key: key for key in ("prompt", "entry_point", "inputs", "outputs", "solution")}
+    row = {"prompt": "def f(*a):\n", "entry_point": "f", "inputs": [text], "outputs": ["a"], "solution": " return a"}
+    path = write(tmp_path, json.dumps({"task": "t", "kind": "program", "data": "hills.jsonl"} | keys), [row])
+    if arguments is None:
+        with pytest.raises(InputError, match="expected what a call holds between its parentheses"):
+            read_examples(task_of(path), tmp_path)
+    else:
+        [problem] = read_examples(task_of(path), tmp_path)
+        assert eval(problem.inputs[0]) == arguments
+
+
+@pytest.mark.slow
+def test_check_runs_the_solutions_of_programs(miron: Any, tmp_path: Path) -> None:
+    if shutil.which("bwrap") is None:
+        pytest.skip("needs bubblewrap: apt-get install bubblewrap")
+    keys = {key: key for key in ("prompt", "entry_point", "inputs", "outputs", "solution")}
+    row = {"prompt": "def f(a):\n", "entry_point": "f", "inputs": ["7", "[7]", "'ab'"], "solution": "    return a\n"}
+    rows = [{**row, "outputs": outputs} for outputs in (["7", "[7]", "'ab'"], ["7", "7", "'ab'"])]
+    rows[1]["prompt"] = "def f(a, b=0):\n"
+    path = write(tmp_path, json.dumps({"task": "t", "kind": "program", "data": "hills.jsonl"} | keys), rows)
+    ran = miron("tasks", f"--check={path}")
+    assert ran.status == 0, ran.err
+    assert ran.out.splitlines() == [
+        "own/t: program, 2 examples, 1 to look at:",
+        "    1 of 2 examples have a solution that does not pass, the first is record 2 (wrong)",
+    ]
 
 
 CHOOSE = {"question": "query", "choices": "choices", "gold": "gold"}
