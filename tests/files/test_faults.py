@@ -310,6 +310,9 @@ def test_a_folder_that_was_removed_and_made_again_belongs_to_whoever_locks_it(tm
             store.put("x", b"of another run")
             with pytest.raises(InputError, match="is being written by another run"):
                 lock.renew()
-            lock.__exit__()
-            assert store.has(LOCK), "the lock of the other run stays"
     assert store.names() == ["x"]
+    with Lock(store):  # which ends without a look
+        shutil.rmtree(store.root)
+        other = Lock(store)
+    assert store.has(LOCK), "the lock of the other run stays"
+    other.__exit__()
