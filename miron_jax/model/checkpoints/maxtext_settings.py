@@ -313,8 +313,9 @@ def _plain(value: Json) -> Json:
         [value] = value
     if value == "None":
         return None
-    if isinstance(value, str) and "_" in value and value.replace("_", "").isdecimal():
-        return int(value.replace("_", ""))
+    if isinstance(value, str) and "_" in value and len(value) < 99:
+        digits = value.replace("_", "")
+        return int(digits) if digits.isdecimal() else value
     return value
 
 

@@ -76,6 +76,7 @@ REFUSED: list[tuple[ModelConfig, Any, str]] = [
     (replace(LLAMA, tied_head=True), PLAIN | {"logits_via_embedding": True}, "normalize_embedding_logits is None"),
     (GEMMAS[0], PLAIN, "normalize_embedding_logits is None, expected True or False"),
     (AS_YARN, PLAIN | {"rope_type": "yarn"}, "rope_max_timescale is None, expected a number"),
+    (AS_LLAMA31, PLAIN | {"rope_type": "llama3.1", "rope_max_timescale": "1_0" * 3000}, "expected a number"),
     (AS_LLAMA31, PLAIN | {"rope_type": "llama3.1"}, "rope_max_timescale is None, expected a number"),
     # what is unknown
     (LLAMA, PLAIN | {"rope_typ": "yarn"}, "has the field 'rope_typ', which is not known to move a score"),
