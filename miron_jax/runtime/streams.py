@@ -51,15 +51,18 @@ def prepare() -> None:
         if sys.stdout is not None:
             os.environ.setdefault("PYTHONIOENCODING", sys.stdout.encoding)
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
-    sys.stdout = _lasting(1, sys.stdout)
-    sys.stderr = _lasting(2, sys.stderr)
+    # a program that calls us may have put others in their place
+    if sys.stdout is sys.__stdout__:
+        sys.stdout = _lasting(1, sys.stdout)
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = _lasting(2, sys.stderr)
 
 
 def unwritten() -> OSError | None:
     """Why standard output did not take all that was printed; None if it did, or if its reader has
     gone."""
     sys.stdout.flush()
-    file = sys.stdout.buffer
+    file = getattr(sys.stdout, "buffer", None)
     return file.raw.error if isinstance(file, io.BufferedWriter) else None
 
 

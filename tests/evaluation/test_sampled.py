@@ -16,6 +16,7 @@ from miron_jax.evaluation.sampling import parse_until
 from miron_jax.runtime.journal import FOLDER
 from tests.support.command import in_process, samples
 from tests.support.kept_runs import same_results
+from tests.support.run_folders import changed
 from tests.support.tolerances import CONTINUATION
 
 pytestmark = pytest.mark.slow
@@ -81,15 +82,17 @@ def another(whole: Path, output: Path, changes: Callable[[dict[str, Any]], Any],
     for name in names or ("large", "small"):
         lines = [json.dumps(changes(sample)) for sample in samples_in(whole, name).values()]
         (output / "samples" / "own" / f"{name}.jsonl").write_text("\n".join([*lines, ""]))
+    with changed(output) as results:
+        del results["samples"]  # digests of the samples as they were
     return output
 
 
 def with_accuracy(value: float | None, only: int | None = None) -> Callable[[dict[str, Any]], Any]:
-    def changed(sample: dict[str, Any]) -> dict[str, Any]:
+    def with_value(sample: dict[str, Any]) -> dict[str, Any]:
         is_meant = only is None or sample["id"] == only
         return {**sample, "metrics": {**sample["metrics"], "accuracy": value}} if is_meant else sample
 
-    return changed
+    return with_value
 
 
 def check_part_of(run: Ran, whole: Path) -> None:
