@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 FIRST_OPTION = 0.9  # share of examples with gold first, above which ties inflate accuracy
 FEW = 4  # examples, below which all of them may be alike by chance
 UNSCORED = (
-    "examples without a score (NaN, or unpublished right answers); no composite counts their tasks"
+    "examples without a score (NaN, programs that were not judged, or unpublished right answers); "
+    "no composite counts their tasks"
 )
 TRUNCATED = "examples cut to the length limit (BOS and early shots go first)"
 BEYOND_TRAINED = "examples longer than the length the model was trained at"

@@ -117,7 +117,8 @@ def _answers(
             ) from None
         if answer is None:
             raise InputError(
-                f"{path}, line {number}: no answer, the model answered NaN: score it again"
+                f"{path}, line {number}: no answer, as the model answered NaN or its program was "
+                "not judged: run the same eval again"
             )
         answers[key] = _shaped(answer, dataset, version)
     return dict(sorted(answers.items())), meta
