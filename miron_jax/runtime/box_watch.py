@@ -24,8 +24,8 @@ WATCH_SECONDS = 0.02  # between two checks of a run
 START_SECONDS = 30.0  # of wall time, until the program is executed
 REAP_SECONDS = 2.0
 READS = 64  # of one pipe, before the others' turn
-# wall time of a patient run, whose clock stops while it waits for a processor, in its limit
-PATIENCE = 20
+# A longer time between two checks counts as this one: the machine, or this process, stood still.
+STALL_SECONDS = 1.0
 # that a socket of the kernel's default size can hold: the filter refuses to ask for more
 SOCKET_BYTES = 256 << 10
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
@@ -109,35 +109,36 @@ def watch(
     limits: Limits,
     channels: Channels,
     boxed: bool,
-    is_patient: bool,
+    patience: float,
 ) -> tuple[Ended, bool]:
     """Wait until the process ends or exceeds a limit that no rlimit enforces: time, or memory of
-    the whole tree, or output.  Returns also whether it ran out of wall time while it got less than
-    half a processor.
-
-    `is_patient`: time that it waits for a processor does not count.
+    the whole tree, or output.  Returns also whether it ran out of time for want of a processor:
+    its clock stops while it waits for one, until `patience` times its limit are over.
     """
-    begin = time.monotonic()
+    last = time.monotonic()
+    wall = 0.0  # since the start of the launcher, then of the program
     is_started = False
-    next_look = begin
+    next_look = last
     while True:
         has_ended = process.poll() is not None
         for channel in channels:
             channel.take()
         now = time.monotonic()
+        wall += min(now - last, STALL_SECONDS)
+        last = now
         if not is_started and channels.is_started:
             is_started = True
-            begin = now
+            wall = 0.0
         if has_ended:
             return ("exit" if channels.is_started else "not started"), False
-        if not is_started and now - begin > START_SECONDS:
+        if not is_started and wall > START_SECONDS:
             return "not started", False
         if is_started and now >= next_look:
             next_look = now + WATCH_SECONDS
             tree = _tree(process.pid)
             if channels.out.is_over or channels.value.is_over:
                 return "output", False
-            if is_over := _time_is_over(tree, now - begin, limits, is_patient):
+            if is_over := _time_is_over(tree, wall, limits, patience):
                 return "time", is_over.is_starved
             files, folder_bytes = _folder_of(tree[-1].pid) if boxed and tree else (0, 0)
             if files > limits.files or folder_bytes + sum(map(_memory, tree)) > limits.memory_bytes:
@@ -163,20 +164,17 @@ class _TimeIsOver(NamedTuple):
 
 
 def _time_is_over(
-    tree: list[psutil.Process], wall: float, limits: Limits, is_patient: bool
+    tree: list[psutil.Process], wall: float, limits: Limits, patience: float
 ) -> _TimeIsOver | None:
     """None: it may go on."""
-    cpu = sum(map(_cpu_seconds, tree))
-    if cpu > limits.cpu_seconds:
+    if sum(map(_cpu_seconds, tree)) > limits.cpu_seconds:
         return _TimeIsOver(False)
     if wall <= limits.seconds:
         return None
-    if not is_patient:
-        return _TimeIsOver(cpu < wall / 2)
     waited = max(map(_seconds_without_processor, tree), default=0.0)
     if wall - waited > limits.seconds:
         return _TimeIsOver(False)
-    return _TimeIsOver(True) if wall > PATIENCE * limits.seconds else None
+    return _TimeIsOver(True) if wall > patience * limits.seconds else None
 
 
 def _cpu_seconds(process: psutil.Process) -> float:

@@ -75,7 +75,7 @@ class Ran(NamedTuple):
     out: str
     err: str  # if it did not start: the reason
     value: bytes = b""  # what it wrote to descriptor 3
-    # it ran out of wall time while it got less than half a processor
+    # it ran out of time for want of a processor
     is_starved: bool = False
 
     @property
@@ -120,8 +120,9 @@ class Sandbox:
 
     bwrap: str | None  # path of bubblewrap; None: no sandbox
     python: str  # an interpreter that a run can execute
-    # the clock of a run stops while it waits for a processor
-    is_patient: bool = False
+    # The clock of a run stops while it waits for a processor, until this many times its limit of
+    # wall time are over.
+    patience: float = 2.0
 
     @classmethod
     def find(cls, allow_unsandboxed: bool = False) -> "Sandbox":
@@ -217,7 +218,7 @@ class Sandbox:
             is_starved = False
             try:
                 ended, is_starved = watch(
-                    process, limits, channels, self.bwrap is not None, self.is_patient
+                    process, limits, channels, self.bwrap is not None, self.patience
                 )
             finally:
                 # A sandbox ends with its first process; without one, processes that the command has

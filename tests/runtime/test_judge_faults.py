@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from miron_jax.definitions.records import Problem
-from miron_jax.evaluation.task_kinds.programs import STARVED, Judge
+from miron_jax.evaluation.task_kinds.programs import PATIENCE_ALONE, STARVED, Judge
 from miron_jax.evaluation.task_kinds.saved_verdicts import JournalVerdicts
 from miron_jax.files.store import Store
 from miron_jax.runtime import box_watch, processors, sandbox
@@ -89,13 +89,14 @@ class _Scripted(Sandbox):
     def run(self, command: Sequence[str], files: Any, limits: Limits = Limits(), quiet: bool = False) -> Ran:  # noqa: B008
         if "program" not in files:
             return Ran("exit", 0, "", "", b'["1/1"]')
-        RUNS.append((files["program"], self.is_patient))
+        is_alone = self.patience == PATIENCE_ALONE
+        RUNS.append((files["program"], is_alone))
         right = Ran("exit", 0, "", "", b"1/1")
         starved = Ran("time", -9, "", "", is_starved=True)
         return {
             "right": right,
             "refused": Ran("not started", 1, "", "no namespaces"),
-            "starved once": right if self.is_patient else starved,
+            "starved once": right if is_alone else starved,
             "starved": starved,
             "slow": Ran("time", -9, "", ""),
         }[files["program"].removeprefix(problem().prompt)]
@@ -117,7 +118,7 @@ def test_faults_of_the_machine_are_no_verdicts_of_programs(runs: list[tuple[str,
     verdicts = Judge(_Scripted("bwrap", "python"), 1.0).verdicts([(problem(), text) for text in TEXTS])
     assert [verdict.ended for verdict in verdicts] == ["passed", "not judged", "passed", "not judged", "time"]
     assert [verdict.why for verdict in verdicts if verdict.ended == "not judged"] == ["no namespaces", STARVED]
-    assert [text.split("\n")[1] for text, is_patient in runs if is_patient] == ["starved once", "starved"]
+    assert [text.split("\n")[1] for text, is_alone in runs if is_alone] == ["starved once", "starved"]
 
 
 def test_a_run_that_goes_on_judges_only_what_has_no_verdict(tmp_path: Path, runs: list[tuple[str, bool]]):
@@ -159,26 +160,22 @@ def test_processors_that_may_be_used(
 
 
 @pytest.mark.parametrize(
-    ("tree", "wall", "is_patient", "expected"),
+    ("tree", "wall", "expected"),
     [
-        ([(0.9, 0.0)], 0.9, False, None),
-        ([(1.0, 0.0)], 1.1, False, False),
-        ([(0.4, 0.6)], 1.1, False, True),
-        ([(0.4, 0.6), (0.4, 0.6)], 1.1, False, False),
-        ([(4.1, 0.0)], 0.9, False, False),  # five threads and more
-        ([(0.5, 3.0)], 3.6, True, None),
-        ([(0.9, 3.0)], 4.1, True, False),  # 1.1 s of its own
-        ([(0.0, 0.0)], 1.1, True, False),  # it sleeps
-        ([(0.5, 19.6)], 20.1, True, True),
+        ([(0.9, 0.0)], 0.9, None),
+        ([(1.1, 0.0)], 1.1, False),
+        ([(0.0, 0.0)], 1.1, False),  # it sleeps
+        ([(0.6, 0.5)], 1.1, None),
+        ([(0.6, 0.5), (0.0, 0.0)], 1.9, False),  # 1.4 s of its own
+        ([(0.6, 1.5)], 2.1, True),
+        ([(2.1, 0.0), (2.0, 0.0)], 0.9, False),  # five threads and more
     ],
 )
-def test_the_clock_of_a_program(
-    monkeypatch: pytest.MonkeyPatch, tree: Any, wall: float, is_patient: bool, expected: bool | None
-):
+def test_the_clock_of_a_program(monkeypatch: pytest.MonkeyPatch, tree: Any, wall: float, expected: bool | None):
     """Limits of 1 s of wall time and 4 s of processors; None: it goes on, else whether it is starved."""
     monkeypatch.setattr(box_watch, "_cpu_seconds", lambda process: process[0])
     monkeypatch.setattr(box_watch, "_seconds_without_processor", lambda process: process[1])
-    over = box_watch._time_is_over(tree, wall, Limits(seconds=1.0, cpu_seconds=4.0), is_patient)
+    over = box_watch._time_is_over(tree, wall, Limits(seconds=1.0, cpu_seconds=4.0), 2.0)
     assert (over if over is None else over.is_starved) == expected
 
 

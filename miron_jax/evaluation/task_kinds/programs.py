@@ -8,9 +8,9 @@ runs in a separate box that holds only the program and the test's arguments, so 
 read the right answer or the judge.  Its value comes out as text (program_languages.py) and is
 compared here.
 
-A fault of the machine is no verdict of a program: one that could not be started is "not judged",
-and one that ran out of wall time while it got less than half a processor runs again alone, by a
-clock that stops while it waits for a processor.
+A fault of the machine is no verdict of a program: one that could not be started is "not judged".
+The clock of a program stops while it waits for a processor; one that waits too long runs again
+alone, with more patience.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,8 @@ from miron_jax.runtime.sandbox import SYSTEM_PATH, Ran, Sandbox
 TRIAL_SECONDS = 10.0
 STARTING_SECONDS = 1.0  # allowance for the start of an interpreter
 CPU_FACTOR = 4  # processor time of a program and its children, in wall time
-STARVED = "the machine gave it less than half a processor, alone too"
+PATIENCE_ALONE = 20.0  # in its wall time
+STARVED = "it waited too long for a processor, alone too"
 
 Ended = Literal[
     "passed", "wrong", "error", "time", "memory", "output", "answered", "nan", "not judged"
@@ -144,7 +145,7 @@ class Judge:
                 problems = {id(problem): problem for problem in due.values()}
                 list(threads.map(self._evaluate, problems.values()))
             verdicts |= zip(due, threads.map(judge, due), strict=True)
-        alone = replace(self, sandbox=replace(self.sandbox, is_patient=True))
+        alone = replace(self, sandbox=replace(self.sandbox, patience=PATIENCE_ALONE))
         for key, problem in due.items():
             if verdicts[key].is_starved:
                 verdict = alone._judge(problem, key[1])
