@@ -14,13 +14,16 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from absl import app, flags, logging
+from absl import flags
 from saved import LENGTH, TOKEN_IDS, VOCAB
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # benchmarks
+import common
 
 import miron_jax
 from miron_jax.config import RunConfig
@@ -74,6 +77,13 @@ class Outcome(NamedTuple):
         if self.nats is None:
             return bool(self.case["refused"])
         return not self.case["refused"] and self.nats <= BOUND
+
+    def record(self) -> JsonObject:
+        """Its entry in the line of JSON."""
+        named = {name: self.case[name] for name in ("model", "layout")}
+        if self.nats is None:
+            return {"trainer": self.trainer, **named, "refused": self.refusal}
+        return {"trainer": self.trainer, **named, "nats": self.nats}
 
 
 class CannotSave(Exception):
@@ -195,8 +205,7 @@ def table(every: list[Outcome], skipped: dict[str, str]) -> list[str]:
     return lines + [f"| {name} | skipped | | {why} |" for name, why in skipped.items()]
 
 
-def main(_: list[str]) -> None:
-    logging.set_verbosity(logging.WARNING)
+def main(_: Sequence[str]) -> None:
     root = Path(FLAGS.folder).absolute()
     skipped: dict[str, str] = {}
     every: list[Outcome] = []
@@ -213,11 +222,19 @@ def main(_: list[str]) -> None:
             continue
         every += outcomes(trainer.name, root / trainer.name / "cases", tokenizer)
     print("\n".join(table(every, skipped)))
-    document = {"cases": [outcome._asdict() for outcome in every], "skipped": skipped}
+    document = {
+        "benchmark": "trainers",
+        "tokens_of_a_case": int(TOKEN_IDS[:, 1:].size),
+        "bound": BOUND,
+        "versions": {outcome.trainer: outcome.case["versions"] for outcome in every},
+        "cases": [outcome.record() for outcome in every],
+        "skipped": skipped,
+        "environment": common.environment(),
+    }
     print(json.dumps(document))
     if not all(outcome.is_right for outcome in every):
         sys.exit(1)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    common.run(main)

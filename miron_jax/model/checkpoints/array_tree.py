@@ -83,6 +83,11 @@ def is_array_tree(folder: Path) -> bool:
     )
 
 
+def library_of(folder: Path) -> str:
+    """Which library wrote such a checkpoint."""
+    return "EasyDeL" if (folder / _INDEX).is_file() else "levanter"
+
+
 def is_temporary(folder: Path) -> bool:
     """Whether levanter will delete this checkpoint once it has written the next one."""
     path = folder / _FINISHED
@@ -101,8 +106,9 @@ def tree_tensors(
     Tables are cut to the vocabulary's rows.  Raises InputError for a damaged checkpoint, one that
     holds nothing there, or a family that is not read.
     """
-    is_easydel = (folder / _INDEX).is_file()
-    library, known = ("EasyDeL", EASYDEL) if is_easydel else ("levanter", LEVANTER)
+    library = library_of(folder)
+    is_easydel = library == "EasyDeL"
+    known = EASYDEL if is_easydel else LEVANTER
     if config.family not in known:
         raise InputError(
             f"{folder}: a checkpoint of {library} of a {config.family} model is not read, expected "

@@ -152,7 +152,10 @@ def _load(
         mapping = maxtext_map(folder, config, keys, scale, settings)
         read = _mapped_reader(checkpoint, leaves, mapping, f"{USE_ITS_CONFIG}; {UNREAD_OF_MAXTEXT}")
     else:
-        source = "of the model's params; check the model's sizes"
+        source = (
+            "of the model's params; check the model's sizes, give the factory's params all that "
+            "its scores depend on"
+        )
         if config is not None:
             source = "that config.json describes; use the config.json of this checkpoint"
         read = _plain_reader(checkpoint, leaves, source)

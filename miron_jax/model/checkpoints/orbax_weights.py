@@ -5,7 +5,6 @@ each leaf and what lies beside them.  It deliberately does not read the arrays.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from miron_jax.model.checkpoints.orbax_layout import NO_ARRAY, StoredArray, list
 # usual prefixes of the weights in a tree
 ROOTS = ("", "params/", "params/params/", "model/", "transformer/")
 LINEN = "params/"  # Linen's collection of weights
+_INNER = "/value"  # level of an nnx variable, or of a box of Linen's, which some weights may have
 # Parts of the path of an optimizer's arrays: the whole state, and fields of optax's states
 _STATES = ("opt_state", "opt_states", "optimizer_state", "optimizer_states", "optim_state")
 _FIELDS = (
@@ -24,8 +24,9 @@ _FIELDS = (
 _OPTIMIZERS = ("opt", "optim", "optimizer", "tx")  # these may hold a model beside the state
 _MODELS = ("model", "params", "target")  # right below them
 
-_Affixes = tuple[str, str]  # what stands before and behind the names of a copy of the weights
-_Copies = dict[_Affixes, dict[str, str]]  # of each copy: name of a leaf -> key
+_Copies = dict[
+    str, dict[str, str]
+]  # of each copy, by the prefix of its keys: name of a leaf -> key
 
 
 class Weights(NamedTuple):
@@ -43,9 +44,8 @@ def weights_of(
 ) -> Weights:
     """The weights with the most of the leaf names.
 
-    A key is prefix + name + suffix: the prefix is the path of the subtree, the suffix is "/value"
-    if nnx variables were saved without to_pure_dict.  Linen's names may lack `params/`.  An
-    optimizer's state has the same names and is no copy of the weights.  Of several copies the one
+    A key is prefix + name, and perhaps `_INNER`.  Linen's names may lack `params/`.  An optimizer's
+    state has the same names and is no copy of the weights.  Of several copies the one
     below `params` counts, or another one of `ROOTS` below `home`.  Raises InputError if that leaves
     none or more than one.
     """
@@ -55,35 +55,33 @@ def weights_of(
     names = {name.removeprefix(collection) for name in leaf_names}
     copies, states = _copies(arrays, names)
     apart = _apart(copies)
-    usual = [copy for copy in apart if copy[0].startswith(home) and copy[0][len(home) :] in ROOTS]
+    usual = [prefix for prefix in apart if prefix in {home + root for root in ROOTS}]
     if len(usual) == 1:
         taken = usual[0]
     elif len(apart) > 1:
-        prefixes = sorted(prefix for prefix, _ in apart)
         raise InputError(
-            f"{folder}: holds the weights in {listed(map(_shown, prefixes))}, expected them once, "
+            f"{folder}: holds the weights in {listed(map(_shown, apart))}, expected them once, "
             "or once below params; say with --params_key which to score"
         )
     elif apart:
         taken = apart[0]
     elif states:
-        prefixes = sorted(prefix for prefix, _ in states)
         raise InputError(
-            f"{folder}: holds the model's names in {listed(prefixes)} alone, as an optimizer's "
+            f"{folder}: holds the model's names in {listed(states)} alone, as an optimizer's "
             "state does, expected the weights too: save them, or say with --params_key that these "
             "are the weights"
         )
     else:
-        taken = ("", "")
+        taken = ""
     keys = copies.get(taken, {})
-    others = [prefix for prefix, _ in apart if prefix != taken[0]]
+    others = [prefix for prefix in apart if prefix != taken]
     no_weights = {*_STATES}
-    for prefix in (*others, *map(itemgetter(0), states)):
-        if prefix.startswith(taken[0]):
-            no_weights.add(_top(prefix.removeprefix(taken[0])))
+    for prefix in (*others, *states):
+        if prefix.startswith(taken):
+            no_weights.add(_top(prefix.removeprefix(taken)))
     extra, besides = _rest(arrays, taken, keys, no_weights, {*map(_top, names)})
     named = {collection + name: key for name, key in keys.items()}
-    return Weights(taken[0], named, extra, besides, others)
+    return Weights(taken, named, extra, besides, others)
 
 
 def is_optimizers(path: Iterable[str]) -> bool:
@@ -106,35 +104,32 @@ def _copies(keys: Iterable[str], names: Collection[str]) -> tuple[_Copies, _Copi
     copies: _Copies = {}
     states: _Copies = {}
     for key in keys:
-        for suffix in ("", "/value"):
-            if not key.endswith(suffix):
-                continue
-            path = key.removesuffix(suffix)
+        for path in (key, key.removesuffix(_INNER)):
             parts = path.split("/")
             for i in range(len(parts)):
                 name = "/".join(parts[i:])
                 if name in names:
                     kind = states if is_optimizers(parts[:i]) else copies
-                    kind.setdefault((path.removesuffix(name), suffix), {})[name] = key
+                    kind.setdefault(path.removesuffix(name), {})[name] = key
     return copies, states
 
 
-def _apart(copies: _Copies) -> list[_Affixes]:
+def _apart(copies: _Copies) -> list[str]:
     """The copies with more than half as many leaves as the largest one, which comes first; none
     that is a part of another."""
-    apart: list[_Affixes] = []
+    apart: list[str] = []
     used: set[str] = set()
-    for affixes, keys in sorted(copies.items(), key=lambda copy: (-len(copy[1]), copy[0])):
+    for prefix, keys in sorted(copies.items(), key=lambda copy: (-len(copy[1]), copy[0])):
         is_large = not apart or 2 * len(keys) > len(copies[apart[0]])
         if is_large and used.isdisjoint(keys.values()):
-            apart.append(affixes)
+            apart.append(prefix)
             used.update(keys.values())
     return apart
 
 
 def _rest(
     arrays: Mapping[str, StoredArray],
-    taken: _Affixes,
+    prefix: str,
     keys: Mapping[str, str],
     no_weights: Collection[str],
     tops: Collection[str],
@@ -145,21 +140,21 @@ def _rest(
     `tops`: the first parts of the leaves' names; `no_weights`: those of other copies and of
     optimizers.
     """
-    prefix, suffix = taken
     is_linen = LINEN.rstrip("/") in tops  # it can use no collection that it does not ask for
     used = {*keys.values()}
+    all_inner = all(key.endswith(_INNER) for key in used)
     extra: dict[str, str] = {}
     besides: set[str] = set()
     for key, array in arrays.items():
         if key in used or array.dtype == NO_ARRAY:
             continue
-        name = key.removeprefix(prefix).removesuffix(suffix)
+        name = key.removeprefix(prefix).removesuffix(_INNER)
         top = _top(name)
-        is_near = key.startswith(prefix) and key.endswith(suffix)
+        is_near = key.startswith(prefix) and (key.endswith(_INNER) or not all_inner)
         if is_near and (top in tops or not (is_linen or top in no_weights)):
             extra[name] = key
         else:
-            besides.add(_branch(key.removesuffix("/value"), prefix))
+            besides.add(_branch(key.removesuffix(_INNER), prefix))
     return extra, sorted(besides)
 
 

@@ -17,12 +17,13 @@ from jax.typing import DTypeLike
 
 from miron_jax.errors import InputError, some_of
 from miron_jax.files.regular import open_regular
-from miron_jax.model.checkpoints.array_tree import is_array_tree, is_temporary
+from miron_jax.model.checkpoints.array_tree import is_array_tree, is_temporary, library_of
 from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.checkpoints.hf_files import STEP_NAME, has_tensors
 from miron_jax.model.checkpoints.hf_reader import Put, load_hf, on_default_device
 from miron_jax.model.checkpoints.plausible import check_finite
 from miron_jax.model.checkpoints.remote import is_remote, seen_anew
+from miron_jax.model.checkpoints.unlike_trainers import unlike_trainer
 from miron_jax.model.checkpoints.versions import VANISHED, version_of
 from miron_jax.model.families.family import KnownModel
 from miron_jax.model.families.family_model import FamilyModel
@@ -130,6 +131,15 @@ def load_step(
 
     Raises InputError for weights that are damaged, not finite, or of another model than `config`.
     """
+    trainer = param_map
+    if is_array_tree(folder):
+        trainer = library_of(folder)
+    if trainer is not None and not isinstance(config, FamilyModel):
+        for other in unlike_trainer(trainer, config):
+            progress.say(
+                f"{folder}: {trainer} {other}; scores follow config.json, and docs/checkpoints.md "
+                "says what to write there to score as it trains"
+            )
     if is_orbax(folder, params_key):
         from miron_jax.model.checkpoints.orbax_reader import load_orbax, load_tree
 

@@ -17,7 +17,9 @@ from safetensors.numpy import load_file
 from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.checkpoints.hf_reader import load_hf
 from miron_jax.model.checkpoints.training_run import load_step, training_steps
+from miron_jax.model.checkpoints.unlike_trainers import unlike_trainer
 from miron_jax.model.config import ModelConfig
+from miron_jax.runtime.progress import Lines
 from tests.support.hf_folders import LLAMA, Tensors, error_of, llama_tensors, write_folder
 from tests.support.tiny_families import MODELS
 from tests.support.torch_folders import save_tiny
@@ -209,6 +211,38 @@ def test_easydels_config_says_how_it_computes(tmp_path: Path) -> None:
     assert from_hf_config(write_folder(tmp_path / "easydel", LLAMA | more)) == plain
     windows = write_folder(tmp_path / "windows", LLAMA | {"layer_types": ["full_attention", "sliding_attention"]})
     assert "layer_types" in error_of(lambda: from_hf_config(windows))
+
+
+def test_what_a_trainer_computes_otherwise_than_config_json_is_said(tmp_path: Path, llama: ModelConfig) -> None:
+    """Scores follow config.json.  Each difference is the library's own (docs/checkpoints.md), and goes with its remedy."""
+    scaled = {"factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8}
+    llama3 = from_hf_config(write_folder(tmp_path / "hf", LLAMA | {"rope_scaling": {"rope_type": "llama3", **scaled}}))
+    tunix = from_hf_config(write_folder(tmp_path / "tunix", LLAMA | {"rope_theta": 1e6}))
+    local = replace(llama, family="mistral", layer_windows=(5, None))
+    unreached = replace(local, layer_windows=(local.trained_length, None))
+    capped = replace(llama, family="gemma2", final_softcap=30.0)
+    cases = (
+        ("levanter", local, "no windows, where config.json has one of 5 tokens"), ("levanter", unreached, ""),
+        ("levanter", replace(local, family="llama"), ""), ("levanter", llama3, ""), ("levanter", llama, ""),
+        ("levanter", capped, "no final soft cap, where config.json has 30"),
+        ("levanter", replace(capped, final_softcap=None), ""),
+        ("EasyDeL", llama3, "beyond original_max_position_embeddings"), ("EasyDeL", llama, ""),
+        ("EasyDeL", local, "one token more than its own sliding_window"), ("EasyDeL", unreached, ""),
+        ("tunix", llama, "rotates by rope_theta 1000000"), ("tunix", tunix, ""),
+        ("tunix", replace(llama, family="qwen2"), ""), ("gemma", llama, ""),
+    )  # fmt: skip
+    for trainer, config, words in cases:
+        others = unlike_trainer(trainer, config)
+        assert len(others) == bool(words), (trainer, config.family, others)
+        assert words in "".join(others)
+    lines: list[str] = []
+    folder = write_easydel(tmp_path / "saved", llama_tensors())
+    for config in (llama, llama3):
+        load_step(folder, config, jnp.float32, progress=Lines(lines.append))
+    [line] = lines
+    assert line.startswith(
+        f"{folder}: EasyDeL turns tokens beyond original_max_position_embeddings as the last before; "
+    )
 
 
 def test_every_refusal_is_a_sentence(step: Path, tmp_path: Path, llama: ModelConfig) -> None:

@@ -76,6 +76,11 @@ def trained(params: Tree = PARAMS, tx: optax.GradientTransformation = ADAM, **fi
     return state.apply_gradients(grads=jax.tree.map(jnp.ones_like, params)).replace(params=params)
 
 
+def boxed(x: jax.Array) -> Tree:
+    """As with_partitioning leaves a kernel; biases have no box."""
+    return nn.Partitioned(x, names=("in", "out")) if x.ndim > 1 else x
+
+
 def managed(folder: Path, **items: Any) -> None:
     with ocp.CheckpointManager(folder.parent) as manager:
         manager.save(int(folder.name), args=ocp.args.Composite(**items))
@@ -129,6 +134,10 @@ STATES: dict[str, tuple[Make, list[str]]] = {  # and the lines about them
         ["the weights below run/state/params are read, not rate, run/state/opt_state, run/state/step"],
     ),
     "a pair": (lambda params: (params, ADAM.init(params)), ["the weights below 0 are read, not 1"]),
+    "kernels in boxes": (
+        lambda params: trained(jax.tree.map(boxed, params)), ["the weights below params are read, not opt_state, step"],
+    ),
+    "kernels in boxes, of variables": (lambda params: {"params": jax.tree.map(boxed, params)}, []),
 }  # fmt: skip
 CHAINS: dict[str, optax.GradientTransformation] = {
     "masks": optax.adamw(1e-3, mask=lambda params: jax.tree.map(lambda x: x.ndim > 1, params)),
