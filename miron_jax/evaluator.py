@@ -7,6 +7,7 @@ the command.
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +40,7 @@ from miron_jax.runtime.backend import check_backend_flags
 from miron_jax.runtime.progress import SILENT, Lines
 from miron_jax.tokens.ragged import end_to_end
 from miron_jax.tokens.records import Requests
+from miron_jax.tokens.tokenizers import Tokenizer
 
 
 class Evaluator:
@@ -81,10 +83,16 @@ class Evaluator:
             )
         if output is not None:
             options["output"] = str(output)
+        if isinstance(tokenizer, str | Path):
+            options["tokenizer"] = str(tokenizer)
         try:
-            self.config = RunConfig(model=name, tasks=tuple(tasks), **options)
+            config = RunConfig(model=name, tasks=tuple(tasks), **options)
         except TypeError as error:
             raise InputError(f"Evaluator: {error}; expected fields of RunConfig") from None
+        _check_runs_here(config, writes=output is not None)
+        self.config = config
+        if tokenizer is not None:
+            self.config = replace(config, tokenizer=_name_of_tokenizer(tokenizer))
         against = self._against()
         self._writes = output is not None and jax.process_index() == 0
         if self._writes:
@@ -95,10 +103,10 @@ class Evaluator:
         # tree structure of the first weights; shape, dtype and sharding of each leaf
         self._first: Any = None
         self._loggers = open_loggers(self.config)
-        self._files = files_of(model, self.config)
+        self._files = files_of(model, config)
         inputs = find_inputs(self.config)
         inputs = inputs if against is None else with_earlier(inputs, against)
-        architecture = architecture_with(model, self._files, tokenizer, self.config)
+        architecture = architecture_with(model, self._files, tokenizer, config)
         self.evaluation = Evaluation(
             self.config,
             inputs,
@@ -177,6 +185,27 @@ class Evaluator:
                     f"call's was {first_dtype} {list(first_shape)} on {first_sharding}: make "
                     "another Evaluator for such weights"
                 )
+
+
+def _check_runs_here(config: RunConfig, writes: bool) -> None:
+    """Raises InputError for settings that are of the command alone, or of an output folder."""
+    if config.watch:
+        raise InputError(
+            "Evaluator: watch is of the command, which waits for checkpoints: leave it out, and "
+            "call run for each"
+        )
+    for name in ("save_requests", "save_byte_losses", "results_format"):
+        if getattr(config, name) and not writes:
+            raise InputError(
+                f"Evaluator: {name} writes files beside the results, expected output beside it: "
+                "name a folder, or leave it out"
+            )
+
+
+def _name_of_tokenizer(tokenizer: Tokenizer | str | Path) -> str:
+    if isinstance(tokenizer, str | Path):
+        return str(tokenizer)
+    return getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
 
 
 class TextScore(NamedTuple):

@@ -43,6 +43,14 @@ class Model(NamedTuple):
         return max(jax.tree.leaves(self.weight_shapes), key=lambda leaf: leaf.size).dtype
 
     @property
+    def num_weights(self) -> dict[str, int]:
+        """Weights by the dtype that the programs compute with, the most first."""
+        counts = Counter[str]()
+        for leaf in jax.tree.leaves(self.weight_shapes):
+            counts[str(leaf.dtype)] += leaf.size
+        return dict(counts.most_common())
+
+    @property
     def weight_shapes(self) -> Tree:
         """The weights as the programs compute with them, as arrays or shapes."""
         if isinstance(self.graphdef, CastNetwork):

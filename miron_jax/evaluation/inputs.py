@@ -32,6 +32,11 @@ def select_tasks(config: RunConfig) -> Selected:
             "are your own: leave it out, or write special_tokens into the YAML file of a task of "
             "your own"
         )
+    for name in ("stride", "save_byte_losses"):
+        if getattr(config, name) and texts is None:
+            raise InputError(
+                f"--{name} is of --tasks=text alone: leave it out, or name tasks of text in --tasks"
+            )
     all_suites = registry.suites(*of_user, texts, config.stride, config.special_tokens or "control")
     selection = registry.select(",".join(config.tasks), all_suites)
     names = {task.name for task in selection.tasks}

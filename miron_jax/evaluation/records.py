@@ -68,6 +68,8 @@ class Outcome(NamedTuple):
     journal_seconds: float = 0.0  # that the run waited for its journal
     weights: str = ""  # fingerprint of all weights on the devices
     answers: Answers | None = None  # of a user's own model to fixed tokens
+    # number of weights of each dtype, as the programs computed with them, the most first
+    dtypes: Mapping[str, int] = MappingProxyType({})
     tokenizer: str = ""  # fingerprint of its vocabulary and rules
     tokenizer_from: str = ""  # tokenizer.json, a class of transformers, or a given object
     implausible: Sequence[str] = ()  # one warning per suspicious weight

@@ -252,8 +252,8 @@ class Evaluation:
         self._bos = resolve_bos(architecture.tokenizer) if adds_bos else None
         if config.is_sampled:
             self._sampling()  # raises before weights are loaded
-        if config.save_requests and store is not None and hosts.is_first:
-            save_requests(self._tasks.kinds, store, progress)
+        if config.save_requests and hosts.is_first:
+            save_requests(self._tasks.kinds, Store(config.output), progress)
         self._planned: list[RequestBatch] = []
         self._totals: Totals | None = None  # None: the run is not yet planned to its end
         self._engine: _Engine | None = None
@@ -319,6 +319,7 @@ class Evaluation:
         return outcome and outcome._replace(
             weights=weights,
             placement=placement,
+            dtypes=model.num_weights,
             answers=answers,
             implausible=warnings,
             tokenizer=tokenizer_fingerprint(self.architecture.tokenizer),

@@ -123,6 +123,7 @@ def _weights(outcome: Outcome) -> Weights:
         fingerprint=checkpoint.fingerprint,
         weights=outcome.weights,
         commits=outcome.commits,
+        dtypes=outcome.dtypes,
         tokenizer=outcome.tokenizer,
         tokenizer_from=outcome.tokenizer_from,
         answers=outcome.answers,

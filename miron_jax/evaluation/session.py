@@ -36,9 +36,11 @@ from miron_jax.model.checkpoints.checkpoints import (
     ModelFiles,
     architecture_of,
     check_vocabulary,
+    check_without_checkpoint,
     checkpoints_of,
     find_model,
     say_tokenizer,
+    tokenizer_at,
 )
 from miron_jax.model.checkpoints.fingerprint import weights_fingerprint
 from miron_jax.model.checkpoints.hf_reader import shapes_of
@@ -59,7 +61,6 @@ from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.journal import Journal
 from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.tokens.records import Requests
-from miron_jax.tokens.tokenizers import load_tokenizer
 
 CALLS = "calls"  # folder of the store: requests that the first process hands to the others
 
@@ -256,7 +257,10 @@ def _parts(requests: Requests) -> Iterator[Requests]:
 
 
 def files_of(model: OwnModel | str | Path, config: RunConfig) -> ModelFiles:
-    return ModelFiles(None, None, model) if isinstance(model, OwnModel) else find_model(config)
+    if not isinstance(model, OwnModel):
+        return find_model(config)
+    check_without_checkpoint(config, "expected a model's folder: an OwnModel has its params")
+    return ModelFiles(None, None, model)
 
 
 def state_of(
@@ -267,7 +271,9 @@ def state_of(
     placement: Placement | None = None,
 ) -> Any:
     """`params` as arrays of the engine; None: the model's own, of its last checkpoint."""
-    if params is None:
+    if params is not None:
+        check_without_checkpoint(config, "expected no params beside it")
+    else:
         checkpoint = checkpoints_of(config, files)[-1]
         devices = placement or Placement.default()
         params = load(architecture, config, checkpoint, devices).state
@@ -306,10 +312,8 @@ def architecture_with(
     """What the model computes, with this tokenizer (a transformers one, a folder or a hub id; None:
     the model's own)."""
     if not isinstance(model, OwnModel):
-        architecture = architecture_of(config, files)
-        if tokenizer is None:
-            return architecture
-        return architecture._replace(tokenizer=_tokenizer(tokenizer))
+        given = None if tokenizer is None else _tokenizer(tokenizer)
+        return architecture_of(config, files, given)
     tokenizer = model.tokenizer if tokenizer is None else tokenizer
     if tokenizer is None:
         raise InputError("the OwnModel has no tokenizer: give one there, or beside it")
@@ -320,7 +324,7 @@ def architecture_with(
 
 def _tokenizer(tokenizer: Any) -> Any:
     if isinstance(tokenizer, str | Path):
-        return load_tokenizer(str(tokenizer))
+        return tokenizer_at(str(tokenizer))
     if not callable(tokenizer) or not hasattr(tokenizer, "convert_ids_to_tokens"):
         raise InputError(
             f"the tokenizer is a {type(tokenizer).__name__}, expected a transformers tokenizer, a "

@@ -190,6 +190,8 @@ class Weights:
     weights: str | None = None  # fingerprint of all weights on the devices
     # hub commits of model and tokenizer
     commits: Mapping[str, str | None] = field(default_factory=dict)
+    # number of weights of each dtype, as the programs computed with them, the most first
+    dtypes: Mapping[str, int] = field(default_factory=dict)
     tokenizer: str | None = None  # fingerprint of its vocabulary and rules
     tokenizer_from: str | None = None  # tokenizer.json, a class of transformers, or a given object
     answers: Answers | None = None  # of a user's own model to fixed tokens

@@ -21,11 +21,12 @@ from miron_jax.evaluation.run import evaluate
 from miron_jax.evaluation.run_result import run_result
 from miron_jax.evaluation.session import architecture_with, files_of
 from miron_jax.evaluator import _requests
-from miron_jax.results.document import run_json
+from miron_jax.report.tables.notes import notes_of
+from miron_jax.results.document import run_json, run_of
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.support import processes
 from tests.support.kept_runs import same_results
-from tests.support.own_models import logits_of, of_nnx, users_promotion, with_nan
+from tests.support.own_models import bigrams, logits_of, of_nnx, users_promotion, with_nan
 from tests.support.tiny_model import make_model, make_tokenizer
 from tests.support.tolerances import CONTINUATION, TOKEN
 
@@ -116,7 +117,9 @@ def test_it_gives_the_commands_numbers(tmp_path: Path) -> None:
     folder = make_model(tmp_path / "model")
     config = RunConfig(str(folder), ("miron-gen/en",), **OPTIONS)
     expected = run_json(run_result(config, evaluate(config, find_inputs(config)), 0.0))
-    evaluator = miron_jax.Evaluator(folder, tasks=["miron-gen/en"], output=tmp_path / "out", **OPTIONS)
+    options = {**OPTIONS, "output": tmp_path / "out", "save_requests": True}
+    evaluator = miron_jax.Evaluator(folder, tasks=["miron-gen/en"], **options)
+    assert (tmp_path / "out/requests/requests.jsonl").is_file()
     written = evaluator.run(step=5), json.loads((tmp_path / "out/step_5/results.json").read_text())
     for results in (*written, evaluator.run(miron_jax.load_params(folder))):
         assert without_times(results) == without_times(expected)
@@ -139,9 +142,54 @@ def test_weights_run_in_the_stated_dtype(tmp_path: Path, stated: str, given: str
     assert without_times(results) == without_times(results_of(cast, stated))
     assert without_times(results) != without_times(results_of(params, given))
     assert (results["config"]["dtype"], results["self_check"]["tolerance"]) == (stated, TOLERANCE[stated])
+    assert next(iter(results["checkpoint"]["dtypes"])) == stated
     texts = [("the sun is", " hot"), ("the sun is", " cold and small")]
     scores = [miron_jax.score(folder, None, texts, each, dtype=stated) for each in (params, cast)]
     assert scores[0] == scores[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"watch": True}, "watch is of the command"),
+        ({"save_requests": True}, "save_requests writes files .*expected output beside it"),
+        ({"save_byte_losses": True}, "save_byte_losses writes files"),
+        ({"results_format": "lm_eval"}, "results_format writes files"),
+        ({"stride": 4}, "--stride is of --tasks=text alone"),
+        ({"checkpoint": "x"}, "--checkpoint names weights, expected a model's folder: an OwnModel has its params"),
+        ({"steps": "5"}, "--steps selects checkpoints of a training run, expected a model's folder"),
+        ({"params_key": "ema"}, "--params_key says where an Orbax .*expected a model's folder"),
+    ],
+)
+def test_settings_that_would_not_run_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        miron_jax.Evaluator(bigrams(), tasks=["miron-gen/en"], **options)
+
+
+def test_settings_of_checkpoints_are_not_of_given_params(tmp_path: Path) -> None:
+    folder = make_model(tmp_path / "model")
+    params = miron_jax.load_params(folder)
+    for name, value in {"steps": "latest", "params_key": "ema", "param_map": "gemma"}.items():
+        evaluator = miron_jax.Evaluator(folder, tasks=["miron-gen/en"], **{**OPTIONS, name: value})
+        with pytest.raises(InputError, match=f"--{name} .*expected no params beside it"):
+            evaluator.run(params)
+
+
+@pytest.mark.slow
+def test_results_state_the_tokenizer_and_the_dtypes_that_ran(tmp_path: Path) -> None:
+    """Also of params that are one array, and of a tokenizer object."""
+    make_tokenizer(tmp_path / "tokenizer")
+    for given, dtype in (
+        (str(tmp_path / "tokenizer"), "float32"),
+        (load_tokenizer(str(tmp_path / "tokenizer")), "bfloat16"),
+    ):
+        model = bigrams(logits=lambda params, ids: params[ids].astype("float32"))
+        evaluator = miron_jax.Evaluator(model, given, ["miron-gen/en"], **OPTIONS)
+        results = evaluator.run(model.params.astype(dtype))
+        assert results["config"]["tokenizer"] == str(tmp_path / "tokenizer")
+        assert results["checkpoint"]["dtypes"] == {dtype: model.params.size}
+        said = f"the model's own weights are {dtype}, and were not cast" in " ".join(notes_of(run_of(results)))
+        assert said == (dtype != results["config"]["dtype"])
 
 
 def test_params_of_another_model_are_named(tmp_path: Path) -> None:

@@ -108,6 +108,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("a_users_model:few", {}, r"tokenizer has \d+ tokens, but the model's vocabulary has 200"),
     ("a_users_model:make", {"param_map": "ema"}, "--param_map says where an Orbax .*expected --checkpoint"),
     ("a_users_model:make", {"params_key": "ema"}, "--params_key says where an Orbax .*expected --checkpoint"),
+    ("a_users_model:make", {"steps": "5"}, "--steps selects checkpoints of a training run, expected --checkpoint"),
+    ("a_users_model:make", {"watch": True}, "--watch waits for checkpoints .*expected --checkpoint"),
     ("demo", {"checkpoint": "x"}, "no factory"),
 ]
 

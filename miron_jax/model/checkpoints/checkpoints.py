@@ -91,7 +91,11 @@ def find_model(config: RunConfig, weights: bool = True) -> ModelFiles:
     Raises InputError for a name that is no model.
     """
     if is_factory(config.model):
-        folder = None if config.checkpoint is None else checkpoint_folder(config.checkpoint)
+        folder = None
+        if config.checkpoint is None:
+            check_without_checkpoint(config, "expected --checkpoint beside it: name one")
+        else:
+            folder = checkpoint_folder(config.checkpoint)
         return ModelFiles(None, folder, make_own_model(config.model))
     if config.checkpoint is not None:
         raise InputError(
@@ -109,6 +113,24 @@ def find_model(config: RunConfig, weights: bool = True) -> ModelFiles:
     return ModelFiles(folder, folder, None)
 
 
+def check_without_checkpoint(config: RunConfig, remedy: str) -> None:
+    """Raises InputError for a setting of checkpoints that would not run, as the weights come from
+    elsewhere."""
+    does = {
+        "checkpoint": "names weights",
+        "param_map": "says where an Orbax checkpoint holds the weights",
+        "params_key": "says where an Orbax checkpoint holds the weights",
+        "steps": "selects checkpoints of a training run",
+        "watch": "waits for checkpoints of a training run",
+    }
+    # MaxText's own config says what a model computes, whoever gives its weights
+    if is_maxtext_config(config.param_map):
+        del does["param_map"]
+    for name in does:
+        if getattr(config, name):
+            raise InputError(f"--{name} {does[name]}, {remedy}, or leave the flag out")
+
+
 def checkpoint_folder(checkpoint: str) -> Path:
     """The folder that --checkpoint names.  Raises InputError if it is not there."""
     remote = is_url(checkpoint)
@@ -121,11 +143,15 @@ def checkpoint_folder(checkpoint: str) -> Path:
     return folder
 
 
-def architecture_of(config: RunConfig, files: ModelFiles) -> Architecture:
-    """What the model computes, with its tokenizer.  Raises InputError if the two do not fit."""
+def architecture_of(
+    config: RunConfig, files: ModelFiles, tokenizer: Tokenizer | None = None
+) -> Architecture:
+    """What the model computes, with its tokenizer.  `tokenizer`: in place of those that the flags
+    and the model name.  Raises InputError if the two do not fit."""
     own_model = files.own_model
     if own_model is not None:
-        tokenizer = config.tokenizer or own_model.tokenizer
+        if tokenizer is None:
+            tokenizer = config.tokenizer or own_model.tokenizer
         if tokenizer is None:
             raise InputError(
                 f"--model={config.model}: its OwnModel has no tokenizer: give one there, or "
@@ -138,9 +164,11 @@ def architecture_of(config: RunConfig, files: ModelFiles) -> Architecture:
         return Architecture(own_model, own_model, tokenizer, own_model.eos_token_ids, code)
     folder = local_config_files(_config_folder(config, files))
     model = from_hf_config(folder)
-    # a relative path that is removed meanwhile would be asked for on the hub
-    of_model = str(folder.absolute())
-    tokenizer = tokenizer_at(config.tokenizer) if config.tokenizer else load_tokenizer(of_model)
+    if tokenizer is None and config.tokenizer:
+        tokenizer = tokenizer_at(config.tokenizer)
+    elif tokenizer is None:
+        # a relative path that is removed meanwhile would be asked for on the hub
+        tokenizer = load_tokenizer(str(folder.absolute()))
     check_vocabulary(tokenizer, model.vocab_size)
     eos_ids = eos_token_ids(folder)
     if isinstance(model, FamilyModel):

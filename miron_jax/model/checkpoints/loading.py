@@ -212,12 +212,6 @@ def _load_own(
     """The weights of a user's own model: those of the checkpoint, or those that the factory
     made."""
     params = own_params(own_model, config)
-    for flag in ("param_map", "params_key"):
-        if checkpoint.folder is None and getattr(config, flag) is not None:
-            raise InputError(
-                f"--{flag} says where an Orbax checkpoint holds the weights, expected --checkpoint "
-                "beside it: name one, or leave the flag out"
-            )
     if checkpoint.folder is not None:
         # imported here because Orbax is slow to import
         from miron_jax.model.checkpoints.orbax_reader import load_tree

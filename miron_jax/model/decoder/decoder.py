@@ -403,8 +403,8 @@ def abstract(config: ModelConfig, dtype: DTypeLike) -> tuple[nnx.GraphDef, Tree]
 
 def leaf_name(path: KeyPath) -> str:
     """Name of a leaf: the keys of its tree path joined by "/", without nnx's last level of
-    `value`."""
-    if isinstance(path[-1], jax.tree_util.GetAttrKey) and path[-1].name == "value":
+    `value`; "" of params that are one array."""
+    if path and isinstance(path[-1], jax.tree_util.GetAttrKey) and path[-1].name == "value":
         path = path[:-1]
     return jax.tree_util.keystr(path, simple=True, separator="/")
 

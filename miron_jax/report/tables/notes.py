@@ -81,6 +81,12 @@ def _of_task(task: TaskResult, against: str) -> Iterator[str]:
 
 
 def _of_all(run: RunResult) -> Iterator[str]:
+    dtype = next(iter(run.checkpoint.dtypes), None)
+    if dtype not in (None, run.config.get("dtype")):
+        yield (
+            f"the model's own weights are {dtype}, and were not cast; --dtype is the bound of the "
+            "self-check alone"
+        )
     limits = {task.limit for task in run.tasks.values() if task.limit is not None}
     if limits:
         profiles = [task.profile for task in run.tasks.values() if task.profile.get("num_fewshot")]
