@@ -32,11 +32,12 @@ from flax import nnx
 from miron_jax.config import RunConfig
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate_checkpoints
+from miron_jax.evaluation.run_result import finished_run
 from miron_jax.files.readers import JsonObject
 from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.checkpoints.hf_reader import load_hf
 from miron_jax.model.checkpoints.training_run import load_step
-from miron_jax.report.exports.written import write_outcome
+from miron_jax.report.exports.written import write_finished
 
 PROCESSES = 7  # measure memory, one after the other
 
@@ -91,7 +92,7 @@ def cost(folder: Path) -> JsonObject:
     )
     laps, start = [], time.perf_counter()
     for step, outcome in evaluate_checkpoints(config, inputs, PRINTED):
-        write_outcome(config, outcome, 0.0, step)
+        write_finished(config, finished_run(config, outcome, 0.0, step))
         seconds = time.perf_counter() - start
         laps.append(
             {

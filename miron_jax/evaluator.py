@@ -19,7 +19,7 @@ from miron_jax.errors import InputError
 from miron_jax.evaluation.earlier import with_earlier
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import Evaluation
-from miron_jax.evaluation.run_result import run_result
+from miron_jax.evaluation.run_result import finished_run, run_result
 from miron_jax.evaluation.sampling import check_sampling
 from miron_jax.evaluation.session import Session, architecture_with, cast_to_run, files_of, state_of
 from miron_jax.files.store import Lock
@@ -32,7 +32,7 @@ from miron_jax.model.checkpoints.training_run import Checkpoint
 from miron_jax.model.decoder.decoder import leaf_name
 from miron_jax.model.own import OwnModel
 from miron_jax.report.exports.loggers import logged_numbers, open_loggers
-from miron_jax.report.exports.written import write_outcome, write_top
+from miron_jax.report.exports.written import write_finished, write_top
 from miron_jax.results.document import run_json
 from miron_jax.results.output import check_output, mend_output, steps_there
 from miron_jax.results.run_folder import Run, read_runs
@@ -136,7 +136,7 @@ class Evaluator:
         assert outcome is not None, "an Evaluator is not shared between hosts"
         seconds = time.perf_counter() - start
         if self._writes:
-            result = write_outcome(self.config, outcome, seconds, step)
+            result = write_finished(self.config, finished_run(self.config, outcome, seconds, step))
             if step is not None:
                 self._results_of_step[step] = result
                 write_top(self.config, self._results_of_step, seconds)

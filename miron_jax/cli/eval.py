@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from miron_jax.model.checkpoints.training_run import Checkpoint
     from miron_jax.report.tables.progress import Screen
     from miron_jax.results.records import RunResult
+    from miron_jax.results.run_folder import Run
     from miron_jax.runtime.answers import Answers
     from miron_jax.runtime.hosts import Hosts
 
@@ -69,7 +70,7 @@ def command() -> None:
                 check()
 
         with json_output(FLAGS.json) as document:
-            _eval_into(config, store, hosts, start, document, check_lock, notes)
+            _eval_into(_Work(config, store, hosts, check_lock, start), document, notes)
     hosts.end()
 
 
@@ -100,99 +101,15 @@ def _score_along(config: RunConfig, store: Store, hosts: "Hosts") -> None:
         raise AssertionError("only the first process has results")
 
 
-def _eval_into(
-    config: RunConfig,
-    store: Store,
-    hosts: "Hosts",
-    start: float,
-    document: JsonOutput,
-    check_lock: Callable[[], None],
-    notes: Sequence[str],
-) -> None:
-    """Score every checkpoint, write the results and print them.  Exits with FAILED if a score could
-    not be computed.
-
-    `check_lock`: raises InputError if another run has taken the output folder.  `notes`: what was
-    mended there."""
-    from miron_jax.evaluation.earlier import with_earlier
-    from miron_jax.evaluation.inputs import find_inputs, select_tasks
-    from miron_jax.evaluation.sampling import check_sampling
-    from miron_jax.model.checkpoints.checkpoints import find_model
-    from miron_jax.model.own import is_factory
-    from miron_jax.report.exports.other_layouts import check_layout
-    from miron_jax.report.exports.written import write_curves, write_top
-    from miron_jax.report.tables.closing import closing_lines, last_run_beside
-    from miron_jax.report.tables.console import console
-    from miron_jax.report.tables.curves import curves_table
-    from miron_jax.report.tables.opening import opening_line
-    from miron_jax.report.tables.progress import Screen
-    from miron_jax.report.tables.results import print_results, speed_line
-    from miron_jax.results.document import run_json
-    from miron_jax.results.output import leave_smaller_run
-    from miron_jax.results.run_folder import read_runs
-
-    out = console()
-    against = read_runs([config.against])[0] if config.against else None
-    selected = select_tasks(config)
-    screen = Screen(FLAGS.quiet, FLAGS.verbose)
-    screen.say(
-        opening_line(
-            config, selected, knows_devices=hosts.count == 1 and not is_factory(config.model)
-        )
-    )
-    check_layout(config.results_format, [suite.name for suite in selected.suites])
-    if config.is_sampled:
-        check_sampling(config, has_earlier=against is not None)
-    files = hosts.first_then_others("model", lambda: find_model(config))
-    inputs = hosts.first_then_others("data", lambda: find_inputs(config, selected=selected))
-    if config.is_sampled and against is not None:
-        inputs = with_earlier(inputs, against)
-    with screen:
-        if inputs.missing:
-            first = next(iter(inputs.missing.values()))
-            screen.warn(f"left out, as data are missing ({first} ..): {', '.join(inputs.missing)}")
-        for line in notes:
-            screen.warn(line)
-        leave_smaller_run(config, store)
-        scored = _score_checkpoints(config, inputs, files, store, hosts, screen, start, check_lock)
-    result = scored.last
-    check_lock()
-    if scored.by_step:
-        result = write_top(config, scored.by_step, time.perf_counter() - start)
-    if result is None:
-        raise InputError(
-            f"--model={public(config.model)}: no checkpoint came within --watch_timeout; start the "
-            "training, or wait longer"
-        )
-    curves = write_curves(config, scored.by_step) if scored.by_step else None
-    document.write(run_json(result))
-    if not FLAGS.quiet:
-        print_results(out, result)
-        if FLAGS.verbose:
-            out.print(speed_line(result), soft_wrap=True)
-        if curves is not None:
-            out.print(curves_table(scored.by_step))
-            out.print(f"curves: {curves}", soft_wrap=True)
-    run = read_runs([config.output])[0]
-    earlier = against or last_run_beside(store, public(config.model))
-    for line in closing_lines(run, earlier, against is not None):
-        out.print(line, soft_wrap=True)
-    for line in scored.failures:
-        screen.warn(f"miron-jax: {line}")
-    if scored.error is not None:
-        raise scored.error
-    for line in scored.not_judged:
-        screen.warn(f"miron-jax: {line}")
-    if scored.failures:
-        sys.exit(FAILED)
-    if scored.not_judged:
-        sys.exit(INTERRUPTED)
-
-
 @dataclass(slots=True)
-class _Scored:
-    """The results of all checkpoints of a run."""
+class _Work:
+    """A run of the first process, and its results so far."""
 
+    config: RunConfig
+    store: Store
+    hosts: "Hosts"
+    check_lock: Callable[[], None]  # raises InputError if another run has taken the output folder
+    start: float  # seconds, when the command began
     last: "RunResult | None" = None  # of the checkpoint that was scored last
     # of each step, those of an earlier command included
     by_step: "dict[int, RunResult]" = field(default_factory=dict)
@@ -203,30 +120,122 @@ class _Scored:
     error: InputError | None = None  # which ended the run after some steps had been scored
 
 
+def _eval_into(work: _Work, document: JsonOutput, notes: Sequence[str]) -> None:
+    """Score every checkpoint, write the results and print them.  Exits with FAILED if a score could
+    not be computed.
+
+    `notes`: what was mended in the output folder."""
+    from miron_jax.report.exports.written import write_curves, write_top
+    from miron_jax.report.tables.progress import Screen
+    from miron_jax.results.document import run_json
+    from miron_jax.results.output import leave_smaller_run
+    from miron_jax.results.run_folder import read_runs
+
+    config = work.config
+    against = read_runs([config.against])[0] if config.against else None
+    screen = Screen(FLAGS.quiet, FLAGS.verbose)
+    files, inputs = _checked_inputs(work, screen, against)
+    with screen:
+        if inputs.missing:
+            first = next(iter(inputs.missing.values()))
+            screen.warn(f"left out, as data are missing ({first} ..): {', '.join(inputs.missing)}")
+        for line in notes:
+            screen.warn(line)
+        leave_smaller_run(config, work.store)
+        _score_checkpoints(work, inputs, files, screen)
+    work.check_lock()
+    if work.by_step:
+        work.last = write_top(config, work.by_step, time.perf_counter() - work.start)
+    if work.last is None:
+        raise InputError(
+            f"--model={public(config.model)}: no checkpoint came within --watch_timeout; start the "
+            "training, or wait longer"
+        )
+    curves = write_curves(config, work.by_step) if work.by_step else None
+    document.write(run_json(work.last))
+    _print_results(work, work.last, curves, against)
+    for line in work.failures:
+        screen.warn(f"miron-jax: {line}")
+    if work.error is not None:
+        raise work.error
+    for line in work.not_judged:
+        screen.warn(f"miron-jax: {line}")
+    if work.failures:
+        sys.exit(FAILED)
+    if work.not_judged:
+        sys.exit(INTERRUPTED)
+
+
+def _checked_inputs(
+    work: _Work, screen: "Screen", against: "Run | None"
+) -> "tuple[ModelFiles, Inputs]":
+    """What flags refuse is refused before the model and the data are looked for."""
+    from miron_jax.evaluation.earlier import with_earlier
+    from miron_jax.evaluation.inputs import find_inputs, select_tasks
+    from miron_jax.evaluation.sampling import check_sampling
+    from miron_jax.model.checkpoints.checkpoints import find_model
+    from miron_jax.model.own import is_factory
+    from miron_jax.report.exports.other_layouts import check_layout
+    from miron_jax.report.tables.opening import opening_line
+
+    config = work.config
+    selected = select_tasks(config)
+    knows_devices = work.hosts.count == 1 and not is_factory(config.model)
+    screen.say(opening_line(config, selected, knows_devices))
+    check_layout(config.results_format, [suite.name for suite in selected.suites])
+    if config.is_sampled:
+        check_sampling(config, has_earlier=against is not None)
+    files = work.hosts.first_then_others("model", lambda: find_model(config))
+    inputs = work.hosts.first_then_others("data", lambda: find_inputs(config, selected=selected))
+    if config.is_sampled and against is not None:
+        inputs = with_earlier(inputs, against)
+    return files, inputs
+
+
+def _print_results(
+    work: _Work, result: "RunResult", curves: str | None, against: "Run | None"
+) -> None:
+    """`curves`: the path of their picture; None: of one checkpoint there is none."""
+    from miron_jax.report.tables.closing import closing_lines, last_run_beside
+    from miron_jax.report.tables.console import console
+    from miron_jax.report.tables.curves import curves_table
+    from miron_jax.report.tables.results import print_results, speed_line
+    from miron_jax.results.run_folder import read_runs
+
+    out = console()
+    if not FLAGS.quiet:
+        print_results(out, result)
+        if FLAGS.verbose:
+            out.print(speed_line(result), soft_wrap=True)
+        if curves is not None:
+            out.print(curves_table(work.by_step))
+            out.print(f"curves: {curves}", soft_wrap=True)
+    run = read_runs([work.config.output])[0]
+    earlier = against or last_run_beside(work.store, public(work.config.model))
+    for line in closing_lines(run, earlier, against is not None):
+        out.print(line, soft_wrap=True)
+
+
 def _score_checkpoints(
-    config: RunConfig,
-    inputs: "Inputs",
-    files: "ModelFiles",
-    store: Store,
-    hosts: "Hosts",
-    screen: "Screen",
-    start: float,
-    check_lock: Callable[[], None],
-) -> _Scored:
+    work: _Work, inputs: "Inputs", files: "ModelFiles", screen: "Screen"
+) -> None:
     """Score every checkpoint, write and log its results."""
     from miron_jax.engine.self_check import SelfCheckFailed
     from miron_jax.evaluation.run import evaluate_checkpoints
+    from miron_jax.evaluation.run_result import finished_run
     from miron_jax.report.exports.loggers import logged_numbers, open_loggers
-    from miron_jax.report.exports.written import write_outcome
+    from miron_jax.report.exports.written import write_finished
     from miron_jax.results.output import dropped_steps, stored_result
 
+    config = work.config
     loggers = open_loggers(config)
-    scored = _Scored()
     data = {source.task.name: source.data for source in inputs.sources}
 
-    def log(result: "RunResult") -> None:
+    def keep(result: "RunResult", step: int | None) -> None:
+        if step is not None:
+            work.by_step[step] = result
         for logger in loggers:
-            logger.log(result.step or 0, logged_numbers(result))
+            logger.log(step or 0, logged_numbers(result))
 
     wants_more = (
         config.save_requests or config.save_byte_losses or config.results_format is not None
@@ -239,41 +248,40 @@ def _score_checkpoints(
             return False
         stored = stored_result(config, checkpoint.step, checkpoint.fingerprint, data, answers)
         if stored is not None:
-            scored.by_step[checkpoint.step] = stored
-            log(stored)
+            keep(stored, checkpoint.step)
         return stored is not None
 
-    rounds = evaluate_checkpoints(config, inputs, screen, is_stored, store, hosts, files)
+    start = work.start
     try:
-        for step, outcome in rounds:
-            check_lock()
-            result = write_outcome(config, outcome, time.perf_counter() - start, step)
-            scored.last = result
-            scored.failures += _failures(outcome, step)
-            scored.not_judged += _not_judged(outcome, step)
-            log(result)
+        for step, outcome in evaluate_checkpoints(
+            config, inputs, screen, is_stored, work.store, work.hosts, files
+        ):
+            work.check_lock()
+            seconds = time.perf_counter() - start
+            work.last = write_finished(config, finished_run(config, outcome, seconds, step))
+            work.failures += _failures(outcome, step)
+            work.not_judged += _not_judged(outcome, step)
+            keep(work.last, step)
             if step is not None:
-                scored.by_step[step] = result
                 start = time.perf_counter()
     except SelfCheckFailed as error:
         screen.warn(f"miron-jax: {error}")
         sys.exit(FAILED)
     except InputError as error:
-        if not scored.by_step:
+        if not work.by_step:
             raise
-        scored.error = error
+        work.error = error
     finally:
         for logger in loggers:
             logger.close()
-    if scored.by_step:
-        dropped = dropped_steps(config, data, scored.by_step)
-        scored.by_step |= dropped
+    if work.by_step:
+        dropped = dropped_steps(config, data, work.by_step)
+        work.by_step |= dropped
         if dropped:
             screen.say(
                 f"steps {some_of(sorted(dropped), 8)}: their checkpoints are gone, their earlier "
                 "results stay"
             )
-    return scored
 
 
 def _failures(outcome: "Outcome", step: int | None) -> list[str]:

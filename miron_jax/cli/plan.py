@@ -34,7 +34,6 @@ def command() -> None:
 
 def _plan(config: RunConfig, document: JsonOutput) -> None:
     start_jax()
-    from miron_jax.evaluation.earlier import earlier_of
     from miron_jax.evaluation.inputs import find_inputs
     from miron_jax.evaluation.run import summarize_plan
     from miron_jax.report.tables.plan import print_detectable, print_plan
@@ -48,7 +47,7 @@ def _plan(config: RunConfig, document: JsonOutput) -> None:
         names = {source.task.name for source in inputs.sources}
         earlier = None
         if config.against:
-            earlier = earlier_of(read_runs([config.against])[0], names)
+            earlier = read_runs([config.against])[0].earlier(names)
         print_detectable(inputs, config, earlier)
         return
     with Screen(FLAGS.quiet, FLAGS.verbose) as screen:

@@ -5,12 +5,11 @@ compared.  It deliberately does not know flags.
 """
 
 import json
-import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from miron_jax.definitions.rules import printed
 from miron_jax.errors import InputError
-from miron_jax.evaluation.records import Earlier, Inputs
+from miron_jax.evaluation.records import Inputs
 from miron_jax.evaluation.task_kinds.interface import LoadedTask
 from miron_jax.results.run_folder import Run
 
@@ -20,21 +19,7 @@ def with_earlier(inputs: Inputs, run: Run) -> Inputs:
     otherwise."""
     check_same_tasks(run, inputs.sources)
     names = {source.task.name for source in inputs.sources}
-    return inputs._replace(earlier=earlier_of(run, names))
-
-
-def earlier_of(run: Run, tasks: Collection[str]) -> dict[str, Earlier]:
-    """The main metric of every example of those `tasks` that the run has.  Raises InputError."""
-    by_task = {}
-    for name, task in run.tasks.items():
-        if name in tasks:
-            values = {}
-            prompts = {}
-            for example in run.examples(name):
-                values[example.id] = example.metrics.get(task.main_metric, math.nan)
-                prompts[example.id] = example.digest
-            by_task[name] = Earlier(values, prompts)
-    return by_task
+    return inputs._replace(earlier=run.earlier(names))
 
 
 def check_same_tasks(run: Run, sources: Sequence[LoadedTask]) -> None:

@@ -16,16 +16,10 @@ from miron_jax.evaluation.task_kinds.interface import LoadedTask, TaskScores
 from miron_jax.model.checkpoints.training_run import Checkpoint
 from miron_jax.planning.request_batches import Totals
 from miron_jax.results.records import Decided
+from miron_jax.results.run_folder import Earlier
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.devices import Placement
 from miron_jax.tokens.records import Bos, LengthLimit
-
-
-class Earlier(NamedTuple):
-    """What an earlier run found for one task."""
-
-    values: Mapping[int, float]  # example's id -> its main metric; NaN: none
-    prompts: Mapping[int, str]  # -> digest of its prompt
 
 
 class Selected(NamedTuple):

@@ -1,12 +1,13 @@
 """The scores and costs of a run -> its numbers.
 
-Arrives: a RunConfig and its `Outcome`.  Leaves: a `RunResult`, composites included.  It
-deliberately does not know JSON or files.
+Arrives: a RunConfig and its `Outcome`.  Leaves: a `RunResult`, composites included, with the rows
+of its examples.  It deliberately does not know JSON or files.
 """
 
 import math
 import os
 import platform
+from collections.abc import Iterator
 from importlib.metadata import version
 
 import jax
@@ -27,9 +28,23 @@ from miron_jax.results.records import (
     SuiteResult,
     Weights,
 )
+from miron_jax.results.samples import ExampleResult, FinishedRun
 from miron_jax.runtime.devices import Placement
 
 _PACKAGES = ("jax", "jaxlib", "flax", "transformers", "tokenizers", "numpy")
+
+
+def finished_run(
+    config: RunConfig, outcome: Outcome, wall_seconds: float, step: int | None = None
+) -> FinishedRun:
+    """`step`: of one checkpoint of several."""
+    by_task = {scores.source.task.name: scores for scores in outcome.tasks}
+
+    def examples(task: str) -> Iterator[ExampleResult]:
+        return by_task[task].kind.example_results(by_task[task])
+
+    further = (file for each in outcome.tasks for file in each.kind.further_files(each))
+    return FinishedRun(run_result(config, outcome, wall_seconds, step), examples, further)
 
 
 def run_result(

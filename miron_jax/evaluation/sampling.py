@@ -11,31 +11,32 @@ independent examples (completions, dialogues, means of categories) runs whole.
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
-from zlib import crc32
 
 import numpy as np
 
 from miron_jax.config import RunConfig
 from miron_jax.definitions.records import AnyTask, Composite, Measured, Suite
 from miron_jax.errors import InputError
-from miron_jax.evaluation.records import Earlier
 from miron_jax.evaluation.task_kinds.interface import TaskKind, TaskScores
 from miron_jax.planning.records import CostModel
 from miron_jax.results.records import Decided, Sampled
+from miron_jax.results.run_folder import Earlier
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.statistics.sequential import (
+    FIRST,
+    GROWTH,
     Stratum,
     allocation,
     betting_interval,
     half_width,
+    order_of,
     winner,
 )
 
-FIRST, GROWTH = 100, 1.5  # examples of a task in its first round; how much each round adds
 NO_EXAMPLES = Earlier({}, {})
 DEVIATION = 0.5  # of an example's right or wrong, where no earlier run says
 _UNTIL = re.compile(
@@ -300,22 +301,6 @@ class ExampleSampling:
             better = winner(pool.values - self._rivals(pool), pool.size)
         interval = betting_interval(pool.values, pool.size)
         return Sampled(pool.num_run, pool.size, how, self.config.seed, interval, better)
-
-
-def order_of(ids: Collection[int], task: str, seed: int) -> np.ndarray:
-    """The ids, int64 [n], in the random order in which a task's examples run."""
-    return np.random.default_rng([seed, crc32(task.encode())]).permutation(
-        np.asarray(sorted(ids), np.int64)
-    )
-
-
-def moments(size: int) -> Iterator[int]:
-    """Numbers of examples after which a task may end, all of them at last."""
-    at = min(FIRST, size)
-    while at < size:
-        yield at
-        at = min(size, math.ceil(GROWTH * at))
-    yield size
 
 
 def _pool(kind: TaskKind, seed: int, cost: CostModel) -> _Pool:

@@ -34,6 +34,11 @@ CROSSED_BY = {
     "context_kept": "the model reads the context's own tokens first, as under lm-eval",
     "joint": "the model reads the two as one text, which lm-eval does not",
 }
+# metrics of a cloze category that tables show, as columns
+BY_TARGET_TOKENS = (
+    "lev_score", "target_confidence", "bits_per_char", "bits_per_byte", "greedy_exact",
+    "contrast_accuracy",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

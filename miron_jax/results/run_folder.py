@@ -4,12 +4,13 @@ Arrives: names of folders, local or in an object store.  Leaves: `Run`s.  It del
 know what a metric means.
 """
 
+import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_json
@@ -32,6 +33,13 @@ from miron_jax.runtime.journal import FOLDER as JOURNAL
 WAITS = (0.0, 0.1, 0.4)  # seconds until a run that changes is read again
 T = TypeVar("T")
 FINISH = "run the same eval again to finish it"
+
+
+class Earlier(NamedTuple):
+    """What an earlier run found for one task."""
+
+    values: Mapping[int, float]  # example's id -> its main metric; NaN: none
+    prompts: Mapping[int, str]  # -> digest of its prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,19 @@ class Run:
                     "the run's folder again"
                 ) from None
             yield example
+
+    def earlier(self, tasks: Collection[str]) -> dict[str, Earlier]:
+        """The main metric of every example of those `tasks` that the run has.  Raises
+        InputError."""
+        by_task = {}
+        for name in self.tasks.keys() & tasks:
+            values = {}
+            prompts = {}
+            for example in self.examples(name):
+                values[example.id] = example.metrics.get(self.tasks[name].main_metric, math.nan)
+                prompts[example.id] = example.digest
+            by_task[name] = Earlier(values, prompts)
+        return by_task
 
     def _samples(self, task: str) -> bytes:
         """The samples that the results are of.  Raises InputError."""

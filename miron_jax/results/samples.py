@@ -8,8 +8,10 @@ Field names are the keys of a line.  A number that is not defined is NaN here an
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from miron_jax.files.readers import Json, JsonObject
+from miron_jax.results.records import RunResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,3 +120,12 @@ class ExampleResult:
 
 
 ExamplesOf = Callable[[str], Iterable[ExampleResult]]  # by name of the task
+
+
+class FinishedRun(NamedTuple):
+    """All that is written of a run, or of one checkpoint of several."""
+
+    result: RunResult
+    examples: ExamplesOf
+    # what the run was asked to write beside its results: names below the output folder, contents
+    further_files: Iterable[tuple[str, bytes]] = ()

@@ -1,8 +1,8 @@
 """Intervals that hold at every moment of a run, over the finite set of a task's examples; shares of
 a budget.
 
-Arrives: values in the order in which examples ran.  Leaves: intervals, whether a winner is decided,
-how many examples to run.  It deliberately does not know runs or metrics.
+Arrives: values in the order in which examples ran.  Leaves: that order, intervals, whether a winner
+is decided, how many examples to run.  It deliberately does not know runs or metrics.
 
 The question is about this complete set: its mean, or who wins on it, as if every example had run.
 Since examples come in a random order without replacement, what has run also bounds what is left,
@@ -17,12 +17,14 @@ ALPHA.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
+from zlib import crc32
 
 import numpy as np
 
 ALPHA = 0.05
+FIRST, GROWTH = 100, 1.5  # examples of a task in its first round; how much each round adds
 _GRID, _ROWS = 1001, 512  # candidate means; values whose bets are computed at once
 _CAP = 0.5  # of a bet's largest size
 # bets on a winner, of all that can be lost; their mean is a bet too
@@ -37,6 +39,22 @@ class Interval(NamedTuple):
     @property
     def half_width(self) -> float:
         return (self.high - self.low) / 2
+
+
+def order_of(ids: Collection[int], task: str, seed: int) -> np.ndarray:
+    """The ids, int64 [n], in the random order in which a task's examples run."""
+    return np.random.default_rng([seed, crc32(task.encode())]).permutation(
+        np.asarray(sorted(ids), np.int64)
+    )
+
+
+def moments(size: int) -> Iterator[int]:
+    """Numbers of examples after which a task may end, all of them at last."""
+    at = min(FIRST, size)
+    while at < size:
+        yield at
+        at = min(size, math.ceil(GROWTH * at))
+    yield size
 
 
 def betting_interval(values: np.ndarray, population: int) -> Interval:

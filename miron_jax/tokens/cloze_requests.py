@@ -33,26 +33,27 @@ from miron_jax.tokens.tokenizers import Tokenizer, special_tokens
 LONGEST_SEGMENTED = 12  # characters of a target whose other tokenizations are scored
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ItemRequests:
     """One item's requests, as indices into all requests; None: the item has no such request."""
 
-    target: int | None  # None: the tokenizer cannot spell the item
-    card: int | None  # None: the card's formula gives 0.0 whatever the model says
-    unprefixed: int | None
-    clean: int | None
+    target: int | None = None  # None: the tokenizer cannot spell the item
+    card: int | None = None  # None: the card's formula gives 0.0 whatever the model says
+    unprefixed: int | None = None
+    clean: int | None = None
     distractors: tuple[int | None, ...]
-    segmentations: tuple[int, ...]  # other tokenizations of the target
-    segmented: bool  # other tokenizations were searched
-    prompt: tuple[int, ...]  # to generate from
-    prompt_cut: bool  # the prompt lost tokens to the length limit
-    num_tokens: int  # scored tokens of the target
-    num_prefix_tokens: int
-    num_clean_tokens: int  # 0: the item has no clean prefix
-    added_tokens: int  # nodes that the other tokenizations add to the forest
-    bos_added: bool  # the context of the target is a BOS that the tokenizer itself does not add
-    seam: bool  # a token holds the end of the prefix and the beginning of the target
-    regress: bool  # the prefix alone has other tokens than before the target
+    segmentations: tuple[int, ...] = ()  # other tokenizations of the target
+    segmented: bool = False  # other tokenizations were searched
+    prompt: tuple[int, ...] = ()  # to generate from
+    prompt_cut: bool = False  # the prompt lost tokens to the length limit
+    num_tokens: int = 0  # scored tokens of the target
+    num_prefix_tokens: int = 0
+    num_clean_tokens: int = 0  # 0: the item has no clean prefix
+    added_tokens: int = 0  # nodes that the other tokenizations add to the forest
+    # the context of the target is a BOS that the tokenizer itself does not add
+    bos_added: bool = False
+    seam: bool = False  # a token holds the end of the prefix and the beginning of the target
+    regress: bool = False  # the prefix alone has other tokens than before the target
 
 
 class ClozeRequests(NamedTuple):
@@ -68,6 +69,10 @@ class _Spelled(NamedTuple):
     ids: tuple[int, ...]  # special tokens before it included
     span_start: int  # first token that ends in the target
     held: bytes  # the end of the prefix that this token holds
+
+    @property
+    def context(self) -> tuple[int, ...]:
+        return self.ids[: self.span_start]
 
     @property
     def scored(self) -> tuple[int, ...]:
@@ -135,52 +140,55 @@ class _Builder:
     def add_item(self, item: Cloze, profile: ClozeProfile, name: str) -> ItemRequests:
         spelled = self._spell(item.prefix, item.target)
         clean = None
-        num_clean_tokens = 0
         if item.clean_prefix is not None:
             clean = self._spell(item.clean_prefix, item.target)
-            num_clean_tokens = len(self.ids[item.clean_prefix])
         if spelled is None or (item.clean_prefix is not None and clean is None):
-            return _unspelled(item)
+            return ItemRequests(distractors=(None,) * len(item.distractors))
         scored = spelled.scored
+        before = self.special.before
         empty = self.special.empty
-        others = ()
         prefix_ids = self.ids[item.prefix]
-        inside = spelled.ids[len(self.special.before) : spelled.span_start]
+        inside = spelled.context[len(before) :]
         segmented = not spelled.held and len(item.target) <= LONGEST_SEGMENTED
-        if segmented:
-            target_bytes = b"".join(self.table.of[i] or b"" for i in scored)
-            ways = map(tuple, self.table.segmentations(target_bytes, profile.num_segmentations))
-            most = self.max_length or math.inf
-            fitting = [way for way in ways if way != scored and len(way) < most]
-            others = fitting[: profile.num_segmentations - 1]
-        context = spelled.ids[: spelled.span_start]
-        alone = _Spelled((*empty, *scored), len(empty), spelled.held)
+        others = self._other_tokenizations(scored, profile) if segmented else []
         distractors = [self._spell(item.prefix, other) for other in item.distractors]
-        prompt = (*self.special.before, *prefix_ids) or empty
-        cut = 0
-        if self.max_length is not None:
-            room = self.max_length - len(scored) - profile.extra_tokens
-            cut = min(max(0, len(prompt) - room), len(prompt) - 1)
+        prompt = (*before, *prefix_ids) or empty
+        cut = self._num_cut(len(prompt), len(scored) + profile.extra_tokens)
         return ItemRequests(
             target=self._add(spelled, name),
             card=self._add_card(item, name),
-            unprefixed=self._add(alone, name) if empty else None,
+            unprefixed=self._add(_spelled(empty, scored, spelled.held), name) if empty else None,
             clean=clean and self._add(clean, name),
             distractors=tuple(other and self._add(other, name) for other in distractors),
-            segmentations=tuple(
-                self._add(_Spelled((*context, *way), len(context), b""), name) for way in others
-            ),
+            segmentations=tuple(self._add(_spelled(spelled.context, way), name) for way in others),
             segmented=segmented,
             prompt=prompt[cut:],
             prompt_cut=cut > 0,
             num_tokens=len(scored),
             num_prefix_tokens=len(prefix_ids),
-            num_clean_tokens=num_clean_tokens,
+            num_clean_tokens=0 if item.clean_prefix is None else len(self.ids[item.clean_prefix]),
             added_tokens=_nodes_added(scored, others),
             seam=bool(spelled.held),
-            bos_added=not self.special.before and context == empty,
+            bos_added=not before and spelled.context == empty,
             regress=inside != prefix_ids[: len(inside)],
         )
+
+    def _other_tokenizations(
+        self, scored: tuple[int, ...], profile: ClozeProfile
+    ) -> list[tuple[int, ...]]:
+        """Those of the target's bytes that fit, the shortest first."""
+        target_bytes = b"".join(self.table.of[i] or b"" for i in scored)
+        ways = map(tuple, self.table.segmentations(target_bytes, profile.num_segmentations))
+        most = self.max_length or math.inf
+        fitting = [way for way in ways if way != scored and len(way) < most]
+        return fitting[: profile.num_segmentations - 1]
+
+    def _num_cut(self, prompt_len: int, completion_len: int) -> int:
+        """Tokens that a prompt loses so that its completion has room; one token stays."""
+        if self.max_length is None:
+            return 0
+        too_many = prompt_len + completion_len - self.max_length
+        return min(max(0, too_many), prompt_len - 1)
 
     def _spell(self, prefix: str, target: str) -> _Spelled | None:
         text = prefix + target
@@ -230,12 +238,8 @@ class _Builder:
         return idx
 
 
-def _unspelled(item: Cloze) -> ItemRequests:
-    """An item that no tokens of the tokenizer spell: it is counted, and not scored."""
-    nothing = (None,) * len(item.distractors)
-    return ItemRequests(
-        None, None, None, None, nothing, (), False, (), False, 0, 0, 0, 0, False, False, False
-    )
+def _spelled(context: tuple[int, ...], scored: tuple[int, ...], held: bytes = b"") -> _Spelled:
+    return _Spelled((*context, *scored), len(context), held)
 
 
 def _nodes_added(target: tuple[int, ...], others: Sequence[tuple[int, ...]]) -> int:

@@ -17,10 +17,11 @@ from miron_jax.config import RunConfig
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.records import Outcome
 from miron_jax.evaluation.run import evaluate, evaluate_checkpoints
+from miron_jax.evaluation.run_result import finished_run
 from miron_jax.model import demo
 from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.checkpoints.hf_reader import load_hf
-from miron_jax.report.exports.written import write_outcome, write_top
+from miron_jax.report.exports.written import write_finished, write_top
 from miron_jax.report.tables.curves import bars, curves_of, draw_curves
 from miron_jax.results.output import check_output
 from tests.support.tiny_model import make_model
@@ -71,7 +72,7 @@ def test_every_step_is_scored_with_its_own_weights(trained: Path, tmp_path: Path
         patch.setattr("miron_jax.evaluation.parts.REQUEST_BATCH_TOKENS", 1)
         for step, outcome in evaluate_checkpoints(config, inputs):
             assert step is not None
-            written[step], outcomes[step] = write_outcome(config, outcome, 0.0, step), outcome
+            written[step], outcomes[step] = write_finished(config, finished_run(config, outcome, 0.0, step)), outcome
             assert (outcome.speed.programs > 0) == (step == 3), "later steps run what the first one compiled"
     assert list(written) == [3, 20]
     top = write_top(config, written, 0.0)

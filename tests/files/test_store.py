@@ -14,8 +14,9 @@ from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate_checkpoints
+from miron_jax.evaluation.run_result import finished_run
 from miron_jax.files.store import Store
-from miron_jax.report.exports.written import write_curves, write_outcome, write_top
+from miron_jax.report.exports.written import write_curves, write_finished, write_top
 from miron_jax.results.document import run_json
 from miron_jax.results.output import check_output, leave_smaller_run, stored_result
 from miron_jax.runtime.progress import Lines
@@ -57,7 +58,7 @@ def test_results_samples_and_journal_go_to_an_object_store(tmp_path: Path) -> No
         store, inputs, results = check_output(config), find_inputs(config), {}
         for step, outcome in evaluate_checkpoints(config, inputs, Lines(lines.append), store=store):
             assert step is not None
-            results[step] = write_outcome(config, outcome, 1.0, step)
+            results[step] = write_finished(config, finished_run(config, outcome, 1.0, step))
         write_top(config, results, 1.0)
         write_curves(config, results)
         return {step: run_json(result) for step, result in results.items()}

@@ -11,8 +11,9 @@ from pyarrow import parquet
 from miron_jax.config import RunConfig
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate
+from miron_jax.evaluation.run_result import finished_run
 from miron_jax.model import demo
-from miron_jax.report.exports.written import write_outcome
+from miron_jax.report.exports.written import write_finished
 from tests.conftest import REPOSITORY
 from tests.support import mera_records, uation_records
 from tests.support.tiny_model import make_model, write_core_data
@@ -76,7 +77,7 @@ def _scored(folder: Path, name: str, seed: int) -> None:
         str(model), ("core/copa", "core/arc_easy"), data_dir=(("", str(folder / "EVAL_BUNDLE")),),
         output=str(folder / name), allow_changed_data=True,
     )  # fmt: skip
-    write_outcome(config, evaluate(config, find_inputs(config)), 1.0)
+    write_finished(config, finished_run(config, evaluate(config, find_inputs(config)), 1.0))
 
 
 def _training_run(folder: Path) -> None:

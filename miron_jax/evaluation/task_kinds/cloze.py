@@ -30,7 +30,7 @@ from miron_jax.evaluation.task_kinds.summary import data_of, option_of
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.cloze import ClozeAnswers, Fragments, ScoredSpan, score_cloze
 from miron_jax.prompting.prompts import digest_of
-from miron_jax.results.details import ClozeDetails, Drift, Fragmentation
+from miron_jax.results.details import BY_TARGET_TOKENS, ClozeDetails, Drift, Fragmentation
 from miron_jax.results.records import Group, TaskResult
 from miron_jax.results.samples import AskedItem, ExampleResult
 from miron_jax.statistics.cloze_groups import cloze_groups
@@ -38,11 +38,6 @@ from miron_jax.statistics.estimate import estimates
 from miron_jax.tokens.cloze_requests import ItemRequests, cloze_requests
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.tokenizers import special_tokens
-
-BY_TARGET_TOKENS = (
-    "lev_score", "target_confidence", "bits_per_char", "bits_per_byte", "greedy_exact",
-    "contrast_accuracy",
-)  # fmt: skip
 
 
 @dataclass(slots=True)

@@ -29,14 +29,12 @@ def _falcon_config(fields: Fields) -> ModelConfig:
         raise fields.refuse(
             "ff_factor", factor, f"that of ffn_hidden_size = {fields['ffn_hidden_size']}"
         )
-    if fields["layer_norm_epsilon"] is None:
-        raise fields.refuse("layer_norm_epsilon", None, "a number")
+    fields.expect("layer_norm_epsilon", fields["layer_norm_epsilon"] is not None, "a number")
     names = "hidden_size num_hidden_layers num_attention_heads max_position_embeddings activation"
     config = layer_normed(fields, names, fields["ffn_hidden_size"])
     if fields["alibi"]:
         for grouped in ("multi_query", "new_decoder_architecture"):
-            if fields[grouped]:
-                raise fields.refuse(grouped, True, "false where alibi is true")
+            fields.expect(grouped, not fields[grouped], "false where alibi is true")
         slopes = alibi_slopes(config.num_heads)
         config = replace(config, alibi_slopes=slopes, alibi_rounded=True)
     else:
@@ -61,8 +59,7 @@ def _parallel(fields: Fields) -> Literal["own_norm", "one_norm"] | None:
     if fields["new_decoder_architecture"]:
         fields.require("parallel_attn", True)
         return "one_norm" if norms == 1 else "own_norm"
-    if norms == 2:
-        raise fields.refuse("num_ln_in_parallel_attn", norms, "1 without new_decoder_architecture")
+    fields.expect("num_ln_in_parallel_attn", norms != 2, "1 without new_decoder_architecture")
     return "one_norm" if fields["parallel_attn"] else None
 
 

@@ -5,9 +5,9 @@ deliberately does not know families: a field has the same type in each of them.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, shown
@@ -17,81 +17,95 @@ if TYPE_CHECKING:
 
 MOST_HEAD_SIZE = 1 << 14
 
+
+class _Expected(NamedTuple):
+    """What the value of a field may be, with words that say so."""
+
+    allows: Callable[[Json], bool]
+    words: str
+
+
+def _whole(highest: int, lowest: int = 1) -> _Expected:
+    return _Expected(
+        lambda value: type(value) is int and lowest <= value <= highest,
+        f"a whole number from {lowest} to {highest}",
+    )
+
+
+def _whole_or_one_a_layer(highest: int) -> _Expected:
+    allows, words = _whole(highest)
+    return _Expected(
+        lambda value: all(map(allows, value if isinstance(value, list) else [value])), words
+    )
+
+
+def _is_finite(value: Json) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # False of NaN, and of an integer beyond the range of floats
+    return is_number and abs(value) < 1e300
+
+
+def _is_positive(value: Json) -> bool:
+    return _is_finite(value) and value > 0
+
+
 # Upper limits of counts, about ten times those of the largest published model: a damaged number
 # must not allocate memory.
-_COUNTS: Mapping[str, int] = {
-    **dict.fromkeys(
-        (
-            "num_hidden_layers", "n_layer", "n_layers", "max_window_layers",
-            "sliding_window_pattern", "no_rope_layer_interval",
-        ),
-        10_000,
-    ),
-    **dict.fromkeys(
-        (
-            "num_attention_heads", "num_key_value_heads", "num_kv_heads", "n_head", "n_heads",
-            "num_heads", "n_groups",
-        ),
-        1 << 14,
-    ),
-    **dict.fromkeys(("head_dim", "rotary_dim"), MOST_HEAD_SIZE),
-    **dict.fromkeys(("state_size", "conv_kernel", "conv1d_width"), 1 << 14),
-    **dict.fromkeys(
-        ("hidden_size", "n_embd", "n_embed", "d_model", "lru_width", "word_embed_proj_dim"), 1 << 20
-    ),
-    **dict.fromkeys(
-        (
-            "intermediate_size", "n_inner", "moe_intermediate_size",
-            "shared_expert_intermediate_size", "ffn_dim", "ffn_hidden_size",
-        ),
-        1 << 24,
-    ),
-    **dict.fromkeys(
-        ("num_experts", "num_local_experts", "num_experts_per_tok", "decoder_sparse_step"), 1 << 14
-    ),
-    **dict.fromkeys(("altup_num_inputs", "laurel_rank", "hidden_size_per_layer_input"), 1 << 14),
-    "vocab_size_per_layer_input": 1 << 26,
-    "vocab_size": 1 << 26,
+_COUNTS = {
+    "num_hidden_layers n_layer n_layers max_window_layers sliding_window_pattern "
+    "no_rope_layer_interval": 10_000,
+    "num_attention_heads num_key_value_heads num_kv_heads n_head n_heads num_heads n_groups "
+    "state_size conv_kernel conv1d_width num_experts num_local_experts num_experts_per_tok "
+    "decoder_sparse_step altup_num_inputs laurel_rank hidden_size_per_layer_input": 1 << 14,
+    "head_dim rotary_dim": MOST_HEAD_SIZE,
+    "hidden_size n_embd n_embed d_model lru_width word_embed_proj_dim": 1 << 20,
+    "intermediate_size n_inner moe_intermediate_size shared_expert_intermediate_size ffn_dim "
+    "ffn_hidden_size": 1 << 24,
+    "vocab_size vocab_size_per_layer_input": 1 << 26,
     "num_ln_in_parallel_attn": 2,
     "ff_factor": 1 << 10,
     "num_labels": 1 << 16,  # transformers creates a name for each
-    **dict.fromkeys(
-        (
-            "max_position_embeddings", "n_positions", "sliding_window",
-            "original_max_position_embeddings", "max_seq_len", "seq_length",
-            "attention_window_size",
-        ),
-        1 << 31,
+    "max_position_embeddings n_positions sliding_window original_max_position_embeddings "
+    "max_seq_len seq_length attention_window_size": 1 << 31,
+}
+_MAY_BE_ZERO = ("max_window_layers", "sliding_window", "num_labels")  # 0: no window
+_WHOLE_NUMBERS = {
+    name: _whole(highest, lowest=0 if name in _MAY_BE_ZERO else 1)
+    for names, highest in _COUNTS.items()
+    for name in names.split()
+}
+_OTHERS = {
+    "rope_theta rotary_emb_base rope_local_base_freq query_pre_attn_scalar attn_logit_softcapping "
+    "final_logit_softcapping logits_scaling clip_qkv logit_scale swiglu_alpha swiglu_limit factor "
+    "low_freq_factor high_freq_factor": _Expected(_is_positive, "a finite number above 0"),
+    "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_epsilon embedding_multiplier "
+    "residual_multiplier attention_multiplier rotary_pct partial_rotary_factor attention_factor "
+    "mscale mscale_all_dim beta_fast beta_slow": _Expected(_is_finite, "a finite number"),
+    "tie_word_embeddings attention_bias mlp_bias use_sliding_window use_bidirectional_attention "
+    "scale_attn_weights scale_attn_by_inverse_layer_idx add_cross_attention use_parallel_residual "
+    "use_qkv_bias qk_layernorm truncate use_bias use_qk_norm norm_topk_prob qkv_bias "
+    "do_layer_norm_before enable_bias layer_norm_elementwise_affine _remove_final_layer_norm alibi "
+    "bias new_decoder_architecture multi_query parallel_attn": _Expected(
+        lambda value: isinstance(value, bool), "true or false"
     ),
-}  # fmt: skip
-_WHOLE = ("query_pre_attn_scalar",)  # of which transformers 5 refuses levanter's 256.0
-_MAY_BE_ZERO = {"max_window_layers", "sliding_window", "num_labels"}  # 0: no window
-_POSITIVE_NUMBERS = (
-    "rope_theta", "rotary_emb_base", "rope_local_base_freq", "query_pre_attn_scalar",
-    "attn_logit_softcapping",
-    "final_logit_softcapping", "logits_scaling", "clip_qkv", "logit_scale", "swiglu_alpha",
-    "swiglu_limit",
-    "factor", "low_freq_factor", "high_freq_factor",
-)  # fmt: skip
-_OTHER_NUMBERS = (
-    "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "embedding_multiplier",
-    "residual_multiplier",
-    "attention_multiplier", "rotary_pct", "partial_rotary_factor", "attention_factor", "mscale",
-    "mscale_all_dim",
-    "beta_fast", "beta_slow",
-)  # fmt: skip
-_FLAGS = (
-    "tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window",
-    "use_bidirectional_attention",
-    "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "add_cross_attention",
-    "use_parallel_residual",
-    "use_qkv_bias", "qk_layernorm", "truncate", "use_bias", "use_qk_norm", "norm_topk_prob",
-    "qkv_bias",
-    "do_layer_norm_before", "enable_bias", "layer_norm_elementwise_affine",
-    "_remove_final_layer_norm", "alibi", "bias",
-    "new_decoder_architecture", "multi_query", "parallel_attn",
-)  # fmt: skip
-_LISTS = ("short_factor", "long_factor")
+    "short_factor long_factor": _Expected(
+        lambda value: isinstance(value, list) and bool(value) and all(map(_is_positive, value)),
+        "a list of finite numbers above 0",
+    ),
+    "layer_types": _Expected(
+        lambda value: isinstance(value, list) and all(isinstance(item, str) for item in value),
+        "a list of texts, one a layer",
+    ),
+    "rope_scaling rope_parameters": _Expected(lambda value: isinstance(value, dict), "an object"),
+}
+_EXPECTED = {
+    **_WHOLE_NUMBERS,
+    **{name: expected for names, expected in _OTHERS.items() for name in names.split()},
+}
+_OF_MODEL_TYPE = {
+    ("intermediate_size", "gemma3n_text"): _whole_or_one_a_layer(1 << 24),
+    ("shared_expert_intermediate_size", "qwen3_moe"): _whole(1 << 24, lowest=0),  # is not read
+}
 _ROPES = ("rope_scaling", "rope_parameters")
 
 
@@ -107,38 +121,16 @@ def check_fields(path: Path, fields: Mapping[str, Json]) -> None:
 
 def _wrong_fields(fields: Mapping[str, Json], depth: int = 0) -> Iterator[tuple[str, Json, str]]:
     """(name, value, description of a right value) of each wrong field; `depth` counts the enclosing
-    objects."""
+    objects: rope_parameters may hold one for each type of layer."""
     for name, value in fields.items():
+        usual = _EXPECTED.get(name)
+        expected = _OF_MODEL_TYPE.get((name, str(fields.get("model_type"))), usual)
         if value is None:
             continue
-        if name in _COUNTS:
-            unread = (name, fields.get("model_type")) == (
-                "shared_expert_intermediate_size",
-                "qwen3_moe",
-            )
-            lowest = 0 if name in _MAY_BE_ZERO or unread else 1
-            highest = _COUNTS[name]
-            by_layer = name == "intermediate_size" and fields.get("model_type") == "gemma3n_text"
-            sizes = value if by_layer and isinstance(value, list) else [value]
-            if not all(type(size) is int and lowest <= size <= highest for size in sizes):
-                yield name, value, f"a whole number from {lowest} to {highest}"
-        elif name in _OTHER_NUMBERS and not _is_finite(value):
-            yield name, value, "a finite number"
-        elif name in _POSITIVE_NUMBERS and not (_is_finite(value) and value > 0):
-            yield name, value, "a finite number above 0"
-        elif name in _FLAGS and not isinstance(value, bool):
-            yield name, value, "true or false"
-        elif name in _LISTS and not _is_positive_list(value):
-            yield name, value, "a list of finite numbers above 0"
-        elif name == "layer_types" and not (
-            isinstance(value, list) and all(isinstance(item, str) for item in value)
-        ):
-            yield name, value, "a list of texts, one a layer"
-        elif name in _ROPES or (depth == 1 and isinstance(value, dict)):
-            if not isinstance(value, dict):
-                yield name, value, "an object"
-            elif depth < 2:  # rope_parameters may hold one object for each type of layer
-                yield from _wrong_fields(value, depth + 1)
+        if expected is not None and not expected.allows(value):
+            yield name, value, expected.words
+        elif isinstance(value, dict) and (name in _ROPES or depth == 1) and depth < 2:
+            yield from _wrong_fields(value, depth + 1)
 
 
 def with_whole_numbers(fields: Mapping[str, Json]) -> dict[str, Json]:
@@ -147,23 +139,11 @@ def with_whole_numbers(fields: Mapping[str, Json]) -> dict[str, Json]:
     for name, value in fields.items():
         if isinstance(value, dict):
             whole[name] = with_whole_numbers(value)
-        elif (name in _COUNTS or name in _WHOLE) and isinstance(value, float):
+        elif isinstance(value, float) and (
+            name in _WHOLE_NUMBERS or name == "query_pre_attn_scalar"  # levanter writes 256.0
+        ):
             whole[name] = int(value) if value.is_integer() else value
     return whole
-
-
-def _is_finite(value: Json) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    # False of NaN, and of an integer beyond the range of floats
-    return is_number and abs(value) < 1e300
-
-
-def _is_positive_list(value: Json) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(_is_finite(item) and item > 0 for item in value)
-    )
 
 
 class Fields:
@@ -191,10 +171,15 @@ class Fields:
             f"{self.family!r}; this model is not supported"
         )
 
+    def expect(self, name: str, is_right: object, expected: str) -> None:
+        """Raises InputError if the field's value is not right."""
+        if not is_right:
+            value = self[name]
+            raise self.refuse(name, list(value) if isinstance(value, tuple) else value, expected)
+
     def require(self, name: str, expected: object) -> None:
         """Raises InputError if the field has another value."""
-        if self[name] != expected:
-            raise self.refuse(name, self[name], repr(expected))
+        self.expect(name, self[name] == expected, repr(expected))
 
     def allow_same(self, name: str, used: str) -> None:
         """Accept the field `name`, which transformers does not read, if it repeats the value of
@@ -259,36 +244,30 @@ class Fields:
 # Fields that change nothing in a forward pass: bookkeeping, generation and training settings, token
 # ids. router_* are noise and loss of training; reorder_and_upcast_attn only asks for a float32
 # softmax, which this engine always uses; pretraining_tp splits a matmul.
-_HARMLESS = re.compile(
-    r"_.*|.*_token_id|.*token_index|.*_dropout(_prob)?|.*_pdrop|max_sequence_length|"
-    r"model_max_length|summary_.*|"
-    r"output_.*|num_beam.*|.*_penalty|.*ngram_size|"
-    r"(begin_)?suppress_tokens|forced_.*|unsloth_.*|transformers.*|top_[kp]|typical_p|(max|"
-    r"min)_length|"
-    r"model_type|architectures|(torch_)?dtype|use_cache|pretraining_tp|initializer_range|"
-    r"task_specific_params|"
-    r"id2label|label2id|num_labels|problem_type|finetuning_task|n_ctx|return_dict(_in_generate)?|"
-    r"is_encoder_decoder|"
-    r"is_decoder|chunk_size_feed_forward|is_llama_config|tokenizer_class|prefix|do_sample|"
-    r"early_stopping|temperature|"
-    r"bad_words_ids|num_return_sequences|remove_invalid_values|torchscript|cache_implementation|"
-    r"router_aux_loss_coef|router_jitter_noise|"
-    r"reorder_and_upcast_attn|vision_config|mm_tokens_per_image|gradient_checkpointing|"
-    r"name_or_path|"
-    r"no_bias|"  # levanter, which means biases that Qwen has not: the tensors tell
+_HARMLESS_NAMES = (
+    r"_.* .*_token_id .*token_index .*_dropout(_prob)? .*_pdrop max_sequence_length "
+    r"model_max_length summary_.* output_.* num_beam.* .*_penalty .*ngram_size "
+    r"(begin_)?suppress_tokens forced_.* unsloth_.* transformers.* top_[kp] typical_p "
+    r"(max|min)_length model_type architectures (torch_)?dtype use_cache pretraining_tp "
+    r"initializer_range task_specific_params id2label label2id num_labels problem_type "
+    r"finetuning_task n_ctx return_dict(_in_generate)? is_encoder_decoder is_decoder "
+    r"chunk_size_feed_forward is_llama_config tokenizer_class prefix do_sample early_stopping "
+    r"temperature bad_words_ids num_return_sequences remove_invalid_values torchscript "
+    r"cache_implementation router_aux_loss_coef router_jitter_noise reorder_and_upcast_attn "
+    r"vision_config mm_tokens_per_image gradient_checkpointing name_or_path "
+    r"no_bias "  # of levanter: Qwen has no such biases, and the tensors tell
     # EasyDeL 0.3.0, infra/base_config.py: how it computes and where
-    r"sharding_.*|sequence_axis_name|partition_axis|(decode_|mla_)?attn_(mechanism|dtype|"
-    r"softmax_dtype)|blocksize_[bkq]|"
-    r"moe_(tiling_size_.*|method|force_xla_gmm)|use_(sharded_kv_caching|sharding_constraint|"
-    r"scan_mlp|expert_tensor_mode)|"
-    r"use_(ring_of_experts|qmm_best_config)|(fsdp|sp)_is_ep_bound|backend|platform|easy_method|"
-    r"qmm_.*|kvdtype|"
-    r"scan_(ring_attention|attention_layers|layers|mlp_chunk_size)|gradient_checkpointing_targets|"
-    r"precompute_masks|"
-    r"lmhead_chunksize|kv_cache_.*|flash_attention_backward_pass_impl|fcm_.*_ratio|"
-    r"hardware_abstraction|pallas_.*|"
-    r"operation_configs|number_rep_kv"
+    r"sharding_.* sequence_axis_name partition_axis "
+    r"(decode_|mla_)?attn_(mechanism|dtype|softmax_dtype) blocksize_[bkq] "
+    r"moe_(tiling_size_.*|method|force_xla_gmm) "
+    r"use_(sharded_kv_caching|sharding_constraint|scan_mlp|expert_tensor_mode) "
+    r"use_(ring_of_experts|qmm_best_config) (fsdp|sp)_is_ep_bound backend platform easy_method "
+    r"qmm_.* kvdtype scan_(ring_attention|attention_layers|layers|mlp_chunk_size) "
+    r"gradient_checkpointing_targets precompute_masks lmhead_chunksize kv_cache_.* "
+    r"flash_attention_backward_pass_impl fcm_.*_ratio hardware_abstraction pallas_.* "
+    r"operation_configs number_rep_kv "
 )
+_HARMLESS = re.compile("|".join(_HARMLESS_NAMES.split()))
 
 
 def _with_transformers_defaults(path: Path, raw: Mapping[str, Json]) -> "PretrainedConfig":

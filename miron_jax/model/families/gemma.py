@@ -13,8 +13,7 @@ from miron_jax.model.families.reading import llama_like
 
 
 def _gemma_like(fields: Fields, used_fields: str) -> ModelConfig:
-    if fields["use_bidirectional_attention"]:
-        raise fields.refuse("use_bidirectional_attention", True, "false")
+    fields.expect("use_bidirectional_attention", not fields["use_bidirectional_attention"], "false")
     common = "num_key_value_heads head_dim rms_norm_eps attention_bias use_bidirectional_attention"
     return replace(
         llama_like(fields, f"{common} {used_fields}"),

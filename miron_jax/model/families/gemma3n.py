@@ -87,34 +87,39 @@ def _model(fields: Fields) -> FamilyModel:
     d_ff = set(fields["intermediate_size"])
     shared = fields["num_kv_shared_layers"]
     sparsity = fields["activation_sparsity_pattern"]
-    if len(d_ff) != 1:
-        raise fields.refuse(
-            "intermediate_size", fields["intermediate_size"], "one size for all layers"
-        )
-    if type(shared) is not int or not 0 <= shared < num_layers:
-        raise fields.refuse("num_kv_shared_layers", shared, f"a number from 0 to {num_layers - 1}")
-    if not all(isinstance(share, int | float) and 0 <= share < 1 for share in sparsity):
-        raise fields.refuse("activation_sparsity_pattern", sparsity, "numbers from 0 to below 1")
-    if fields["num_attention_heads"] % fields["num_key_value_heads"]:
-        raise fields.refuse(
-            "num_key_value_heads", fields["num_key_value_heads"], "a divisor of num_attention_heads"
-        )
-    if not 0 <= fields["altup_active_idx"] < fields["altup_num_inputs"]:
-        raise fields.refuse(
-            "altup_active_idx", fields["altup_active_idx"], "one of altup_num_inputs streams"
-        )
+    fields.expect("intermediate_size", len(d_ff) == 1, "one size for all layers")
+    fields.expect(
+        "num_kv_shared_layers",
+        type(shared) is int and 0 <= shared < num_layers,
+        f"a number from 0 to {num_layers - 1}",
+    )
+    fields.expect(
+        "activation_sparsity_pattern",
+        all(isinstance(share, int | float) and 0 <= share < 1 for share in sparsity),
+        "numbers from 0 to below 1",
+    )
+    fields.expect(
+        "num_key_value_heads",
+        fields["num_attention_heads"] % fields["num_key_value_heads"] == 0,
+        "a divisor of num_attention_heads",
+    )
+    fields.expect(
+        "altup_active_idx",
+        0 <= fields["altup_active_idx"] < fields["altup_num_inputs"],
+        "one of altup_num_inputs streams",
+    )
     layer_ropes = ropes(fields, fields["head_dim"], ("layer_types",))
-    if any(rope.varies_with_length for rope in layer_ropes):
-        raise fields.refuse(
-            "rope_parameters",
-            fields["rope_parameters"],
-            "rotations that do not depend on a text's length",
-        )
+    fields.expect(
+        "rope_parameters",
+        not any(rope.varies_with_length for rope in layer_ropes),
+        "rotations that do not depend on a text's length",
+    )
     kinds = tuple(FULL if kind == "full_attention" else SLIDING for kind in layer_types(fields))
-    if not set(kinds[num_layers - shared :]) <= set(kinds[: num_layers - shared]):
-        raise fields.refuse(
-            "num_kv_shared_layers", shared, "layers of each kind that have keys and values"
-        )
+    fields.expect(
+        "num_kv_shared_layers",
+        set(kinds[num_layers - shared :]) <= set(kinds[: num_layers - shared]),
+        "layers of each kind that have keys and values",
+    )
     sizes = _Gemma3nSizes(
         fields["hidden_size"],
         fields["altup_num_inputs"],

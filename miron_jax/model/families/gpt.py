@@ -41,10 +41,11 @@ def _gptj_config(fields: Fields) -> ModelConfig:
     config = _gpt_like(fields, "rotary rotary_dim")
     rotary_dim = fields["rotary_dim"]
     head_dim = config.head_dim
-    if not isinstance(rotary_dim, int) or not 0 < rotary_dim <= head_dim:
-        raise fields.refuse(
-            "rotary_dim", rotary_dim, f"at least 1 and at most the head size, {head_dim}"
-        )
+    fields.expect(
+        "rotary_dim",
+        isinstance(rotary_dim, int) and 0 < rotary_dim <= head_dim,
+        f"at least 1 and at most the head size, {head_dim}",
+    )
     rope = rope_from(fields, {"rope_theta": 10000.0}, rotary_dim)
     layer_ropes = (rope,) * config.num_layers
     return replace(

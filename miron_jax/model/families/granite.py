@@ -16,8 +16,7 @@ def granite_like(fields: Fields, used_fields: str) -> ModelConfig:
     """Llama with factors; `used_fields` as in `llama_like`."""
     scales = "embedding_multiplier logits_scaling residual_multiplier attention_multiplier"
     for name in scales.split():
-        if fields[name] is None:
-            raise fields.refuse(name, None, "a number")
+        fields.expect(name, fields[name] is not None, "a number")
     return replace(
         llama_like(fields, f"{LLAMA_FIELDS} attention_bias {scales} {used_fields}"),
         attn_scale=float(fields["attention_multiplier"]),

@@ -68,15 +68,15 @@ def _model(fields: Fields, more: str = "") -> FamilyModel:
     check_rescaling(fields)
     if fields.raw.get("rms_norm") is False:
         raise fields.refuse("rms_norm", False, "true, which transformers always does,")
-    if type(fields["time_step_rank"]) is not int or fields["time_step_rank"] < 1:
-        raise fields.refuse(
-            "time_step_rank", fields["time_step_rank"], "a number of at least 1, or auto"
-        )
+    rank = fields["time_step_rank"]
+    fields.expect(
+        "time_step_rank", type(rank) is int and rank >= 1, "a number of at least 1, or auto"
+    )
     sizes = _MambaSizes(
         fields["num_hidden_layers"],
         fields["intermediate_size"],
         fields["state_size"],
-        fields["time_step_rank"],
+        rank,
         fields["conv_kernel"],
         fields["layer_norm_epsilon"],
         activation(fields, "hidden_act"),
@@ -85,7 +85,7 @@ def _model(fields: Fields, more: str = "") -> FamilyModel:
     vocab = fields["vocab_size"]
     width = fields["hidden_size"]
     tied = fields["tie_word_embeddings"]
-    layers, channels, states, rank = sizes[:4]
+    layers, channels, states = sizes[:3]
     bias = fields["use_bias"]
     shapes = {
         "embedding_VD": (vocab, width),

@@ -67,12 +67,11 @@ def _model(fields: Fields) -> FamilyModel:
     fields.allow_only(USED)
     check_rescaling(fields)
     limit = fields["time_step_limit"]
-    if len(limit) != 2 or not 0 <= limit[0] <= limit[1]:
-        raise fields.refuse(
-            "time_step_limit",
-            list(limit),
-            "two numbers, the first at least 0 and the second at least that",
-        )
+    fields.expect(
+        "time_step_limit",
+        len(limit) == 2 and 0 <= limit[0] <= limit[1],
+        "two numbers, the first at least 0 and the second at least that",
+    )
     sizes = _Mamba2Sizes(
         fields["num_hidden_layers"],
         fields["num_heads"],
@@ -87,20 +86,20 @@ def _model(fields: Fields) -> FamilyModel:
     vocab = fields["vocab_size"]
     width = fields["hidden_size"]
     tied = fields["tie_word_embeddings"]
-    if sizes.channels != int(fields["expand"] * width):
-        raise fields.refuse(
-            "expand",
-            fields["expand"],
-            f"num_heads * head_dim / hidden_size = {sizes.channels / width:g}",
-        )
+    fields.expect(
+        "expand",
+        sizes.channels == int(fields["expand"] * width),
+        f"num_heads * head_dim / hidden_size = {sizes.channels / width:g}",
+    )
     if fields.raw.get("intermediate_size") not in (None, sizes.channels):
         raise fields.refuse(
             "intermediate_size",
             fields.raw["intermediate_size"],
             f"num_heads * head_dim = {sizes.channels}",
         )
-    if sizes.heads % sizes.groups:
-        raise fields.refuse("n_groups", sizes.groups, f"a divisor of num_heads = {sizes.heads}")
+    fields.expect(
+        "n_groups", sizes.heads % sizes.groups == 0, f"a divisor of num_heads = {sizes.heads}"
+    )
     layers = sizes.num_layers
     mixed = sizes.channels + 2 * sizes.groups * sizes.states
     bias = fields["use_bias"]

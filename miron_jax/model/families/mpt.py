@@ -24,10 +24,11 @@ def _mpt_config(fields: Fields) -> ModelConfig:
     )
     for name, wanted in (("expansion_ratio", 4), ("no_bias", True), ("logit_scale", None)):
         fields.require(name, wanted)
-    if fields["norm_type"] not in ("low_precision_layernorm", "layernorm"):
-        raise fields.refuse(
-            "norm_type", fields["norm_type"], "low_precision_layernorm or layernorm"
-        )
+    fields.expect(
+        "norm_type",
+        fields["norm_type"] in ("low_precision_layernorm", "layernorm"),
+        "low_precision_layernorm or layernorm",
+    )
     fields.allow_only(
         " ".join(["attn_pdrop attn_impl clip_qkv softmax_scale", *WANTED]), "attn_config"
     )

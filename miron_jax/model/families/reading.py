@@ -40,8 +40,11 @@ def check_rescaling(fields: Fields) -> None:
 def activation(fields: Fields, name: str) -> Activation:
     """The activation that the field `name` holds.  Raises InputError for one that the decoder does
     not have."""
-    if not isinstance(fields[name], str) or fields[name] not in _ACTIVATIONS:
-        raise fields.refuse(name, fields[name], f"one of {', '.join(_ACTIVATIONS)}")
+    fields.expect(
+        name,
+        isinstance(fields[name], str) and fields[name] in _ACTIVATIONS,
+        f"one of {', '.join(_ACTIVATIONS)}",
+    )
     return _ACTIVATIONS[fields[name]]
 
 
@@ -120,12 +123,11 @@ def layer_types(fields: Fields) -> tuple[str, ...]:
     unknown type."""
     kinds = tuple(fields["layer_types"])
     num_layers = fields["num_hidden_layers"]
-    if len(kinds) != num_layers or not set(kinds) <= {"sliding_attention", "full_attention"}:
-        raise fields.refuse(
-            "layer_types",
-            list(kinds),
-            f"{num_layers} entries 'sliding_attention' or 'full_attention'",
-        )
+    fields.expect(
+        "layer_types",
+        len(kinds) == num_layers and set(kinds) <= {"sliding_attention", "full_attention"},
+        f"{num_layers} entries 'sliding_attention' or 'full_attention'",
+    )
     return kinds
 
 
@@ -142,8 +144,9 @@ def windows(fields: Fields, used: Sequence[str]) -> tuple[int | None, ...]:
     if not any(is_sliding):
         return (None,) * len(is_sliding)
     window = fields["sliding_window"]
-    if not isinstance(window, int) or window < 1:
-        raise fields.refuse("sliding_window", window, "a positive number of tokens")
+    fields.expect(
+        "sliding_window", isinstance(window, int) and window >= 1, "a positive number of tokens"
+    )
     return tuple(window if sliding else None for sliding in is_sliding)
 
 
@@ -233,12 +236,12 @@ def experts_of(fields: Fields, count: str, normalised: bool, shared_d_ff: int = 
     more than there are."""
     active = fields["num_experts_per_tok"]
     for name in (count, "num_experts_per_tok"):
-        if fields[name] is None:
-            raise fields.refuse(name, None, "a number")
-    if active > fields[count]:
-        raise fields.refuse(
-            "num_experts_per_tok", active, f"at most {_written(fields, count)} = {fields[count]}"
-        )
+        fields.expect(name, fields[name] is not None, "a number")
+    fields.expect(
+        "num_experts_per_tok",
+        active <= fields[count],
+        f"at most {_written(fields, count)} = {fields[count]}",
+    )
     return Experts(fields[count], active, normalised, shared_d_ff)
 
 
@@ -260,6 +263,9 @@ def alibi_slopes(heads: int) -> tuple[float, ...]:
 def head_size(fields: Fields, width: str, heads: str) -> int:
     """The field `width` divided by the field `heads`.  Raises InputError unless it is a whole
     number."""
-    if fields[heads] < 1 or fields[width] % fields[heads]:
-        raise fields.refuse(width, fields[width], f"a multiple of {heads} = {fields[heads]}")
+    fields.expect(
+        width,
+        fields[heads] >= 1 and fields[width] % fields[heads] == 0,
+        f"a multiple of {heads} = {fields[heads]}",
+    )
     return fields[width] // fields[heads]

@@ -75,10 +75,11 @@ def _model(fields: Fields) -> FamilyModel:
     kinds = tuple(
         (list(fields["block_types"]) * fields["num_hidden_layers"])[: fields["num_hidden_layers"]]
     )
-    if not kinds or not set(kinds) <= {"recurrent", "attention"}:
-        raise fields.refuse(
-            "block_types", fields["block_types"], "a list of 'recurrent' and 'attention'"
-        )
+    fields.expect(
+        "block_types",
+        kinds and set(kinds) <= {"recurrent", "attention"},
+        "a list of 'recurrent' and 'attention'",
+    )
     if fields.raw.get("embeddings_scale_by_sqrt_dim") is False:
         raise fields.refuse(
             "embeddings_scale_by_sqrt_dim", False, "true, which transformers always does,"
@@ -104,12 +105,12 @@ def _model(fields: Fields) -> FamilyModel:
     head_size(fields, "lru_width", "num_attention_heads")
     if fields["rope_parameters"].get("rope_type") != "default":
         raise fields.refuse("rope_type", fields["rope_parameters"].get("rope_type"), "'default'")
-    if fields["intermediate_size"] % 2:
-        raise fields.refuse("intermediate_size", fields["intermediate_size"], "an even number")
-    if sizes.heads % sizes.kv_heads:
-        raise fields.refuse(
-            "num_key_value_heads", sizes.kv_heads, f"a divisor of {sizes.heads} heads"
-        )
+    fields.expect("intermediate_size", fields["intermediate_size"] % 2 == 0, "an even number")
+    fields.expect(
+        "num_key_value_heads",
+        sizes.heads % sizes.kv_heads == 0,
+        f"a divisor of {sizes.heads} heads",
+    )
     vocab = fields["vocab_size"]
     tied = fields["tie_word_embeddings"]
     cap = fields["logits_soft_cap"]

@@ -21,14 +21,11 @@ def _smollm3_config(fields: Fields) -> ModelConfig:
     )
     config = llama_like(fields, f"{LLAMA_FIELDS} attention_bias mlp_bias {windows}")
     rotates = fields["no_rope_layers"]
-    if (
-        not isinstance(rotates, list)
-        or len(rotates) < config.num_layers
-        or not {0, 1} >= set(rotates)
-    ):
-        raise fields.refuse(
-            "no_rope_layers", rotates, f"at least {config.num_layers} entries, 0 or 1"
-        )
+    fields.expect(
+        "no_rope_layers",
+        isinstance(rotates, list) and len(rotates) >= config.num_layers and {0, 1} >= set(rotates),
+        f"at least {config.num_layers} entries, 0 or 1",
+    )
     still = [not rotated for rotated in rotates[: config.num_layers]]
     return replace(config, layer_ropes=without_rope(config.layer_ropes, still))
 

@@ -15,14 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from miron_jax.errors import InputError, some_of
-from miron_jax.evaluation.earlier import earlier_of
-from miron_jax.evaluation.sampling import moments, order_of
 from miron_jax.results.records import CompositeResult, TaskResult
 from miron_jax.results.run_folder import Run
 from miron_jax.results.samples import AskedDocument, ExampleResult
 from miron_jax.statistics.estimate import Estimate
 from miron_jax.statistics.paired import Difference, combined, difference, holm, mean
-from miron_jax.statistics.sequential import winner
+from miron_jax.statistics.sequential import moments, order_of, winner
 
 BESIDE = "bits_per_byte"  # compared beside each task's main metric
 # They count tokens: two tokenizers give other units.
@@ -285,8 +283,8 @@ def _values(examples: Sequence[ExampleResult], metric: str) -> np.ndarray:
 def decided_after(comparison: Comparison, task: str, seed: int) -> tuple[int, int, int]:
     """When `eval --until=decided` would have ended a task of right and wrong: after how many
     examples, of how many, and who is better then: 1 the second, -1 the first, 0 neither."""
-    first = earlier_of(comparison.first, (task,))[task].values
-    second = earlier_of(comparison.second, (task,))[task].values
+    first = comparison.first.earlier((task,))[task].values
+    second = comparison.second.earlier((task,))[task].values
     order = order_of(first.keys() & second.keys(), task, seed)
     differences = np.nan_to_num(np.asarray([second[i] - first[i] for i in order.tolist()]))
     for at in moments(len(order)):

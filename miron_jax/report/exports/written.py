@@ -1,15 +1,14 @@
-"""An `Outcome` -> what results/output writes: results, samples, other layouts, curves.
+"""A `FinishedRun` -> what results/output writes: results, samples, other layouts, curves.
 
-Arrives: an `Outcome`, or the results of all steps.  Leaves: files, a `RunResult`.  It deliberately
-does not know how a file is written.
+Arrives: a `FinishedRun`, or the results of all steps.  Leaves: files, a `RunResult`.  It
+deliberately does not know how a score is made, nor how a file is written.
 """
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from itertools import chain
 
 from miron_jax.config import RunConfig
-from miron_jax.evaluation.records import Outcome
-from miron_jax.evaluation.run_result import run_result
 from miron_jax.files.places import public
 from miron_jax.files.store import Store
 from miron_jax.report.exports.other_layouts import other_layout
@@ -18,25 +17,14 @@ from miron_jax.results import output
 from miron_jax.results.output import CURVES, STEP
 from miron_jax.results.records import RunResult
 from miron_jax.results.run_folder import Run
-from miron_jax.results.samples import ExampleResult
+from miron_jax.results.samples import FinishedRun
 
 
-def write_outcome(
-    config: RunConfig, outcome: Outcome, wall_seconds: float, step: int | None = None
-) -> RunResult:
-    """`step`: of one checkpoint of several, in its own folder."""
-    result = run_result(config, outcome, wall_seconds, step)
-    by_task = {scores.source.task.name: scores for scores in outcome.tasks}
-
-    def examples(task: str) -> Iterator[ExampleResult]:
-        return by_task[task].kind.example_results(by_task[task])
-
-    def further() -> Iterator[tuple[str, bytes]]:
-        for scores in outcome.tasks:
-            yield from scores.kind.further_files(scores)
-        yield from other_layout(config.results_format, result, examples)
-
-    return output.write_run(Store(config.output), result, examples, further())
+def write_finished(config: RunConfig, run: FinishedRun) -> RunResult:
+    """One checkpoint of several is written to its own folder."""
+    in_layout = other_layout(config.results_format, run.result, run.examples)
+    further = chain(run.further_files, in_layout)
+    return output.write_run(Store(config.output), run.result, run.examples, further)
 
 
 def write_top(config: RunConfig, steps: Mapping[int, RunResult], wall_seconds: float) -> RunResult:

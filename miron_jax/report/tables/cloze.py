@@ -5,9 +5,8 @@ Arrives: `TaskResult`s.  Leaves: a table.  It deliberately does not know how a m
 
 from collections.abc import Mapping
 
-from miron_jax.evaluation.task_kinds.cloze import BY_TARGET_TOKENS
 from miron_jax.report.tables.console import NumberTable, table_of
-from miron_jax.results.details import ClozeDetails, shown_with_error
+from miron_jax.results.details import BY_TARGET_TOKENS, ClozeDetails, shown_with_error
 from miron_jax.results.records import UNKNOWN, RunResult, TaskResult
 from miron_jax.statistics.estimate import Estimate
 

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from miron_jax.config import RunConfig
-from miron_jax.evaluation.records import Earlier, Inputs
+from miron_jax.evaluation.records import Inputs
 from miron_jax.evaluation.task_kinds.interface import LoadedTask
 from miron_jax.evaluation.task_kinds.kinds import kind_of
 from miron_jax.planning.request_batches import Totals
 from miron_jax.report.tables.console import console, table_of
+from miron_jax.results.run_folder import Earlier
 from miron_jax.statistics.paired import detectable
 
 # of two models' results on an example; checkpoints of one run are alike, other models less

@@ -20,10 +20,11 @@ from miron_jax.engine.plain import score_plainly
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.records import Inputs, Outcome
 from miron_jax.evaluation.run import evaluate
+from miron_jax.evaluation.run_result import finished_run
 from miron_jax.evaluation.task_kinds.interface import LoadedTask
 from miron_jax.files.readers import JsonObject
 from miron_jax.prompting.prompts import Prompt, render
-from miron_jax.report.exports.written import write_outcome
+from miron_jax.report.exports.written import write_finished
 from miron_jax.report.tables.console import console
 from miron_jax.report.tables.robustness import print_robustness
 from miron_jax.results.document import run_json
@@ -58,7 +59,7 @@ def run(files: Files, output: Path, *tasks: str, **settings: Any) -> JsonObject:
     config = RunConfig(
         str(files.model), tasks, data_dir=folders, output=str(output), **{"max_length": ROOM, **settings}
     )
-    return run_json(write_outcome(config, evaluate(config, find_inputs(config)), 1.0))
+    return run_json(write_finished(config, finished_run(config, evaluate(config, find_inputs(config)), 1.0)))
 
 
 def samples(output: Path, name: str) -> list[JsonObject]:

@@ -16,6 +16,7 @@ from miron_jax.engine.text_requests import Generated
 from miron_jax.errors import InputError
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate
+from miron_jax.evaluation.run_result import finished_run
 from miron_jax.evaluation.task_kinds.choice import ChoiceKind
 from miron_jax.evaluation.task_kinds.generation import GenerationKind
 from miron_jax.evaluation.task_kinds.interface import LoadedTask, Setup, TaskScores
@@ -23,7 +24,7 @@ from miron_jax.evaluation.task_kinds.program import ProgramKind
 from miron_jax.evaluation.task_kinds.programs import Judge
 from miron_jax.files.readers import Json, JsonObject
 from miron_jax.prompting.prompts import Prompt
-from miron_jax.report.exports.written import write_outcome
+from miron_jax.report.exports.written import write_finished
 from miron_jax.runtime.sandbox import Sandbox
 from miron_jax.tasks.mera.scoring import score_submission
 from miron_jax.tasks.mera.site import export, read_records
@@ -151,7 +152,7 @@ def run(model: Path, folder: Path, version: Version, *tasks: str) -> tuple[Path,
     names = tuple(f"{suite}/{task}" for task in tasks) or (suite,)
     code: Any = {"allow_code_execution": True, "allow_unsandboxed_code": True}
     config = RunConfig(str(model), names, data_dir=((suite, str(folder)),), output=str(output), **code)
-    write_outcome(config, evaluate(config, find_inputs(config)), 1.0, None)
+    write_finished(config, finished_run(config, evaluate(config, find_inputs(config)), 1.0, None))
     return output, json.loads((output / "results.json").read_text())
 
 
