@@ -14,7 +14,7 @@ from absl import flags, logging
 
 from miron_jax.cli import processes
 from miron_jax.errors import BAD_INPUT, FAILED, INTERRUPTED, InputError, printable
-from miron_jax.runtime import signals
+from miron_jax.runtime import limits, signals
 
 FLAGS = flags.FLAGS
 
@@ -30,13 +30,16 @@ def guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
         )
         print(f"miron-jax: {sentence}: --tasks=core,miron-gen", file=sys.stderr)
         return BAD_INPUT
-    if processes.wants_others() and (status := processes.supervised()) is not None:
-        return status
     try:
+        is_supervised = processes.wants_others() or limits.are_set()
+        if is_supervised and (status := processes.supervised()) is not None:
+            return status
         action()
     except InputError as error:
         return _failed(BAD_INPUT, str(error))
     except OSError as error:
+        if lacks_resources(error):
+            return _failed(FAILED, limits.sentence(str(error)))
         return _failed(BAD_INPUT, _of_system(error))
     except KeyboardInterrupt as interrupt:
         _failed(INTERRUPTED, signals.SENTENCE)
@@ -47,7 +50,7 @@ def guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
         return INTERRUPTED
     except (SystemExit, Exception) as error:
         if lacks_resources(error):
-            return _failed(FAILED, _of_limits(error))
+            return _failed(FAILED, limits.sentence(str(error) or "out of memory"))
         if processes.joined is None:
             raise
         if isinstance(error, SystemExit):
@@ -61,17 +64,12 @@ def guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
 
 
 def lacks_resources(error: BaseException) -> bool:
-    """Whether Python was refused memory or a thread; XLA aborts the process where it is."""
+    """Whether Python was refused memory, a thread or a process; XLA aborts the process where it
+    is."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOMEM, errno.EAGAIN)
     refusals = ("can't start new thread", "failed to map segment")
     return isinstance(error, MemoryError) or any(text in str(error) for text in refusals)
-
-
-def _of_limits(error: BaseException) -> str:
-    return (
-        f"this process was refused memory or threads ({str(error) or 'out of memory'}): raise its "
-        "limits (ulimit -v, ulimit -u, those of the container), or run less beside it; what is "
-        "finished stays, and the same command goes on"
-    )
 
 
 def _of_system(error: OSError) -> str:

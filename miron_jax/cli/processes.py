@@ -16,14 +16,17 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from miron_jax.errors import INTERRUPTED, InputError, printable
+from miron_jax.errors import FAILED, INTERRUPTED, InputError, printable
 from miron_jax.files.places import home_cache
+from miron_jax.runtime import limits
 from miron_jax.runtime.backend import set_backend_flags
 
 if TYPE_CHECKING:
     from miron_jax.runtime.hosts import Hosts
 
 FLAGS = flags.FLAGS
+# how a process ends whose libraries are refused memory or a thread
+_OF_LIMITS = (-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS)
 joined: "Hosts | None" = None  # the processes, once this one is connected to them
 _met: int | None = None  # descriptor of a pipe that tells the supervisor so
 
@@ -32,9 +35,9 @@ def supervised() -> int | None:
     """Fork: the child, where this returns None, does the work; the parent waits for it and returns
     its exit status.
 
-    When the coordinator's process dies, jax ends the others by SIGABRT without running their
-    handlers, so the parent prints what has happened.  Call it before jax is imported, while the
-    process has only one thread.
+    When the coordinator's process dies, or the machine refuses memory or a thread, jax ends the
+    process by a signal without running its handlers, so the parent prints what has happened.  Call
+    it before jax is imported, while the process has only one thread.
     """
     read_end, write_end = os.pipe()
     child = os.fork()
@@ -50,7 +53,8 @@ def supervised() -> int | None:
         return None
     os.close(write_end)
     os.set_blocking(read_end, False)
-    has_met = killed_early = False
+    killed_early = False
+    has_met = not wants_others()
 
     def pass_on(number: int, _: FrameType | None) -> None:
         nonlocal has_met, killed_early
@@ -69,6 +73,9 @@ def supervised() -> int | None:
             file=sys.stderr,
         )
         return INTERRUPTED
+    if status in _OF_LIMITS and not wants_others():
+        print(f"miron-jax: {limits.sentence(signal.Signals(-status).name)}", file=sys.stderr)
+        return FAILED
     if status == -signal.SIGABRT:
         print(
             "miron-jax: this process has lost process 0, which coordinates the run: it was killed, "
@@ -137,7 +144,8 @@ def wants_others() -> bool:
 
 def start_jax() -> None:
     """Set XLA flags, matmul precision and the compilation cache.  Call it before the first program
-    is compiled."""
+    is compiled.  Raises InputError if the machine refuses what any run needs."""
+    limits.check_limits()
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     set_backend_flags()
     import jax

@@ -308,10 +308,9 @@ class Evaluation:
                 return None
             engine = self._engine_with(model)
             weights = weights_fingerprint(model.on_one_device.state)
-            warnings = list[str]()
-            if not isinstance(config, OwnModel):
-                num_tokens = max(self.architecture.tokenizer.get_vocab().values(), default=0) + 1
-                warnings = implausible(model.on_one_device.state, num_tokens)
+            num_tokens = max(self.architecture.tokenizer.get_vocab().values(), default=0) + 1
+            is_own = isinstance(config, OwnModel)
+            warnings = implausible(model.on_one_device.state, num_tokens, is_own)
             for line in warnings:
                 self.progress.warn(line)
             with self._journal(model, weights, answers) as journal:

@@ -28,7 +28,7 @@ def write_whole(path: Path, data: bytes | Iterable[bytes]) -> None:
 
     Raises OSError, and leaves the former file as it was.
     """
-    with _naming(path):
+    with naming(path):
         status = _status(path)
         if _is_stream(path, status):
             _write(os.open(path, os.O_WRONLY), data)
@@ -49,13 +49,13 @@ def write_whole(path: Path, data: bytes | Iterable[bytes]) -> None:
 
 def write_new(path: Path, data: bytes | Iterable[bytes]) -> None:
     """Write and sync a file that is not there; its name lasts once its folder is synced."""
-    with _naming(path):
+    with naming(path):
         _write(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), data, syncs=True)
 
 
 def move(source: Path, target: Path) -> None:
     """Rename a file, also over another one; the rename lasts once both folders are synced."""
-    with _naming(target):
+    with naming(target):
         os.replace(source, target)
 
 
@@ -82,7 +82,7 @@ def make_folder(folder: Path) -> None:
     if folder.is_dir():
         return
     make_folder(folder.parent)
-    with _naming(folder):
+    with naming(folder):
         with suppress(FileExistsError):  # another process was first
             os.mkdir(folder)
         sync_folder(folder.parent)
@@ -90,7 +90,7 @@ def make_folder(folder: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make what was renamed, made and removed in a folder last."""
-    with _naming(folder):
+    with naming(folder):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             _sync(descriptor)
@@ -142,7 +142,7 @@ def _is_stream(path: Path, status: os.stat_result | None) -> bool:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """An error of the system names the file that was to be written, not the one beside it."""
     try:
         yield

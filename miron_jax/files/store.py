@@ -17,10 +17,17 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from miron_jax.errors import InputError, printable
-from miron_jax.files.durable import make_folder, names_in, remove, remove_folder, write_whole
+from miron_jax.files.durable import (
+    make_folder,
+    names_in,
+    naming,
+    remove,
+    remove_folder,
+    write_whole,
+)
 from miron_jax.files.places import is_url, local_path, public
 from miron_jax.files.regular import read_regular
 
@@ -149,7 +156,7 @@ class Lock:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._file: IO[str] | None = None
+        self._file: int | None = None  # the descriptor that the lock is held by
         self._stopped = threading.Event()
         self._beating: threading.Thread | None = None
         self._identity = f"{socket.gethostname()} process {os.getpid()} {uuid.uuid4().hex}"
@@ -168,10 +175,12 @@ class Lock:
                 if self._read().startswith(self._identity):
                     self._store.remove(LOCK)
                 return
-            with self._file:
+            try:
                 if self._is_in_place(self._file):  # else it is another run's
-                    (self._store.root / LOCK).unlink()
-                    self._store.root.rmdir()  # fails unless the run has written nothing
+                    os.unlink(self._store.root / LOCK)
+                    os.rmdir(self._store.root)  # fails unless the run has written nothing
+            finally:
+                os.close(self._file)
 
     def renew(self) -> bool:
         """Take the lock again if its folder was removed since; returns whether it was.  Raises
@@ -179,7 +188,7 @@ class Lock:
         if self._file is not None:
             if self._is_in_place(self._file):
                 return False
-            self._file.close()
+            os.close(self._file)
             self._file = None
             if not self._lock_on_disk():
                 self._start_beating()
@@ -191,10 +200,10 @@ class Lock:
             self._store.put(LOCK, f"{self._identity} 0".encode())
         return not holder
 
-    def _is_in_place(self, file: IO[str]) -> bool:
+    def _is_in_place(self, file: int) -> bool:
         """Whether the lock's open file is the one in the folder."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            return os.path.samestat(os.stat(self._store.root / LOCK), os.fstat(file.fileno()))
+            return os.path.samestat(os.stat(self._store.root / LOCK), os.fstat(file))
         return False
 
     def _lock_on_disk(self) -> bool:
@@ -202,23 +211,32 @@ class Lock:
         path = self._store.root / LOCK
         while True:
             make_folder(path.parent)
-            file = path.open("a+", encoding="utf-8", errors="replace")
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                with file:
-                    file.seek(0)
-                    raise self._held_by(file.read()) from None
-            except OSError:
-                file.close()
+                is_locked = self._flock(file)
+                if is_locked and self._is_in_place(file):
+                    with naming(path):
+                        os.ftruncate(file, 0)
+                        os.write(file, self._identity.encode())
+                    self._file = file
+                    return True
+            finally:
+                if self._file is None:
+                    os.close(file)
+            if not is_locked:
                 return False
-            if self._is_in_place(file):  # else its holder has just removed it
-                break
-            file.close()
-        file.truncate(0)
-        file.write(self._identity)
-        file.flush()
-        self._file = file
+            # else its holder has just removed it
+
+    def _flock(self, file: int) -> bool:
+        """Lock the file; False if its file system has no locks.  Raises InputError if another run
+        holds the lock."""
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(file, 1000, 0)
+            raise self._held_by(holder.decode(errors="replace")) from None
+        except OSError:
+            return False
         return True
 
     def _start_beating(self) -> None:

@@ -156,7 +156,8 @@ def mend_output(store: Store) -> list[str]:
         if _is_damaged(store, below):
             damaged = [f"{store.name}/{joined(below, RESULTS)} is damaged"]
         else:
-            damaged = damaged_samples(store, below, result_in(store, below))
+            reads = _is_last(store, below)
+            damaged = damaged_samples(store, below, result_in(store, below), reads)
         lines += [f"{each}: it is written again, with the journal's scores" for each in damaged]
     return lines
 
@@ -299,13 +300,20 @@ def step_folders(store: Store) -> list[str]:
     return [name for name in names if name.startswith(STEP) and has_results(store, name)]
 
 
+def _is_last(store: Store, below: str) -> bool:
+    """Whether this is the last step's folder, whose samples `write_top` copies."""
+    steps = [name for name in store.names() if name.startswith(STEP)]
+    return below == max(steps, key=lambda name: (len(name), name), default="")
+
+
 def _whole_result(store: Store, below: str) -> RunResult | None:
     """The results of a folder, if they and their samples are whole."""
     try:
         result = result_in(store, below)
     except ValueError:
         return None
-    return None if any(damaged_samples(store, below, result)) else result
+    damaged = damaged_samples(store, below, result, reads=_is_last(store, below))
+    return None if any(damaged) else result
 
 
 def stored_result(

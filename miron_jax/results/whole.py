@@ -139,9 +139,11 @@ def has_results(store: Store, below: str) -> bool:
     return store.has(joined(below, RESULTS)) or pending(store, below) is not None
 
 
-def damaged_samples(store: Store, below: str, result: RunResult) -> Iterator[str]:
+def damaged_samples(
+    store: Store, below: str, result: RunResult, reads: bool = False
+) -> Iterator[str]:
     """A sentence for each sample file that is absent or of another size than the results say;
-    results of an older version know no sizes."""
+    results of an older version know no sizes.  `reads`: digests are compared too."""
     for task in result.tasks:
         name = joined(below, sample_name(task))
         size = store.size(name)
@@ -150,6 +152,8 @@ def damaged_samples(store: Store, below: str, result: RunResult) -> Iterator[str
             yield f"{store.name}/{name} is missing"
         elif file is not None and size != file.bytes:
             yield f"{store.name}/{name} has {size} bytes, expected {file.bytes}"
+        elif file is not None and reads and sample_content(store, below, task, file) is None:
+            yield f"{store.name}/{name} is not the file that {RESULTS} names"
 
 
 def _file_of(content: bytes) -> SampleFile:

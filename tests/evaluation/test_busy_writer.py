@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from miron_jax.config import RunConfig
+from miron_jax.errors import InputError
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate_checkpoints
 from miron_jax.model.checkpoints import checkpoints, loading
+from miron_jax.model.checkpoints.fingerprint import weights_fingerprint
 from miron_jax.model.checkpoints.versions import TICK_SECONDS
+from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.progress import Lines
 from tests.support import busy_writer
 from tests.support.tiny_model import make_model, write_core_data
@@ -33,17 +37,37 @@ def numbers(outcome: Any) -> list[dict[str, float]]:
     return [dict(example.metrics) for example in outcome.tasks[0].examples]
 
 
-def scored(run: Path, data: Path, lines: list[str], **settings: Any) -> list[tuple[int, str, Any]]:
+def scored(run: Path, data: Path, lines: list[str], **settings: Any) -> Iterator[tuple[int, str, Any]]:
     """(step, fingerprint of its weights, numbers) in the order in which they are scored."""
     config = RunConfig(
         str(run), ("core/copa",), data_dir=(("", str(data)),), allow_changed_data=True, limit=4, **settings
     )
     outcomes = evaluate_checkpoints(config, find_inputs(config), Lines(lines.append))
-    return [(step, outcome.weights, numbers(outcome)) for step, outcome in outcomes if step is not None]
+    for step, outcome in outcomes:
+        assert step is not None
+        yield step, outcome.weights, numbers(outcome)
 
 
-@pytest.mark.parametrize("num_steps", [40, pytest.param(200, marks=pytest.mark.long)])
-def test_each_score_is_of_one_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_steps: int) -> None:
+def watched(run: Path, data: Path, lines: list[str], **settings: Any) -> Iterator[tuple[int, str, Any]]:
+    """The same of a run that is read and not scored, as it comes, without numbers."""
+    config, progress = RunConfig(str(run), (), **settings), Lines(lines.append)
+    files, architecture = checkpoints.find_model(config), None
+    placement = Placement.choose(config.sharding, config.mesh)
+    for new in checkpoints.rounds(config, files, progress, lambda checkpoint: False):
+        try:
+            architecture = architecture or checkpoints.architecture_of(config, files)
+        except InputError:
+            assert not all(checkpoint.is_there() for checkpoint in new.checkpoints)
+            continue
+        for checkpoint, state in loading.loaded(architecture, config, new, placement, progress):
+            assert checkpoint.step is not None
+            yield checkpoint.step, weights_fingerprint(state), None
+
+
+@pytest.mark.parametrize(("num_steps", "read"), [(40, scored), (200, watched)])
+def test_each_score_is_of_one_version(
+    num_steps: int, read: Callable[..., Iterator[tuple[int, str, Any]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(checkpoints, "POLL_SECONDS", 0.02)
     versions, run, lines = tmp_path / "versions", tmp_path / "run", list[str]()
     whole = load_file(make_model(tmp_path / "made", layers=1) / "model.safetensors")
@@ -72,10 +96,10 @@ def test_each_score_is_of_one_version(tmp_path: Path, monkeypatch: pytest.Monkey
     command = [sys.executable, "-S", busy_writer.__file__, run, versions, num_steps, 1, 0.05]
     with subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, text=True) as writer:
         by_step = defaultdict[int, list[str]](list)
-        for step, weights, of_step in scored(run, data, lines, watch=True, watch_timeout=6.0):
+        for step, weights, of_step in read(run, data, lines, watch=True, watch_timeout=6.0):
             by_step[step].append(weights)
             (tmp_path / "scored").write_text(str(max(by_step)))
-            assert of_step == numbers_of.get(weights, of_step)
+            assert of_step is None or of_step == numbers_of.get(weights, of_step)
         assert writer.stdout is not None
         saved = [json.loads(line) for line in writer.stdout]
     assert writer.returncode == 0

@@ -10,47 +10,61 @@ import pytest
 
 from miron_jax.files.durable import make_folder, remove_folder, write_whole
 from miron_jax.files.store import Store
-from tests.support.faults import Disk, Killed
+from tests.support.faults import Disk
 
 OLD, NEW = b"the former numbers", b"the new numbers, which are longer"
 
 
-@pytest.mark.parametrize("fault", ["fail", "kill", "power"])
 @pytest.mark.parametrize("is_there", [False, True])
-def test_at_every_call_the_file_is_the_former_or_the_new_one(fault: str, is_there: bool, tmp_path: Path) -> None:
+def test_whichever_call_fails_the_file_is_the_former_or_the_new_one(is_there: bool, tmp_path: Path) -> None:
     done = 0
-    for at in range(1, 40):
+    for at in range(1, 45):
         folder = tmp_path / str(at)
         folder.mkdir()
         path = folder / "deep" / "er" / "results.json"
         if is_there:
             Store(str(folder)).put("deep/er/results.json", OLD)
         failed: OSError | None = None
-        with Disk(folder, at, "kill" if fault == "power" else fault) as disk:
+        with Disk(folder, at) as disk:
             try:
                 Store(str(folder)).put("deep/er/results.json", [NEW[:5], NEW[5:]])
                 done += 1
             except OSError as error:
                 failed = error
-            except Killed:
-                pass
         if failed is not None:
             # an error of what made a folder names the folder
             assert str(failed.filename).startswith(str(folder / "deep")), (at, failed.filename)
             assert ".partial" not in str(failed)
-        is_done = disk.at is not None and len(disk.calls) < disk.at
-        if fault == "power":
-            disk.cut_power(random.Random(at))
         content = path.read_bytes() if path.is_file() else None
-        if is_done:
+        if len(disk.calls) < at:
             assert content == NEW, (at, disk.calls)
         else:
             assert content in ((OLD, NEW) if is_there else (None, NEW)), (at, disk.calls)
-        if fault == "fail" and path.parent.is_dir():
+        if path.parent.is_dir():
             left = [path.name] if content else []
             # a file that cannot be removed either stays, and the next run removes it
             assert sorted(os.listdir(path.parent)) == left, (at, disk.calls)
     assert 10 < done < 36
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_after_a_kill_or_a_power_cut_the_file_is_the_former_or_the_new_one(is_there: bool, tmp_path: Path) -> None:
+    """At every moment; once it is written, it stays."""
+    name = "deep/er/results.json"
+    if is_there:
+        Store(str(tmp_path)).put(name, OLD)
+    with Disk(tmp_path) as disk:
+
+        def look() -> None:
+            rng = random.Random(len(disk.calls))
+            cuts = [disk.after_power_cut(rng, share) for share in (0.0, 0.5, 1.0)]
+            for tree in (disk.after_kill(), *cuts):
+                assert tree.get(name) in ((OLD, NEW) if is_there else (None, NEW)), disk.calls
+
+        disk.when = look
+        Store(str(tmp_path)).put(name, [NEW[:5], NEW[5:]])
+    assert len(disk.calls) > 8
+    assert disk.after_power_cut(random.Random(0), 0.0)[name] == NEW
 
 
 def test_links_are_followed_modes_kept_and_streams_written_into(tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ The engine scores once; then its outcomes and its journal's entries are replayed
 import errno
 import json
 import random
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pytest
@@ -22,7 +24,7 @@ from miron_jax.files.store import LOCK, Lock, Store
 from miron_jax.results.run_folder import read_runs
 from miron_jax.runtime.journal import FOLDER, Entries, Journal
 from tests.support.command import Ran, in_process
-from tests.support.faults import Disk, Killed
+from tests.support.faults import Disk, Tree, plant, tree_of
 from tests.support.tiny_model import make_model, write_core_data
 
 
@@ -129,79 +131,117 @@ def earlier(small: Small, output: Path) -> None:
     assert read_whole(output) == {"0.0.1"}
 
 
-FAULTS = ("fail", "kill", "power")
+@pytest.fixture
+def in_memory(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a disk that syncs and removes for nothing, where there is one."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
+        yield Path(folder)
 
 
-def disturbed(small: Small, folder: Path, before: Path | None, fault: str, at: int) -> bool:
-    """A command with a fault at one call, then one without: False if the first had fewer calls."""
-    output = folder / "out"
-    shutil.rmtree(output, ignore_errors=True)
-    if before is not None:
-        shutil.copytree(before, output)
-    rng, where = random.Random(at), f"{fault} at {at}"
-    error = rng.choice((errno.ENOSPC, errno.EIO, errno.EACCES, errno.EDQUOT, errno.ESTALE))
-    with Disk(output, at, "kill" if fault == "power" else fault, error) as disk:
-        try:
-            ran = small.eval(output)
-        except Killed:
-            assert fault != "fail"
-        else:
-            if len(disk.calls) < at:
-                assert ran.status == 0, ran.err
-                return False
-            # else nothing hung on the call, such as a file that is removed when all is written
-            assert ran.status in (0, 2), ran.err
-            assert "Traceback" not in ran.err
-    where += f": {disk.calls[at - 1]}"
-    if fault == "power":
-        disk.cut_power(rng)
-    if before is not None:
-        assert read_whole(output) <= {"0.0.1", "0.2.0"}, where
-    again = small.eval(output)
-    assert again.status == 0, (where, again.err)
-    assert contents(output) == contents(small.output), where
-    return True
+class Cases:
+    """What one command leaves when a call fails, or a kill or a power cut comes at some moment of it; and the next command,
+    which runs once for states that are equal but for names and times."""
+
+    def __init__(self, small: Small, folder: Path, is_fresh: bool) -> None:
+        self.small, self.output = small, folder / "out"
+        self.before: Tree = {}
+        if not is_fresh:
+            earlier(small, self.output)
+            self.before = tree_of(self.output)
+        self.expected = contents(small.output)
+        self._mended = set[frozenset[tuple[str, bytes | None]]]()
+
+    def after_cuts(self) -> dict[str, Tree]:
+        """What kills and power cuts leave, at each moment at which that may differ."""
+        plant(self.before, self.output)
+        trees = dict[str, Tree]()
+        with Disk(self.output) as disk:
+
+            def look() -> None:
+                if disk.is_before_change:
+                    at, rng = f"{len(disk.calls)}: {disk.calls[-1]}", random.Random(len(disk.calls))
+                    trees[f"kill at {at}"] = disk.after_kill()
+                    for share in (0.0, 0.5, 1.0):
+                        trees[f"power cut at {at}, of what was not synced {share}"] = disk.after_power_cut(rng, share)
+
+            disk.when = look
+            assert self.small.eval(self.output).status == 0
+        for share in (0.0, 0.5, 1.0):
+            trees[f"power cut after the end, {share}"] = tree = disk.after_power_cut(random.Random(0), share)
+            plant(tree, self.output)
+            lasting = contents(self.output)
+            assert {name: lasting[name] for name in self.expected} == self.expected, (
+                "all that was said to be written lasts"
+            )
+        return trees
+
+    def after_failure(self, at: int) -> Tree | None:
+        """What a command leaves whose call fails; None if it has fewer calls."""
+        plant(self.before, self.output)
+        error = random.Random(at).choice((errno.ENOSPC, errno.EIO, errno.EACCES, errno.EDQUOT, errno.ESTALE))
+        with Disk(self.output, at, error) as disk:
+            ran = self.small.eval(self.output)
+        if len(disk.calls) < at:
+            assert ran.status == 0, ran.err
+            return None
+        # 0: nothing hung on the call, such as a file that is removed when all is written
+        assert ran.status in (0, 2), (disk.calls[at - 1], ran.err)
+        assert "Traceback" not in ran.err, (disk.calls[at - 1], ran.err)
+        return tree_of(self.output)
+
+    def check(self, where: str, tree: Tree) -> None:
+        """Earlier results are whole in what is left, and the next command gives what an undisturbed one gives."""
+        state = frozenset((NAME.sub("", name), same(content)) for name, content in tree.items())
+        if state in self._mended:
+            return
+        self._mended.add(state)
+        plant(tree, self.output)
+        if self.before:
+            assert read_whole(self.output) <= {"0.0.1", "0.2.0"}, where
+        again = self.small.eval(self.output)
+        assert again.status == 0, (where, again.err)
+        assert contents(self.output) == self.expected, where
 
 
-def num_calls(small: Small, folder: Path, before: Path | None) -> int:
-    output = folder / "counted"
-    if before is not None:
-        shutil.copytree(before, output)
-    with Disk(output) as disk:
-        small.eval(output)
-    return len(disk.calls)
+# of temporary files, locks and segments of the journal
+NAME = re.compile(r"[0-9a-f]{32}|(?<=journal/.{33})0-[0-9a-f]+")
+TIMES = re.compile(rb'[0-9a-f]{32}|"wall_seconds": [0-9.]+')
+
+
+def same(content: bytes | None) -> bytes | None:
+    return None if content is None else TIMES.sub(b"", content)
 
 
 @pytest.mark.parametrize("is_fresh", [True, False], ids=["fresh", "replaced"])
 def test_after_a_fault_at_some_call_the_next_command_gives_the_undisturbed_run(
-    is_fresh: bool, small: Small, tmp_path: Path
+    is_fresh: bool, small: Small, in_memory: Path
 ) -> None:
-    before = None if is_fresh else tmp_path / "before"
-    if before is not None:
-        earlier(small, before)
-    count, rng = num_calls(small, tmp_path, before), random.Random(is_fresh)
-    assert count > 60
-    for fault in FAULTS:
-        for at in rng.sample(range(1, count + 1), 3):
-            assert disturbed(small, tmp_path, before, fault, at)
+    cases, rng = Cases(small, in_memory, is_fresh), random.Random(is_fresh)
+    trees = cases.after_cuts()
+    for where in rng.sample([*trees], 6):
+        cases.check(where, trees[where])
+    for at in rng.sample(range(1, len(trees) // 4), 3):
+        tree = cases.after_failure(at)
+        assert tree is not None
+        cases.check(f"failure at {at}", tree)
 
 
-@pytest.mark.parametrize(
-    "share", [pytest.param(3, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.long)], ids=["third", "all"]
-)
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.slow
 @pytest.mark.parametrize("is_fresh", [True, False], ids=["fresh", "replaced"])
 def test_after_a_fault_at_any_call_the_next_command_gives_the_undisturbed_run(
-    is_fresh: bool, fault: str, share: int, small: Small, tmp_path: Path
+    is_fresh: bool, small: Small, in_memory: Path
 ) -> None:
-    """Of a third, each call has one of the three faults."""
-    before = None if is_fresh else tmp_path / "before"
-    if before is not None:
-        earlier(small, before)
-    at = 1 + FAULTS.index(fault) % share
-    while disturbed(small, tmp_path, before, fault, at):
-        at += share
-    assert at > 60
+    cases, at = Cases(small, in_memory, is_fresh), 1
+    trees = cases.after_cuts()
+    assert len(trees) > 240
+    for where, tree in trees.items():
+        cases.check(where, tree)
+    while (tree := cases.after_failure(at)) is not None:
+        cases.check(f"failure at {at}", tree)
+        at += 1
+    assert at > 100
+    print(f"{len(trees)} cuts, {at - 1} failures, {len(cases._mended)} states")
 
 
 def test_readers_see_whole_results_at_every_call(small: Small, tmp_path: Path) -> None:
@@ -237,6 +277,9 @@ def test_damaged_files_are_named_and_written_again(small: Small, tmp_path: Path)
         whole = (output / name).read_bytes()
         assert f"{name} has 5 bytes, expected {len(whole)}: it is written again" in said_of(name, whole[:5])
         assert f"{name} is missing: it is written again" in said_of(name, None)
+    last = (output / "step_2/samples/core/copa.jsonl").read_bytes()
+    said = said_of("step_2/samples/core/copa.jsonl", last.swapcase())
+    assert "step_2/samples/core/copa.jsonl is not the file that results.json names: it is written again" in said
     assert "samples" not in small.eval(output).err
 
     changed = output / "step_1/samples/core/copa.jsonl"
@@ -316,3 +359,34 @@ def test_a_folder_that_was_removed_and_made_again_belongs_to_whoever_locks_it(tm
         other = Lock(store)
     assert store.has(LOCK), "the lock of the other run stays"
     other.__exit__()
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_an_output_that_is_removed_in_the_middle_of_a_run(is_taken: bool, small: Small, tmp_path: Path) -> None:
+    """The run goes on in a new folder, and the next command completes it; another run's folder is left alone."""
+    output, score, others = tmp_path / "out", engine.evaluate_checkpoints, list[Lock]()
+
+    def removing(*arguments: Any) -> Iterator[tuple[int | None, Any]]:
+        for step, outcome in score(*arguments):
+            if step == 2:
+                shutil.rmtree(output)
+                if is_taken:
+                    others.append(Lock(Store(str(output))))
+                    (output / "results.json").write_text("of another run")
+            yield step, outcome
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "evaluate_checkpoints", removing)
+        ran = small.eval(output)
+    if is_taken:
+        assert ran.status == 2
+        assert "is being written by another run" in ran.err
+        assert {path.name for path in output.iterdir()} == {LOCK, "results.json"}
+        assert (output / "results.json").read_text() == "of another run"
+        others[0].__exit__()
+        return
+    assert ran.status == 0, ran.err
+    assert (output / "step_2" / "results.json").is_file()
+    again = small.eval(output)
+    assert again.status == 0, again.err
+    assert contents(output) == contents(small.output)

@@ -30,6 +30,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     def run(*arguments: str) -> Ran:
         monkeypatch.setattr("sys.argv", ["miron-jax", *arguments])
         monkeypatch.setattr(signal, "signal", lambda *_: None)
+        monkeypatch.setattr("miron_jax.runtime.limits.are_set", lambda: False)  # no fork of the tests
         flags.FLAGS.unparse_flags()
         with pytest.raises(SystemExit) as stopped:
             cli.main()
@@ -45,6 +46,7 @@ def in_process(*arguments: str) -> Ran:
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr("sys.argv", ["miron-jax", *arguments])
         patch.setattr(signal, "signal", lambda *_: None)
+        patch.setattr("miron_jax.runtime.limits.are_set", lambda: False)
         flags.FLAGS.unparse_flags()
         with pytest.raises(SystemExit) as stopped:
             cli.main()

@@ -35,15 +35,22 @@ def check_finite(source: Path | str, state: Tree) -> Tree:
     return state
 
 
-def implausible(state: Tree, num_tokens: int) -> list[str]:
+def implausible(state: Tree, num_tokens: int, is_own: bool = False) -> list[str]:
     """A warning for each leaf of a model with a weight beyond PLAUSIBLE, such as a flipped bit
     causes, or with zeros where a file that is half-written has them.
 
-    Rows of vocabulary tables from `num_tokens` on belong to no token, and may be zero.
+    Rows of vocabulary tables from `num_tokens` on belong to no token, and may be zero.  `is_own`: a
+    user's own model, whose leaves may hold other numbers than weights: only zeros are looked for.
     """
     warnings: list[str] = []
     for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
         name = leaf_name(path)
+        if is_own:
+            if _may_be_matrix(name, leaf):
+                num_rows = num_tokens if leaf.shape[0] >= num_tokens else None
+                rows = _nonzero(leaf)[0].reshape(leaf.shape[0], -1)
+                warnings += _zero_rows(name, np.asarray(rows.any(-1)), num_rows)
+            continue
         value = largest(leaf)
         if value > PLAUSIBLE:
             warnings.append(
@@ -63,6 +70,13 @@ def _is_matrix(name: str, leaf: jax.Array) -> bool:
     return leaf.ndim > 2 and leaf.size > 0 and "norm" not in name and "bias" not in name
 
 
+def _may_be_matrix(name: str, leaf: jax.Array) -> bool:
+    """The same of a leaf whose name says less."""
+    if leaf.ndim < 2 or leaf.size == 0 or not jnp.issubdtype(leaf.dtype, jnp.floating):
+        return False
+    return not any(word in name.lower() for word in ("norm", "bias", "scale"))
+
+
 def _zeros(name: str, leaf: jax.Array, num_rows: int | None) -> Iterator[str]:
     """A warning if matrices are zero, or end in rows of zeros.
 
@@ -71,10 +85,7 @@ def _zeros(name: str, leaf: jax.Array, num_rows: int | None) -> Iterator[str]:
     """
     rows, columns = _nonzero(leaf)
     if leaf.ndim == 2:
-        last = _num_last(rows[:num_rows])
-        if last:
-            which = "all" if last == len(rows[:num_rows]) else f"the last {last}"
-            yield f"{which} of {len(rows)} rows of the weights {name} are zero: {_HALF_WRITTEN}"
+        yield from _zero_rows(name, rows, num_rows)
         return
     where: dict[str, list[str]] = {}  # what is zero -> in which layers, or experts of layers
     for index in np.ndindex(rows.shape[:-1]):
@@ -89,6 +100,13 @@ def _zeros(name: str, leaf: jax.Array, num_rows: int | None) -> Iterator[str]:
                 where.setdefault(what, []).append(place)
     for what, places in where.items():
         yield f"the weights {name} are {what} in layer {some_of(places, 3)}: {_HALF_WRITTEN}"
+
+
+def _zero_rows(name: str, rows: np.ndarray, num_rows: int | None) -> Iterator[str]:
+    last = _num_last(rows[:num_rows])
+    if last:
+        which = "all" if last == len(rows[:num_rows]) else f"the last {last}"
+        yield f"{which} of {len(rows)} rows of the weights {name} are zero: {_HALF_WRITTEN}"
 
 
 def _num_last(nonzero: np.ndarray) -> int:

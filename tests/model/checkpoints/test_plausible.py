@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -69,3 +70,27 @@ def test_a_preallocated_file_that_is_half_written_is_named_wherever_it_ends(tmp_
         kept = int(share * len(whole))
         path.write_bytes(whole[:kept] + bytes(len(whole) - kept))
         assert any(END in line for line in warnings_of(tmp_path)), share
+
+
+def test_zeros_of_a_users_own_model_are_named() -> None:
+    """Of matrices, whatever they are called; its norms, biases, vectors and padded vocabulary may be zero."""
+    ones = {
+        "embed": (13, 4), "attention": {"query": (4, 2, 3), "bias": (2, 3)}, "norm": {"scale": (2, 4)}, "out": (4, 13),
+        "small": (4,), "counts": (3, 3),
+    }  # fmt: skip
+    shapes, tree = jax.tree.flatten(ones, is_leaf=lambda value: isinstance(value, tuple))
+    sound = jax.tree.unflatten(tree, [jnp.ones(shape) for shape in shapes])
+    sound["counts"] = jnp.zeros((3, 3), jnp.int32)
+    sound["norm"]["scale"], sound["attention"]["bias"], sound["small"] = (
+        jnp.zeros((2, 4)),
+        jnp.zeros((2, 3)),
+        jnp.zeros(4),
+    )
+    sound["embed"] = sound["embed"].at[11:].set(0)
+    assert implausible(sound, 11, is_own=True) == []
+    broken = sound | {"attention": {"query": jnp.ones((4, 2, 3)).at[3:].set(0)}, "out": jnp.zeros((4, 13))}
+    assert implausible(broken, 12, is_own=True) == [
+        f"the last 1 of 4 rows of the weights attention/query are zero: {END}",
+        f"the last 1 of 13 rows of the weights embed are zero: {END}",
+        f"all of 4 rows of the weights out are zero: {END}",
+    ]
