@@ -2,6 +2,7 @@
 #
 #   make check         between commits: lint, types, and the tests that this branch's changes reach
 #   make test          environment, lint, type check, the quick tests
+#   make quick         the quick tests alone; style and types: the other two parts of it
 #   make test-slow     the other tests: families, checkpoints, hosts, meshes, kills, programs that are run, wheels
 #   make test-long     the benchmarks on a tiny model, more cases of the slow tests
 #   make test-all      all three
@@ -38,7 +39,7 @@ FAST_COMPILER := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitter
 export MIRON_MODELS
 export TRANSFORMERS_VERBOSITY ?= error
 
-.PHONY: check docs package venv install lint test test-slow test-long test-all test-bare demo real parity bench tpu tpu-long trainers
+.PHONY: check docs package venv install lint style types quick test test-slow test-long test-all test-bare demo real parity bench tpu tpu-long trainers
 
 venv: $(VENV)/bin/pip
 install: $(VENV)/.installed
@@ -47,9 +48,9 @@ $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
 # pip installs torch, pinned: any other way takes a build for a GPU from the index.  uv installs the rest, in a tenth of
-# pip's time.
+# pip's time.  Nobody waits for bytecode of the 5,000 files of torch and sympy that are never imported.
 $(UV): | $(VENV)/bin/pip
-	$(VENV)/bin/pip install --quiet uv torch==2.13.0
+	$(VENV)/bin/pip install --quiet --no-compile uv torch==2.13.0
 
 $(VENV)/.installed: pyproject.toml | $(UV)
 	$(UV) pip install --quiet --python $(RUN) "setuptools>=77" -e ".[test,docs]"
@@ -88,10 +89,14 @@ package: install
 	$(UV) pip install --quiet --python $(PACKAGED)/bin/python --reinstall-package miron-jax --no-deps dist/*.tar.gz
 	cd $(PACKAGED)/elsewhere && ../bin/miron-jax --version && ../bin/miron-jax tasks --json=tasks.json
 
-lint: install
+lint: style types
+
+style: install
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/ruff check
 	$(RUN) benchmarks/mutants.py --check
+
+types: install
 	$(VENV)/bin/basedpyright --pythonpath $(RUN)
 
 # pytest's status 5: the change reaches slow tests alone.
@@ -103,7 +108,9 @@ check: install
 	files=$$($(RUN) tools/changed_tests.py); test -z "$$files" || XLA_FLAGS="$(FAST_COMPILER)" $(RUN) -m pytest $(WORKERS) \
 	  -m "not slow and not long" $$files || test $$? = 5
 
-test: lint
+test: lint quick
+
+quick: install
 	XLA_FLAGS="$(FAST_COMPILER)" $(RUN) -m pytest $(WORKERS) -m "not slow and not long"
 
 test-slow: install

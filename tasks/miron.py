@@ -248,7 +248,7 @@ def export(folder: Path, items_per_category: int) -> list[Path]:
         )
         content = io.BytesIO()
         parquet.write_table(
-            described, content, write_page_checksum=True, compression="zstd", compression_level=19
+            described, content, write_page_checksum=True, compression="zstd", compression_level=9
         )
         write_whole(paths[-1], content.getvalue())
     return paths

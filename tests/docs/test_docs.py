@@ -110,6 +110,16 @@ def small_config(**options: Any) -> RunConfig:
     )
 
 
+def without_tasks_of_lm_eval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """lm-eval reads its own ten thousand tasks for each command and describes the machine: ten processor seconds that say
+    nothing of this package."""
+    needs("lm_eval")
+    from lm_eval.tasks import TaskManager
+
+    monkeypatch.setattr(TaskManager.__init__, "__defaults__", (None, None, False, None))  # include_defaults
+    monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda storage: None)
+
+
 @pytest.fixture(scope="session")
 def docs_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return docs_folder.write(tmp_path_factory.mktemp("docs"))
@@ -124,6 +134,8 @@ def test_a_page_does_as_it_says(page: Path, docs_place: Path, tmp_path: Path, mi
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("COLUMNS", str(WIDTH))
     monkeypatch.setattr("miron_jax.evaluator.RunConfig", small_config)
+    if page.stem == "lm_eval":
+        without_tasks_of_lm_eval(monkeypatch)
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     for _, text in blocks:
         if (named := NAMED.match(text)) is not None:

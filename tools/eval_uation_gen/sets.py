@@ -49,4 +49,4 @@ def freeze() -> None:
     FROZEN.mkdir(exist_ok=True)
     for generated in GENERATED:
         for split, rows in make(generated).items():
-            write_parquet(FROZEN / f"{generated.name}_{split}.parquet", rows)
+            write_parquet(FROZEN / f"{generated.name}_{split}.parquet", rows, compression_level=19)

@@ -60,8 +60,11 @@ def write_rows(folder: Path, split: str, rows: list[JsonObject]) -> list[Path]:
     return [lines, table]
 
 
-def write_parquet(path: Path, rows: list[JsonObject]) -> None:
-    """Write a table with every column that any row has."""
+def write_parquet(path: Path, rows: list[JsonObject], compression_level: int = 9) -> None:
+    """Write a table with every column that any row has.
+
+    Level 19 makes a file a tenth smaller in 25 times the time.
+    """
     import pyarrow
     from pyarrow import parquet
 
@@ -70,6 +73,10 @@ def write_parquet(path: Path, rows: list[JsonObject]) -> None:
     cited = table.replace_schema_metadata({"source": CITATION})
     content = io.BytesIO()
     parquet.write_table(
-        cited, content, write_page_checksum=True, compression="zstd", compression_level=19
+        cited,
+        content,
+        write_page_checksum=True,
+        compression="zstd",
+        compression_level=compression_level,
     )
     write_whole(path, content.getvalue())
