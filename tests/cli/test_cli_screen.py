@@ -71,9 +71,13 @@ def test_a_slow_stage_is_told_of_with_the_time_left(capsys: pytest.CaptureFixtur
             time.sleep(0.1)
             shown += capsys.readouterr().err
         screen.end("scoring")
-    # 25 tokens in ten seconds: 2.5 a second, so 75 take thirty more
-    assert re.search(r"scoring: 25% of 100 tokens, 2\.\d+ a second, (30|31|32) s left", shown), shown
-    assert "scoring: done in 1" in capsys.readouterr().err
+    # 25 tokens in ten seconds, or a few more on a busy machine: 2.5 a second at most, so 75 take thirty more at least
+    match = re.search(r"scoring: 25% of 100 tokens, ([\d.]+) a second, (\d+) s left", shown)
+    assert match is not None, shown
+    speed = float(match[1])
+    assert 1.0 < speed <= 2.5
+    assert int(match[2]) == pytest.approx(75 / speed, abs=1.5)
+    assert re.search(r"scoring: done in [1-3]\d s", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(

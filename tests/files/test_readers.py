@@ -88,12 +88,12 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_yaml_that_grows_or_is_none_has_a_reason(name: str, tmp_path: Path):
-    start = time.monotonic()
+    start = time.thread_time()
     path = tmp_path / "tasks.yaml"
     path.write_bytes(BOMBS[name])
     with pytest.raises(InputError) as error:
         read_suite(path, None)
-    assert time.monotonic() - start < 5
+    assert time.thread_time() - start < 5
     assert len(str(error.value)) < 400
     assert "\n" not in str(error.value)
 

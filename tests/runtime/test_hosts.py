@@ -162,7 +162,7 @@ def test_a_lost_process_ends_the_others_by_name(
         os.kill(child, signal.SIGKILL)
     lost.communicate(timeout=60)
     assert status == 75, err
-    assert seconds < 6 + 10, "within --peer_timeout, and what it takes to look and write"
+    assert seconds < 6 + 40, "within --peer_timeout; a process that misses nothing stands still for 60"
     sentence = {
         0: "(has lost process 0, which coordinates|process 0, which coordinates the run, has not answered)",
         1: rf"miron-jax: process 1 \({re.escape(socket.gethostname())}\) has not been heard from for",
@@ -188,7 +188,7 @@ def test_sigterm_ends_a_process_that_waits_for_the_others(alone: Alone, tmp_path
     assert process.stderr is not None
     assert "process 0 meets the others (2 in all)" in process.stderr.readline()
     process.send_signal(signal.SIGTERM)
-    err = process.communicate(timeout=20)[1]
+    err = process.communicate(timeout=100)[1]
     assert process.returncode == 75, err
     assert "interrupted before all processes had met" in err
 

@@ -187,6 +187,13 @@ def test_a_run_is_watched_until_nothing_comes(
     folder, out = tmp_path / "run", tmp_path / "out"
     folder.mkdir()
     shutil.copy(made / "checkpoint-10" / "config.json", folder)
+    looks, look = [0], checkpoints.checkpoints_of
+
+    def counted(*arguments: Any) -> Any:
+        looks[0] += 1
+        return look(*arguments)
+
+    monkeypatch.setattr(checkpoints, "checkpoints_of", counted)
 
     def train() -> None:
         for step in (10, 20):
@@ -194,16 +201,17 @@ def test_a_run_is_watched_until_nothing_comes(
             shutil.copytree(made / target.name, target, ignore=shutil.ignore_patterns("*.safetensors"))
             whole = (made / target.name / "model.safetensors").read_bytes()
             (target / "model.safetensors").write_bytes(whole[: len(whole) // 2])
-            time.sleep(0.5)
+            seen = looks[0]
+            while looks[0] < seen + 3:  # one is under way; of the next two the first has read the half, and told so
+                time.sleep(0.01)
             (target / "model.safetensors").write_bytes(whole)
-            time.sleep(0.2)
         (folder / "checkpoint-25.orbax-checkpoint-tmp-7").mkdir()
 
-    trainer = threading.Thread(target=train)
+    trainer = threading.Thread(target=train, daemon=True)
     trainer.start()
     flags = [f"--model={folder}", f"--output={out}", f"--tokenizer={made}/checkpoint-10", *task]
     assert eval_command(*flags, "--watch", "--watch_timeout=3") == 0
-    trainer.join()
+    trainer.join(timeout=60)
     said = capfd.readouterr().err
     assert "cannot be read yet" in said
     assert "nothing new" in said
