@@ -1,34 +1,36 @@
 """Watches a program in its box: what it takes, what it writes, how it ends.
 
-Arrives: a process, `Limits`, the pipes of a box.  Leaves: how it ended; no process of the box, and
-no zombie.  It deliberately does not know how a box is made.
+Arrives: a process, `Limits`, the pipes of a box, its group if it has one.  Leaves: how it ended.
+It deliberately does not know how a box is made.
 """
 
-import ctypes
 import json
 import os
-import re
 import select
-import signal
 import subprocess
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
-import psutil
+from miron_jax.runtime.box_group import BoxGroup
+from miron_jax.runtime.box_processes import (
+    cpu_seconds,
+    memory,
+    open_sockets,
+    seconds_without_processor,
+    sockets_of_network,
+    tree,
+)
 
 FOLDER = "/box"  # the run's folder, as it sees it
 WATCH_SECONDS = 0.02  # between two checks of a run
 START_SECONDS = 30.0  # of wall time, until the program is executed
-REAP_SECONDS = 2.0
 READS = 64  # of one pipe, before the others' turn
 # A longer time between two checks counts as this one: the machine, or this process, stood still.
 STALL_SECONDS = 1.0
-# that a socket of the kernel's default size can hold: the filter refuses to ask for more
-SOCKET_BYTES = 256 << 10
-_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+LOOKS = 2  # in a row that must show too much memory
+NO_MEMORY = "the machine has no memory left: the kernel killed it within its limit"
 
 # memory: of processes, sockets or files; output: it wrote more than is read;
 # not started: the machine could not start it, which says nothing about the program
@@ -100,8 +102,25 @@ class Channels(NamedTuple):
     value: Channel  # descriptor 3
 
     @property
+    def init(self) -> int | None:
+        """The first process of the box; None: there is no box, or not yet."""
+        self.box.take()
+        try:
+            return int(json.loads(self.box.kept)["child-pid"])
+        except (ValueError, KeyError):
+            return None
+
+    @property
     def is_started(self) -> bool:
         return self.started.kept[:1] == b"s" and self.started.kept[1:2] != b"x"
+
+
+class Watched(NamedTuple):
+    """How a program ended, as the watch saw it."""
+
+    ended: Ended
+    is_starved: bool = False  # it ran out of time for want of a processor
+    why: str = ""  # it did not start, or ended for reasons of the machine
 
 
 def watch(
@@ -110,40 +129,51 @@ def watch(
     channels: Channels,
     boxed: bool,
     patience: float,
-) -> tuple[Ended, bool]:
+    group: BoxGroup | None,
+) -> Watched:
     """Wait until the process ends or exceeds a limit that no rlimit enforces: time, or memory of
-    the whole tree, or output.  Returns also whether it ran out of time for want of a processor:
-    its clock stops while it waits for one, until `patience` times its limit are over.
+    the whole tree, or output.  Its clock stops while it waits for a processor, until `patience`
+    times its limit are over.
+
+    Memory is what the kernel counts in the group; without a group, what /proc shows.
     """
     last = time.monotonic()
     wall = 0.0  # since the start of the launcher, then of the program
-    is_started = False
+    count = None  # since the start of the program
     next_look = last
-    while True:
-        has_ended = process.poll() is not None
-        for channel in channels:
-            channel.take()
-        now = time.monotonic()
-        wall += min(now - last, STALL_SECONDS)
-        last = now
-        if not is_started and channels.is_started:
-            is_started = True
-            wall = 0.0
-        if has_ended:
-            return ("exit" if channels.is_started else "not started"), False
-        if not is_started and wall > START_SECONDS:
-            return "not started", False
-        if is_started and now >= next_look:
-            next_look = now + WATCH_SECONDS
-            tree = _tree(process.pid)
-            if channels.out.is_over or channels.value.is_over:
-                return "output", False
-            if is_over := _time_is_over(tree, wall, limits, patience):
-                return "time", is_over.is_starved
-            files, folder_bytes = _folder_of(tree[-1].pid) if boxed and tree else (0, 0)
-            if files > limits.files or folder_bytes + sum(map(_memory, tree)) > limits.memory_bytes:
-                return "memory", False
-        _wait(process, channels)
+    with ExitStack() as stack:
+        while True:
+            has_ended = process.poll() is not None
+            for channel in channels:
+                channel.take()
+            now = time.monotonic()
+            wall += min(now - last, STALL_SECONDS)
+            last = now
+            if group and (by := group.killed_by()):
+                return Watched("memory") if by == "limit" else Watched("not started", why=NO_MEMORY)
+            if has_ended:
+                return Watched("exit" if channels.is_started else "not started")
+            if count is None and channels.is_started:
+                wall = 0.0
+                init = channels.init if boxed else None
+                try:
+                    count = stack.enter_context(Count(limits, init, group))
+                except PermissionError as error:
+                    return Watched(
+                        "not started", why=f"the watch cannot look into the box: {error}"
+                    )
+            if count is None and wall > START_SECONDS:
+                return Watched("not started")
+            if count is not None and now >= next_look:
+                next_look = now + WATCH_SECONDS
+                processes = tree(process.pid)
+                if channels.out.is_over or channels.value.is_over:
+                    return Watched("output")
+                if is_over := _time_is_over(processes, wall, limits, patience):
+                    return Watched("time", is_over.is_starved)
+                if count.is_over(processes):
+                    return Watched("memory")
+            _wait(process, channels)
 
 
 def _wait(process: subprocess.Popen[bytes], channels: Channels) -> None:
@@ -164,113 +194,68 @@ class _TimeIsOver(NamedTuple):
 
 
 def _time_is_over(
-    tree: list[psutil.Process], wall: float, limits: Limits, patience: float
+    processes: list[int], wall: float, limits: Limits, patience: float
 ) -> _TimeIsOver | None:
     """None: it may go on."""
-    if sum(map(_cpu_seconds, tree)) > limits.cpu_seconds:
+    if sum(map(cpu_seconds, processes)) > limits.cpu_seconds:
         return _TimeIsOver(False)
     if wall <= limits.seconds:
         return None
-    waited = max(map(_seconds_without_processor, tree), default=0.0)
+    waited = max(map(seconds_without_processor, processes), default=0.0)
     if wall - waited > limits.seconds:
         return _TimeIsOver(False)
     return _TimeIsOver(True) if wall > patience * limits.seconds else None
 
 
-def _cpu_seconds(process: psutil.Process) -> float:
-    """Of a process and of its children that have ended."""
-    try:
-        return sum(process.cpu_times()[:4])
-    except psutil.Error:
-        return 0.0
+class Count:
+    """What a program takes that no other limit bounds: files, and without a group memory."""
 
+    def __init__(self, limits: Limits, init: int | None, group: BoxGroup | None) -> None:
+        self._limits = limits
+        self._init = init  # of the box; None: there is no box
+        self._group = group
+        self._num_over = 0  # looks in a row
+        self._folder = -1
+        if init is not None:
+            # The init is no process of the program's, and the folder stays whatever that does.
+            with suppress(FileNotFoundError, ProcessLookupError):  # the box has ended
+                self._folder = os.open(f"/proc/{init}/root{FOLDER}", os.O_PATH | os.O_DIRECTORY)
 
-def _seconds_without_processor(process: psutil.Process) -> float:
-    """Seconds that a thread of the process could run and did not, the longest; 0 where the kernel
-    does not count them."""
-    waited = [0.0]
-    for schedule in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
-        with suppress(OSError, ValueError, IndexError):
-            waited.append(int(schedule.read_text().split()[1]) / 1e9)
-    return max(waited)
+    def __enter__(self) -> Self:
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        if self._folder >= 0:
+            os.close(self._folder)
 
-def _tree(pid: int) -> list[psutil.Process]:
-    """A process and its descendants; [] once it has ended."""
-    try:
-        top = psutil.Process(pid)
-        return [top, *top.children(recursive=True)]
-    except psutil.Error:
-        return []
+    def is_over(self, processes: list[int]) -> bool:
+        """Whether the program takes more than it may, or keeps the watch from looking.
 
-
-def _memory(process: psutil.Process) -> int:
-    """Bytes of a process: resident memory, page tables, and what its sockets can hold; 0 of what
-    has ended meanwhile."""
-    total = 0
-    folder = Path("/proc") / str(process.pid)
-    with suppress(psutil.Error):
-        total += process.memory_info().rss
-    with suppress(OSError):
-        tables = re.search(rb"VmPTE:\s*(\d+) kB", (folder / "status").read_bytes())
-        total += int(tables[1]) << 10 if tables else 0
-    with suppress(OSError):
-        total += SOCKET_BYTES * sum(
-            _is_socket(folder / "fd" / name) for name in os.listdir(folder / "fd")
-        )
-    return total
-
-
-def _is_socket(path: Path) -> bool:
-    try:
-        return os.readlink(path).startswith("socket:")
-    except OSError:  # closed meanwhile
-        return False
-
-
-def _folder_of(pid: int) -> tuple[int, int]:
-    """Number and bytes of files in a sandbox's folder, by a process inside it; zeros before the
-    folder exists."""
-    try:
-        folder = os.statvfs(f"/proc/{pid}/root{FOLDER}")
-    except OSError:
-        return 0, 0
-    return folder.f_files - folder.f_ffree, (folder.f_blocks - folder.f_bfree) * folder.f_frsize
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process group and all descendants; in a sandbox its init ends too, and with it every
-    process."""
-    tree = _tree(process.pid)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    for child in tree:
-        with suppress(psutil.Error):
-            child.kill()
-    process.wait()
-
-
-def adopt_strays() -> None:
-    """Make this process the parent of processes whose parent ends, so that it can `reap` them.
-
-    Bubblewrap ends before its child, the init of the box.  That child would be left as a zombie
-    where no process 1 reaps, as in a container without an init.
-    """
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def reap(box: Channel) -> None:
-    """Wait for the init of a box, whose bubblewrap has ended."""
-    box.take()
-    try:
-        pid = int(json.loads(box.kept)["child-pid"])
-    except (ValueError, KeyError):  # no sandbox, or it ended before it had one
-        return
-    end = time.monotonic() + REAP_SECONDS
-    while time.monotonic() < end:
+        A process that starts a program shares its memory for a moment, which then counts twice: a
+        second look decides.
+        """
+        files, folder_bytes = self._files()
+        if files > self._limits.files:
+            return True
+        if self._group:
+            return False
         try:
-            if os.waitpid(pid, os.WNOHANG)[0]:
-                return
-        except ChildProcessError:  # process 1 has it
-            return
-        time.sleep(0.001)
+            bytes_of_all = folder_bytes + self._memory(processes)
+        except PermissionError:
+            return True
+        self._num_over = self._num_over + 1 if bytes_of_all > self._limits.memory_bytes else 0
+        return self._num_over >= LOOKS
+
+    def _memory(self, processes: list[int]) -> int:
+        if self._init is None:
+            sockets = sum(map(open_sockets, processes))
+        else:
+            sockets = sockets_of_network(self._init)
+        return sockets + memory(processes, self._limits.memory_bytes)
+
+    def _files(self) -> tuple[int, int]:
+        """Number and bytes of files in the box's folder; zeros without a box."""
+        if self._folder < 0:
+            return 0, 0
+        folder = os.fstatvfs(self._folder)
+        return folder.f_files - folder.f_ffree, (folder.f_blocks - folder.f_bfree) * folder.f_frsize

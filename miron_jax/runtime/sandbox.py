@@ -7,10 +7,11 @@ Each run is a new process tree in separate namespaces (bubblewrap).  It has no n
 other process, reads the system's programs and nothing else of the disk, writes to one folder in
 memory, and belongs to a user without rights.  Resource limits hold inside: processor time, memory,
 processes, open files, output.  A seccomp filter refuses system calls that take memory which no
-limit counts, or that reach beyond the sandbox (box_filter.py).  From outside, a watch kills the
-whole tree when it exceeds its time, memory or output (box_watch.py).  With
-`--allow_unsandboxed_code` only the limits and the watch remain, for machines whose container is the
-sandbox.
+limit counts, or that reach beyond the sandbox (box_filter.py).  A control group counts and bounds
+memory and processes, where one can be made (box_group.py).  From outside, a watch kills the whole
+tree when it exceeds its time or output, or its memory if there is no group (box_watch.py).  With
+`--allow_unsandboxed_code` only the limits, the group and the watch remain, for machines whose
+container is the sandbox.
 
 The launcher says over a pipe that it now executes the program.  A failure before that is the
 machine's: it is tried again after a pause, and then the run ended as "not started".
@@ -25,25 +26,18 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import psutil
 
 from miron_jax.errors import InputError
 from miron_jax.runtime.box_filter import box_filter
-from miron_jax.runtime.box_watch import (
-    FOLDER,
-    Channel,
-    Channels,
-    Ended,
-    Limits,
-    adopt_strays,
-    kill,
-    reap,
-    watch,
-)
+from miron_jax.runtime.box_group import BoxGroup, BoxGroups, GroupLimits, Reason, find_groups
+from miron_jax.runtime.box_processes import SUPERVISOR, adopted_strays, kill, reap
+from miron_jax.runtime.box_watch import FOLDER, Channel, Channels, Ended, Limits, Watched, watch
+from miron_jax.runtime.run_folder import run_folder
 
 NOBODY = 65534  # user and group that own nothing
 ERR_BYTES = 1 << 20  # of standard error; what follows is dropped
@@ -51,6 +45,8 @@ ERR_BYTES = 1 << 20  # of standard error; what follows is dropped
 START_PAUSES = (0.1, 0.5, 2.0)
 # addresses that a process may reserve beyond the memory limit: V8 starts with 0.7 GB
 RESERVED_BYTES = 2 << 30
+BWRAP_PROCESSES = 2  # of bubblewrap: one outside of the box, and its init
+UNBOUNDED = 1 << 20  # processes, where a group bounds them
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 # Bubblewrap's arguments that are the same for every run.  /dev/zero is hidden, since memory mapped
 # from it is charged to no process.
@@ -105,6 +101,12 @@ for name, value in zip(names, (*limits, 256, 0, 0, 0, 1024)):
         hard = resource.getrlimit(kind)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (value, value))
+try:  # where memory is short, the kernel ends programs and not their judge
+    score = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+    os.write(score, b"1000")
+    os.close(score)
+except OSError:
+    pass
 os.write(started, b"s")
 try:
     os.execvp(sys.argv[9], sys.argv[9:])
@@ -123,6 +125,7 @@ class Sandbox:
     # The clock of a run stops while it waits for a processor, until this many times its limit of
     # wall time are over.
     patience: float = 2.0
+    groups: BoxGroups | Reason = "absent"  # or why no control groups can be made
 
     @classmethod
     def find(cls, allow_unsandboxed: bool = False) -> "Sandbox":
@@ -133,18 +136,36 @@ class Sandbox:
         if bwrap is None:
             reason = "programs that a model writes are run in a sandbox, and bwrap is not on PATH"
         else:
-            sandbox = cls(bwrap, python)
-            trial = sandbox.run([python, "-I", "try.py"], {"try.py": "print('works')"})
+            sandbox = cls(bwrap, python)._with_groups()
+            trial = sandbox._trial()
             if trial.out == "works\n":
                 return sandbox
             error = " ".join((trial.err or f"{trial.ended}, status {trial.status}").split())
             reason = f"the sandbox {bwrap} does not work here ({error:.200})"
         if allow_unsandboxed:
-            return cls(None, python)
+            return cls(None, python)._with_groups()
         raise InputError(
             f"{reason}: install bubblewrap (Debian: apt-get install bubblewrap) on a machine that "
             "lets users make namespaces, or pass --allow_unsandboxed_code where the machine itself "
             "may be lost"
+        )
+
+    @property
+    def bounded_by(self) -> Literal["cgroup", "watch"]:
+        """What counts memory: the kernel, or looks from outside."""
+        return "cgroup" if isinstance(self.groups, BoxGroups) else "watch"
+
+    def _with_groups(self) -> "Sandbox":
+        """This sandbox with control groups, if a program runs in one."""
+        groups = find_groups()
+        sandbox = replace(self, groups=groups)
+        if isinstance(groups, str) or sandbox._trial().ended != "not started":
+            return sandbox
+        return replace(self, groups="unusable")
+
+    def _trial(self) -> Ran:
+        return self._run_once(
+            [self.python, "-I", "try.py"], {"try.py": "print('works')"}, Limits(), False
         )
 
     def which(self, tool: str) -> str | None:
@@ -174,7 +195,7 @@ class Sandbox:
         quiet: bool,
     ) -> Ran:
         with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="miron-box-")))
+            folder = stack.enter_context(run_folder())
             rules = stack.enter_context(tempfile.TemporaryFile())
             most = (1 << 12, 1 << 12, limits.output_bytes, ERR_BYTES, limits.output_bytes)
             channels = Channels(*(stack.enter_context(Channel(num_bytes)) for num_bytes in most))
@@ -186,11 +207,16 @@ class Sandbox:
             )
             home = FOLDER if self.bwrap else str(folder)
             switch, user = _user_switch(folder)
-            if self.bwrap:
-                adopt_strays()
+            launched = [*switch, *isolation, *self._launcher(limits, channels, quiet), *command]
+            stack.enter_context(adopted_strays())
             try:
+                group = self._group(limits)
+                if group:
+                    launched = stack.enter_context(group).joined(launched)
+                elif not self.bwrap:
+                    launched = [self.python, "-I", "-S", "-c", SUPERVISOR, *launched]
                 process = subprocess.Popen(
-                    [*switch, *isolation, *self._launcher(limits, channels, quiet), *command],
+                    launched,
                     cwd=folder,
                     env={
                         "PATH": SYSTEM_PATH if self.bwrap else os.environ.get("PATH", ""),
@@ -211,38 +237,40 @@ class Sandbox:
                     group=user,
                     extra_groups=None if user is None else [],
                 )
-            except OSError as error:  # no process, or no memory for one
+            except OSError as error:  # no group, no process, or no memory for one
                 return Ran("not started", 0, "", str(error))
             for channel in channels:
                 channel.close_write_end()
-            is_starved = False
             try:
-                ended, is_starved = watch(
-                    process, limits, channels, self.bwrap is not None, self.patience
+                watched = watch(
+                    process, limits, channels, self.bwrap is not None, self.patience, group
                 )
             finally:
-                # A sandbox ends with its first process; without one, processes that the command has
-                # started go on.
-                if process.returncode is None or not self.bwrap:
+                if group:
+                    group.kill()
+                if process.returncode is None:
                     kill(process)
-                reap(channels.box)
+                reap(channels.init)
             for channel in channels:
                 channel.take()
-            status = process.wait()
-            err = channels.err.text
-            if ended == "exit" and (channels.out.is_over or channels.value.is_over):
-                ended = "output"
-            if ended == "not started":
-                said = bytes(channels.started.kept[2:]).decode("utf-8", "replace")
-                err = said or err.strip() or f"its launcher ended with status {status}"
-            value = bytes(channels.value.kept)
-            return Ran(ended, status, channels.out.text, err, value, is_starved)
+            return _ran(watched, channels, process.wait())
+
+    def _group(self, limits: Limits) -> BoxGroup | None:
+        """A control group for one run; None: none can be made here.  Raises OSError if the system
+        has no room for another one."""
+        if isinstance(self.groups, str):
+            return None
+        processes = limits.processes + (BWRAP_PROCESSES if self.bwrap else 0)
+        processors = max(1.0, limits.cpu_seconds / limits.seconds)
+        return self.groups.make(GroupLimits(limits.memory_bytes, processes, processors))
 
     def _launcher(self, limits: Limits, channels: Channels, quiet: bool) -> list[str]:
         """The interpreter that sets the limits and executes the command after it."""
         # Without namespaces the kernel counts all threads of the user, those of this process
         # included.
-        processes = limits.processes + (0 if self.bwrap else _threads_of_user())
+        processes = UNBOUNDED
+        if isinstance(self.groups, str):
+            processes = limits.processes + (0 if self.bwrap else _threads_of_user())
         numbers = (
             channels.value.write_end,
             channels.started.write_end,
@@ -287,6 +315,18 @@ class Sandbox:
             "--remount-ro",
             "/",
         ]
+
+
+def _ran(watched: Watched, channels: Channels, status: int) -> Ran:
+    ended = watched.ended
+    err = channels.err.text
+    if ended == "exit" and (channels.out.is_over or channels.value.is_over):
+        ended = "output"
+    if ended == "not started":
+        said = bytes(channels.started.kept[2:]).decode("utf-8", "replace")
+        err = watched.why or said or err.strip() or f"its launcher ended with status {status}"
+    value = bytes(channels.value.kept)
+    return Ran(ended, status, channels.out.text, err, value, watched.is_starved)
 
 
 def _user_switch(folder: Path) -> tuple[list[str], int | None]:

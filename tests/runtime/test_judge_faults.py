@@ -14,10 +14,9 @@ from miron_jax.definitions.records import Problem
 from miron_jax.evaluation.task_kinds.programs import PATIENCE_ALONE, STARVED, Judge
 from miron_jax.evaluation.task_kinds.saved_verdicts import JournalVerdicts
 from miron_jax.files.store import Store
-from miron_jax.runtime import box_watch, processors, sandbox
+from miron_jax.runtime import box_watch, sandbox
 from miron_jax.runtime.box_watch import Channel, Limits
 from miron_jax.runtime.journal import Journal
-from miron_jax.runtime.processors import usable_processors
 from miron_jax.runtime.sandbox import Ran, Sandbox
 from tests.conftest import REPOSITORY
 from tests.runtime.test_sandbox import box
@@ -136,30 +135,6 @@ def test_a_run_that_goes_on_judges_only_what_has_no_verdict(tmp_path: Path, runs
 
 
 @pytest.mark.parametrize(
-    ("groups", "files", "expected"),
-    [
-        ("0::/a/b\n", {}, 8),
-        ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "cpu.max": "max 100000"}, 8),
-        ("0::/a/b\n", {"a/b/cpu.max": "400000 100000", "a/cpu.max": "250000 100000"}, 2),
-        ("0::/elsewhere\n", {"cpu.max": "50000 100000"}, 1),  # a container sees its own group as the root
-        ("4:cpu,x:/d\n", {"cpu,x/d/cpu.cfs_quota_us": "300000", "cpu,x/d/cpu.cfs_period_us": "100000"}, 3),
-        ("4:cpu:/d\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
-        ("4:cpu:/d\n3:cpuset:/\n", {"cpu/d/cpu.cfs_quota_us": "150000", "cpu/d/cpu.cfs_period_us": "100000"}, 1),
-        ("0::/\n", {"unified/cpu.max": "700000 100000"}, 7),
-    ],
-)  # fmt: skip
-def test_processors_that_may_be_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: str, files: dict[str, str], expected: int
-):
-    monkeypatch.setattr(processors.os, "sched_getaffinity", lambda pid: set(range(8)))
-    (tmp_path / "groups").write_text(groups)
-    for name, content in files.items():
-        (tmp_path / "fs" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "fs" / name).write_text(content + "\n")
-    assert usable_processors(tmp_path / "fs", tmp_path / "groups") == expected
-
-
-@pytest.mark.parametrize(
     ("tree", "wall", "expected"),
     [
         ([(0.9, 0.0)], 0.9, None),
@@ -173,8 +148,8 @@ def test_processors_that_may_be_used(
 )
 def test_the_clock_of_a_program(monkeypatch: pytest.MonkeyPatch, tree: Any, wall: float, expected: bool | None):
     """Limits of 1 s of wall time and 4 s of processors; None: it goes on, else whether it is starved."""
-    monkeypatch.setattr(box_watch, "_cpu_seconds", lambda process: process[0])
-    monkeypatch.setattr(box_watch, "_seconds_without_processor", lambda process: process[1])
+    monkeypatch.setattr(box_watch, "cpu_seconds", lambda process: process[0])
+    monkeypatch.setattr(box_watch, "seconds_without_processor", lambda process: process[1])
     over = box_watch._time_is_over(tree, wall, Limits(seconds=1.0, cpu_seconds=4.0), 2.0)
     assert (over if over is None else over.is_starved) == expected
 

@@ -2,8 +2,8 @@
 
 import os
 import shutil
-import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from miron_jax.definitions.records import Problem
 from miron_jax.errors import InputError
 from miron_jax.evaluation.task_kinds import program_languages
 from miron_jax.evaluation.task_kinds.programs import Judge, check_languages, solution_of
-from miron_jax.runtime import sandbox
+from miron_jax.runtime import run_folder, sandbox
 from miron_jax.runtime.box_watch import Limits
 from miron_jax.runtime.sandbox import Ran, Sandbox
 from miron_jax.tasks.gauntlet import programming
@@ -93,14 +93,14 @@ def test_the_home_folder_and_this_project_are_out_of_sight(box: Sandbox):
 
 
 def test_its_folder_is_empty_writable_and_gone(box: Sandbox, monkeypatch: pytest.MonkeyPatch):
-    made: list[str] = []
+    made = list[str]()
+    make = run_folder.tempfile.mkdtemp
 
-    class Folder(tempfile.TemporaryDirectory):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
-            made.append(self.name)
+    def recorded(*args: Any, **kwargs: Any) -> str:
+        made.append(make(*args, **kwargs))
+        return made[-1]
 
-    monkeypatch.setattr(sandbox.tempfile, "TemporaryDirectory", Folder)
+    monkeypatch.setattr(run_folder.tempfile, "mkdtemp", recorded)
     ran = run(box, "import os\nopen('x', 'w').write('a' * 9)\nprint(sorted(os.listdir('.')))")
     assert ran.out == "['main.py', 'x']\n"
     assert run(box, "import os; print(os.listdir('.'))").out == "['main.py']\n"
@@ -201,7 +201,8 @@ def test_cpp_programs_have_the_references_headers_and_tolerance(box: Sandbox):
 
 
 def test_a_missing_or_broken_language_is_named(box: Sandbox, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sandbox, "SYSTEM_PATH", "/nowhere")
+    monkeypatch.setattr(sandbox, "SYSTEM_PATH", "/nowhere")  # without setpriv root enters no group as another user
+    box = replace(box, groups="absent")
     check_languages(box, [problem()], "t")
     with pytest.raises(InputError, match=r"t: its programs are c\+\+, and g\+\+ is not in"):
         check_languages(box, [problem("c++")], "t")
