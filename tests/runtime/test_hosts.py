@@ -271,7 +271,7 @@ def test_every_process_keeps_its_compiled_programs(
     devices: int, more: tuple[str, ...], alone: Alone, tmp_path: Path
 ) -> None:
     """Of the mesh each host has half of every weight."""
-    names = ("core/copa", "miron-gen/en")
+    names = ("miron-gen/en",)
     flags = [*alone.flags, f"--tasks={','.join(names)}", f"--compilation_cache={tmp_path / 'programs'}", *more]
     kept = list[list[str]]()
     for output in (tmp_path / "first", tmp_path / "again"):

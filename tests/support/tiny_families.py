@@ -152,7 +152,7 @@ RECURRENT: dict[str, tuple[str, dict[str, Any]]] = {
     "mamba2-tied-limits": ("Mamba2", MAMBA2 | {
         "tie_word_embeddings": True, "use_bias": True, "time_step_limit": (0.01, 0.5), "n_groups": 1,
     }),
-    "recurrent_gemma": ("RecurrentGemma", GRIFFIN),
+    "recurrent_gemma": ("RecurrentGemma", GRIFFIN | {"num_hidden_layers": 4}),  # a period of three, and one more
     "recurrent_gemma-biases": ("RecurrentGemma", GRIFFIN | {
         "num_key_value_heads": 2, "attention_bias": True, "block_types": ["attention", "recurrent"], "lru_width": None,
     }),
