@@ -4,19 +4,19 @@ Arrives: files and a command.  Leaves: `Ran`.  It deliberately does not know ben
 languages.
 
 Each run is a new process tree in separate namespaces (bubblewrap).  It has no network, sees no
-other process, reads the system's programs and nothing else of the disk, writes to one folder in
-memory, and belongs to a user without rights.  Resource limits hold inside: processor time, memory,
-processes, open files, output.  A seccomp filter refuses system calls that take memory which no
-limit counts, or that reach beyond the sandbox (box_filter.py).  A control group counts and bounds
-memory and processes, where one can be made (box_group.py).  From outside, a watch kills the whole
-tree when it exceeds its time or output, or its memory if there is no group (box_watch.py).  With
-`--allow_unsandboxed_code` only the limits, the group and the watch remain, for machines whose
-container is the sandbox.
+other process, reads its interpreter or compiler and nothing else of the disk (box_mounts.py),
+writes to one folder in memory, and belongs to a user without rights.  Resource limits hold inside:
+processor time, memory, processes, open files, output.  A seccomp filter allows the system calls of
+ordinary programs (box_filter.py).  A control group counts and bounds memory and processes, where
+one can be made (box_group.py).  From outside, a watch kills the whole tree when it exceeds its time
+or output, or its memory if there is no group (box_watch.py).  With `--allow_unsandboxed_code` only
+the limits, the group and the watch remain, for machines whose container is the sandbox.
 
 The launcher says over a pipe that it now executes the program.  A failure before that is the
 machine's: it is tried again after a pause, and then the run ended as "not started".
 """
 
+import functools
 import os
 import shutil
 import stat
@@ -35,6 +35,7 @@ import psutil
 from miron_jax.errors import InputError
 from miron_jax.runtime.box_filter import box_filter
 from miron_jax.runtime.box_group import BoxGroup, BoxGroups, GroupLimits, Reason, find_groups
+from miron_jax.runtime.box_mounts import SYSTEM_PATH, mounts
 from miron_jax.runtime.box_processes import SUPERVISOR, adopted_strays, kill, reap
 from miron_jax.runtime.box_watch import FOLDER, Channel, Channels, Ended, Limits, Watched, watch
 from miron_jax.runtime.run_folder import run_folder
@@ -47,20 +48,21 @@ START_PAUSES = (0.1, 0.5, 2.0)
 RESERVED_BYTES = 2 << 30
 BWRAP_PROCESSES = 2  # of bubblewrap: one outside of the box, and its init
 UNBOUNDED = 1 << 20  # processes, where a group bounds them
-SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
-# Bubblewrap's arguments that are the same for every run.  /dev/zero is hidden, since memory mapped
-# from it is charged to no process.
+# Bubblewrap's arguments that are the same for every run.
 _ISOLATION = (
     "--unshare-all --unshare-user --die-with-parent --new-session --cap-drop ALL --disable-userns "
     f"--hostname box --uid {NOBODY} --gid {NOBODY}"
 ).split()
+# Semaphores and shared memory of POSIX are files of /dev/shm, so that the folder lies there too:
+# one file system, of one size, holds all that a program writes.
+_MEMORY = "/dev/shm"
 _DEVICES = (
-    "--proc", "/proc", "--dev", "/dev", "--dev-bind", "/dev/null", "/dev/zero", "--remount-ro",
-    "/dev",
+    "--proc", "/proc", "--dev-bind", "/dev/null", "/dev/null",
+    "--dev-bind", "/dev/random", "/dev/random", "--dev-bind", "/dev/urandom", "/dev/urandom",
+    "--symlink", "/proc/self/fd", "/dev/fd", "--symlink", "/proc/self/fd/0", "/dev/stdin",
+    "--symlink", "/proc/self/fd/1", "/dev/stdout", "--symlink", "/proc/self/fd/2", "/dev/stderr",
 )  # fmt: skip
-_SYSTEM = (
-    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache",
-)  # fmt: skip
+_LANGUAGES = {"node": "javascript", "g++": "c++"}  # of commands; a compiled program is C++
 
 
 class Ran(NamedTuple):
@@ -164,8 +166,9 @@ class Sandbox:
         return replace(self, groups="unusable")
 
     def _trial(self) -> Ran:
+        command = [self.python, "-I", "try.py"]
         return self._run_once(
-            [self.python, "-I", "try.py"], {"try.py": "print('works')"}, Limits(), False
+            command, {"try.py": "print('works')"}, Limits(), False, shown=self.python
         )
 
     def which(self, tool: str) -> str | None:
@@ -178,14 +181,17 @@ class Sandbox:
         files: Mapping[str, str | bytes],
         limits: Limits = Limits(),  # noqa: B008 - frozen
         quiet: bool = False,
+        shown: str = "",
     ) -> Ran:
-        """Run a command in a folder with these files.  `quiet`: drop its standard output."""
+        """Run a command in a folder with these files.  `quiet`: drop its standard output; `shown`:
+        a tool whose files the box shows, if it is not the command itself."""
+        shown = shown or command[0]
         for pause in START_PAUSES:
-            ran = self._run_once(command, files, limits, quiet)
+            ran = self._run_once(command, files, limits, quiet, shown)
             if ran.ended != "not started":
                 return ran
             time.sleep(pause)
-        return self._run_once(command, files, limits, quiet)
+        return self._run_once(command, files, limits, quiet, shown)
 
     def _run_once(
         self,
@@ -193,6 +199,7 @@ class Sandbox:
         files: Mapping[str, str | bytes],
         limits: Limits,
         quiet: bool,
+        shown: str,
     ) -> Ran:
         with ExitStack() as stack:
             folder = stack.enter_context(run_folder())
@@ -200,10 +207,15 @@ class Sandbox:
             most = (1 << 12, 1 << 12, limits.output_bytes, ERR_BYTES, limits.output_bytes)
             channels = Channels(*(stack.enter_context(Channel(num_bytes)) for num_bytes in most))
             _write_files(folder, files)
-            rules.write(box_filter() if self.bwrap else b"")
-            rules.seek(0)
+            contents = dict[str, int]()
+            if self.bwrap:
+                rules.write(box_filter(self._language(shown)))
+                rules.seek(0)
+                contents = {
+                    name: stack.enter_context((folder / name).open("rb")).fileno() for name in files
+                }
             isolation = self._isolation(
-                files, folder, limits, rules.fileno(), channels.box.write_end
+                contents, limits, rules.fileno(), channels.box.write_end, shown
             )
             home = FOLDER if self.bwrap else str(folder)
             switch, user = _user_switch(folder)
@@ -231,6 +243,7 @@ class Sandbox:
                         channels.value.write_end,
                         channels.started.write_end,
                         channels.box.write_end,
+                        *contents.values(),
                     ),
                     start_new_session=True,
                     user=user,
@@ -283,25 +296,24 @@ class Sandbox:
         )
         return [self.python, "-I", "-S", "-c", _LAUNCHER, *map(str, numbers)]
 
+    def _language(self, shown: str) -> str:
+        """The language whose system calls a command may make."""
+        return "python" if shown == self.python else _LANGUAGES.get(shown, "c++")
+
     def _isolation(
-        self, files: Mapping[str, object], folder: Path, limits: Limits, rules: int, box: int
+        self, files: Mapping[str, int], limits: Limits, rules: int, box: int, shown: str
     ) -> list[str]:
-        """Bubblewrap with its arguments; [] without a sandbox.  `rules`: descriptor of the seccomp
-        filter; `box`: descriptor that takes the number of the box's first process."""
+        """Bubblewrap with its arguments; [] without a sandbox.  `files`: descriptors of what is
+        copied into the folder; `rules`: descriptor of the seccomp filter; `box`: descriptor that
+        takes the number of the box's first process."""
         if self.bwrap is None:
             return []
-        mounts = []
-        for path in _SYSTEM:
-            if Path(path).is_symlink():
-                mounts += ["--symlink", os.readlink(path), path]
-            elif Path(path).exists():
-                mounts += ["--ro-bind", path, path]
-        prefix = str(Path(self.python).parent.parent)
-        if not prefix.startswith("/usr"):
-            mounts += ["--ro-bind", prefix, prefix]
-        mounts += [*_DEVICES, "--size", str(limits.folder_bytes), "--tmpfs", FOLDER]
-        for name in files:
-            mounts += ["--ro-bind", str(folder / name), f"{FOLDER}/{name}"]
+        folder = f"{_MEMORY}/{Path(FOLDER).name}"
+        inside = ["--size", str(limits.folder_bytes), "--tmpfs", _MEMORY, "--dir", folder]
+        # relative, so that the watch can follow it from outside
+        inside += ["--symlink", folder.removeprefix("/"), FOLDER]
+        for name, descriptor in files.items():
+            inside += ["--perms", "0755", "--file", str(descriptor), f"{folder}/{name}"]
         return [
             self.bwrap,
             *_ISOLATION,
@@ -309,7 +321,9 @@ class Sandbox:
             str(rules),
             "--info-fd",
             str(box),
-            *mounts,
+            *mounts(shown, self.python),
+            *_DEVICES,
+            *inside,
             "--chdir",
             FOLDER,
             "--remount-ro",
@@ -336,7 +350,7 @@ def _user_switch(folder: Path) -> tuple[list[str], int | None]:
     Popen would fork, which copies the page tables of this process, and it holds a model; setpriv
     (util-linux) avoids this.
     """
-    if os.geteuid() != 0:
+    if not _is_root_of_all():
         return [], None
     os.chown(folder, NOBODY, NOBODY)
     setpriv = shutil.which("setpriv", path=SYSTEM_PATH)
@@ -345,12 +359,28 @@ def _user_switch(folder: Path) -> tuple[list[str], int | None]:
     return [setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"], None
 
 
+@functools.cache
+def _is_root_of_all() -> bool:
+    """Whether this user is root and can become NOBODY.  Root of a user namespace that has no such
+    user is a plain user outside of it."""
+    return os.geteuid() == 0 and all(
+        any(first <= NOBODY < first + count for first, _, count in _ids(name))
+        for name in ("uid_map", "gid_map")
+    )
+
+
+def _ids(name: str) -> list[list[int]]:
+    """Ranges of ids of this user namespace: the first one, what it is outside, their number."""
+    lines = Path(f"/proc/self/{name}").read_text().splitlines()
+    return [list(map(int, line.split())) for line in lines]
+
+
 def _interpreter() -> str:
     """This Python, or the system's if the user that runs programs cannot reach this one."""
     this_python = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
     for path in (this_python, Path("/usr/bin/python3"), Path("/usr/local/bin/python3")):
         if path.exists() and (
-            os.geteuid() != 0
+            not _is_root_of_all()
             or all(p.stat().st_mode & stat.S_IXOTH for p in path.resolve().parents)
         ):
             return str(path)
@@ -362,7 +392,7 @@ def _interpreter() -> str:
 
 def _threads_of_user() -> int:
     """Threads that the user of runs already has."""
-    user = NOBODY if os.geteuid() == 0 else os.geteuid()
+    user = NOBODY if _is_root_of_all() else os.geteuid()
     total = 0
     for process in psutil.process_iter():
         with suppress(psutil.Error):
@@ -376,4 +406,4 @@ def _write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
         if isinstance(content, str):
             content = content.encode("utf-8", "replace")
         (folder / name).write_bytes(content)
-        (folder / name).chmod(0o644)  # whatever the umask is: another user reads it
+        (folder / name).chmod(0o755)  # whatever the umask is: another user reads it

@@ -171,7 +171,7 @@ def test_calls_that_reach_beyond_the_box_are_refused(box: Sandbox):
     assert ran.good, (ran.status, ran.err)
     lines = ran.out.splitlines()
     assert len(lines) == len(REFUSED_CALLS) + 11
-    refused = (" 1", "clone(CLONE_NEWUSER) -1 28")  # not permitted, or no user namespace is left
+    refused = (" 1", " 38")  # not permitted, or as on a kernel that does not have it
     assert [line for line in lines if not line.endswith(refused)] == []
 
 
@@ -235,11 +235,11 @@ time.sleep(20)
 
 def test_what_right_programs_use_is_there(box: Sandbox):
     code = """
-import asyncio, subprocess, tempfile, threading
+import asyncio, subprocess, sys, tempfile, threading
 print(asyncio.run(asyncio.sleep(0, "slept")), flush=True)
 thread = threading.Thread(target=print, args=(1,), kwargs={"flush": True})
 thread.start(), thread.join()
-print(subprocess.run(["echo", "2"], capture_output=True).stdout)
+print(subprocess.run([sys.executable, "-c", "print(2)"], capture_output=True).stdout)
 file = tempfile.TemporaryFile()
 file.write(b"1" * 4096)
 print(file.tell())

@@ -113,9 +113,7 @@ class Cpp:
         ran = self._compile(sandbox, code, main, "cat compiled >&3")
         if not ran.good:
             return ran
-        # Copied inside the box, since its mount may be noexec.
-        command = "cp compiled run && chmod 700 run && exec ./run $0"
-        return Ready({"compiled": ran.value}, ("sh", "-c", command))
+        return Ready({"compiled": ran.value}, ("./compiled",))
 
     def run(
         self, sandbox: Sandbox, ready: Ready, problem: Problem, test: int, limits: Limits
@@ -146,7 +144,8 @@ class Cpp:
         limits = Limits(
             seconds=COMPILE_SECONDS, cpu_seconds=COMPILE_SECONDS, output_bytes=COMPILED_BYTES
         )
-        return sandbox.run(["sh", "-c", f"{_COMPILE} && {then}"], {"program": program}, limits)
+        command = ["sh", "-c", f"{_COMPILE} && {then}"]
+        return sandbox.run(command, {"program": program}, limits, shown="g++")
 
     def same(self, value: bytes, expected: str) -> bool:
         tolerance, text = expected.split(" ", 1)
