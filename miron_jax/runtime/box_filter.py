@@ -21,6 +21,7 @@ import platform
 import re
 import socket
 import struct
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from miron_jax.errors import InputError
@@ -99,9 +100,9 @@ _UNIX_STREAMS = (_Rule(0, _ALL, (socket.AF_UNIX,)), _Rule(1, 0xF, (socket.SOCK_S
 _RULES = {
     "clone": (_Rule(0, _NAMESPACES, (0,)),),
     "mmap": (
-        # such pages stay when their mapping is emptied or forked
-        _Rule(3, _SHARED_ANONYMOUS, (_SHARED_ANONYMOUS,), allowed=False),
         _Rule(3, _HUGE, (0,), error=errno.ENOMEM),
+        # such pages stay when their mapping is emptied, where /proc does not show them
+        _Rule(3, _SHARED_ANONYMOUS, (_SHARED_ANONYMOUS,), allowed=False),
     ),
     "madvise": (_Rule(2, _ALL, (12,), allowed=False, error=errno.EINVAL),),  # MADV_MERGEABLE
     # PDEATHSIG 1 and 2, GET_DUMPABLE, SET_NAME, GET_NAME, GET_SECCOMP, CAPBSET_READ, TIMERSLACK 29
@@ -150,9 +151,9 @@ def allowed_calls(language: str, machine: str) -> dict[str, int]:
 
 
 @functools.cache
-def box_filter(language: str, machine: str = "") -> bytes:
+def box_filter(language: str, is_counted: bool = False, machine: str = "") -> bytes:
     """The filter of a language's programs on a machine, or on this one; an instruction has 8
-    bytes.
+    bytes.  `is_counted`: the kernel counts their memory, so they may share it.
 
     Raises InputError on a machine whose system call numbers are not known.
     """
@@ -171,7 +172,10 @@ def box_filter(language: str, machine: str = "") -> bytes:
         (_RETURN, 0, 0, _KILL),
     ]
     names = {number: name for name, number in allowed_calls(language, machine).items()}
-    verdicts = [_verdict(names.get(number), number) for number in range(max(*names, _NEW) + 2)]
+    rules = _RULES | ({"mmap": _RULES["mmap"][:1]} if is_counted else {})
+    verdicts = [
+        _verdict(names.get(number), number, rules) for number in range(max(*names, _NEW) + 2)
+    ]
     last = len(verdicts) - 1
     for number, verdict in enumerate(verdicts):
         # neighbours with the same verdict share it; the last one is that of all larger numbers
@@ -182,13 +186,15 @@ def box_filter(language: str, machine: str = "") -> bytes:
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
 
 
-def _verdict(name: str | None, number: int) -> list[_Instruction]:
+def _verdict(
+    name: str | None, number: int, rules: Mapping[str, tuple[_Rule, ...]]
+) -> list[_Instruction]:
     """Instructions that end the filter for one call; None: it is not allowed."""
     if name is None:
         error = errno.ENOSYS if number >= _NEW else errno.EPERM
         return [(_RETURN, 0, 0, _REFUSE | error)]
     program = list[_Instruction]()
-    for rule in _RULES.get(name, ()):
+    for rule in rules.get(name, ()):
         program += [(_LOAD, 0, 0, _ARGUMENTS + 8 * rule.argument), (_AND, 0, 0, rule.mask)]
         num_values = len(rule.values)
         # a match jumps behind the refusal, or to it

@@ -209,7 +209,8 @@ class Sandbox:
             _write_files(folder, files)
             contents = dict[str, int]()
             if self.bwrap:
-                rules.write(box_filter(self._language(shown)))
+                is_counted = isinstance(self.groups, BoxGroups)
+                rules.write(box_filter(self._language(shown), is_counted))
                 rules.seek(0)
                 contents = {
                     name: stack.enter_context((folder / name).open("rb")).fileno() for name in files

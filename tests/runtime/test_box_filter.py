@@ -49,7 +49,7 @@ def verdict(program: bytes, machine: str, number: int, arguments: tuple[int, ...
 @pytest.mark.parametrize("machine", MACHINES)
 def test_each_call_outside_of_the_list_is_refused(machine: str):
     for language in LANGUAGES:
-        program = box_filter(language, machine)
+        program = box_filter(language, machine=machine)
         names = {number: name for name, number in allowed_calls(language, machine).items()}
         for number in (*range(1000), 0x3FFFFFFF):
             name = names.get(number)
@@ -110,7 +110,7 @@ def test_numbers_are_those_of_the_kernels_tables():
 )
 def test_calls_that_depend_on_their_arguments(call: str, arguments: tuple[int, ...], expected: int):
     for machine in MACHINES:
-        program = box_filter("python", machine)
+        program = box_filter("python", machine=machine)
         number = allowed_calls("python", machine)[call]
         wanted = REFUSE | expected if expected else ALLOW
         assert verdict(program, machine, number, arguments) == wanted
@@ -118,9 +118,20 @@ def test_calls_that_depend_on_their_arguments(call: str, arguments: tuple[int, .
         assert verdict(program, machine, number, high) == wanted, "the kernel reads the low half too"
 
 
+def test_memory_is_shared_where_the_kernel_counts_it():
+    for machine in MACHINES:
+        number = allowed_calls("python", machine)["mmap"]
+        verdicts = [
+            verdict(box_filter("python", is_counted, machine), machine, number, (0, 4096, 3, flags))
+            for is_counted in (False, True)
+            for flags in (0x21, 0x40021)  # MAP_SHARED | MAP_ANONYMOUS, MAP_HUGETLB
+        ]
+        assert verdicts == [REFUSE | errno.EPERM, REFUSE | errno.ENOMEM, ALLOW, REFUSE | errno.ENOMEM]
+
+
 def test_an_unknown_machine_is_refused():
     with pytest.raises(InputError, match=r"knows no system calls of a riscv64, expected x86_64 or aarch64"):
-        box_filter("python", "riscv64")
+        box_filter("python", machine="riscv64")
 
 
 # Real boxes
@@ -187,12 +198,20 @@ assert right.recv(1) == b"x"
 assert zoneinfo.ZoneInfo("Europe/Moscow")
 print("end")
 """
+SHARED = """
+import mmap, os
+memory = mmap.mmap(-1, 4096)
+if not os.fork(): memory[0] = 7; os._exit(0)
+os.wait()
+print(memory[0])
+"""
 
 
 @pytest.mark.slow
 def test_ordinary_programs_call_nothing_that_is_refused(box: Sandbox):
     ran = run(box, ORDINARY, Limits(seconds=30.0))
     assert ran.out == "end\n", ran
+    assert run(box, SHARED).out == ("7\n" if box.bounded_by == "cgroup" else "")
     script = """
 const fs = require('fs'), { Worker } = require('worker_threads'), zlib = require('zlib')
 fs.writeFileSync('a', 'b'), fs.copyFileSync('a', 'c'), fs.rmSync('c'), require('os').cpus()
