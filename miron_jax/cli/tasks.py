@@ -78,7 +78,7 @@ def _check(paths: list[str]) -> None:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from miron_jax.definitions.records import ProgramProfile, Wording, kind_word
     from miron_jax.evaluation.task_kinds.kinds import kind_of
-    from miron_jax.evaluation.task_kinds.solutions import failing_solutions
+    from miron_jax.evaluation.task_kinds.solutions import bounds_of_programs, failing_solutions
     from miron_jax.prompting.prompts import check_shots
     from miron_jax.report.tables.console import console
     from miron_jax.tasks.own_tasks.check import findings
@@ -107,8 +107,10 @@ def _check(paths: list[str]) -> None:
         verdict = f"{len(looks)} to look at:" if looks else "nothing is wrong"
         lines.append(f"{task.name}: {kind_word(task)}, {len(examples)} examples, {verdict}")
         lines += [f"    {look}" for look in looks]
+    if any(isinstance(task.profile, ProgramProfile) for task in suite.tasks):
+        lines.append(bounds_of_programs())
     suite.composites({})  # groups name tasks that are there
-    for line in lines:
+    for line in filter(None, lines):
         console().print(line, soft_wrap=True)
 
 

@@ -153,6 +153,9 @@ class ProgramDetails(Details):
     max_new_tokens: int = 0  # of each program
     ended: Mapping[str, int] = field(default_factory=dict)
     sandboxed: bool = True  # False: programs ran under resource limits only
+    # what counted their memory: "cgroup" (the kernel), or "watch" (looks from outside)
+    bounded_by: str = "watch"
+    no_cgroup: str = ""  # why no control group could be made, in one word
     ceiling: Ceiling | None = None  # None: expected values are not published
     # why the machine could not judge programs, which are in no mean; (): it judged all
     not_judged: tuple[str, ...] = ()

@@ -32,6 +32,7 @@ _SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _GET_CHILD_SUBREAPER = 37
 _TICKS = os.sysconf("SC_CLK_TCK")
 _STATUS = re.compile(rb"^(?:RssAnon|RssShmem|VmSwap|VmPTE):\s+(\d+) kB$", re.MULTILINE)
+_TABLES = re.compile(rb"^VmPTE:\s+(\d+) kB$", re.MULTILINE)
 _SHARES = re.compile(rb"^(?:Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+) kB$", re.MULTILINE)
 
 # Runs a command where no namespace ends its daemons: they become this process's children, and end
@@ -107,15 +108,16 @@ def memory(pids: Sequence[int], limit: int) -> int:
     total = sum(_sum_of(pid, "status", _STATUS) for pid in pids)
     if total <= limit:
         return total
-    shares = list[int]()
+    total = 0
     for pid in pids:
-        try:
+        share = 0
+        with suppress(PermissionError):
             share = _sum_of(pid, "smaps_rollup", _SHARES)
-        except PermissionError:
-            share = 0
-        # it cannot be read, or the kernel has no such file
-        shares.append(share or _sum_of(pid, "status", _STATUS))
-    return sum(shares)
+        if share:
+            total += share + _sum_of(pid, "status", _TABLES)
+        else:  # it cannot be read, or the kernel has no such file
+            total += _sum_of(pid, "status", _STATUS)
+    return total
 
 
 def _sum_of(pid: int, name: str, fields: re.Pattern[bytes]) -> int:

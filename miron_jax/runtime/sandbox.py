@@ -157,6 +157,11 @@ class Sandbox:
         """What counts memory: the kernel, or looks from outside."""
         return "cgroup" if isinstance(self.groups, BoxGroups) else "watch"
 
+    @property
+    def no_cgroup(self) -> str:
+        """Why no control group can be made, in one word; "" where one is."""
+        return self.groups if isinstance(self.groups, str) else ""
+
     def _with_groups(self) -> "Sandbox":
         """This sandbox with control groups, if a program runs in one."""
         groups = find_groups()

@@ -345,6 +345,7 @@ def test_programs_run_only_where_allowed(miron, place: Place, tmp_path: Path) ->
     assert finite_or_null(results)
     task = results["tasks"][name]
     assert (task["n"], task["ceiling"], task["sandboxed"]) == (2, {"passed": 1, "n": 2}, True)
+    assert (task["bounded_by"] == "cgroup") == ("no_cgroup" not in task)
     assert sum(task["ended"].values()) == 10  # five programs a problem
     lines = samples(tmp_path / "out", name)
     assert [line["ceiling"] for line in lines] == ["passed", "error"]

@@ -109,7 +109,7 @@ def _steady(value: Any, data: str) -> Any:
         return [_steady(each, data) for each in value]
     if isinstance(value, dict):
         parquet = str(value.get("file")).endswith(".parquet")
-        dropped = {"seconds", "compile_seconds", *(["git_blob_sha1"] if parquet else [])}
+        dropped = {"seconds", "compile_seconds", "bounded_by", "no_cgroup", *(["git_blob_sha1"] if parquet else [])}
         return {key: _steady(each, data) for key, each in value.items() if key not in dropped}
     return value
 

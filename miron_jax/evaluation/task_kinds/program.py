@@ -139,6 +139,8 @@ class ProgramKind(TaskKind[ProgramRow]):
             max_new_tokens=self.requests.max_new_tokens,
             ended=Counter(verdict.ended for row in scores.rows for verdict in row.verdicts),
             sandboxed=self.judge.sandbox.bwrap is not None,
+            bounded_by=self.judge.sandbox.bounded_by,
+            no_cgroup=self.judge.sandbox.no_cgroup,
             ceiling=ceiling,
             not_judged=tuple(sorted({why for row in scores.rows if (why := row.why_not_judged)})),
             beyond_trained_length=self.requests.num_longer_than(self.setup.trained_length),

@@ -14,6 +14,19 @@ from miron_jax.runtime.sandbox import Sandbox
 WHY_LEN = 100  # characters of what a failed solution printed last
 
 
+def bounds_of_programs() -> str:
+    """A line on what counts the memory of programs here; "" where they cannot run."""
+    try:
+        sandbox = Sandbox.find()
+    except InputError:
+        return ""
+    if sandbox.bounded_by == "cgroup":
+        return "memory of programs: counted by the kernel (cgroup)"
+    return (
+        f"memory of programs: watched from outside, as no cgroup can be made ({sandbox.no_cgroup})"
+    )
+
+
 def failing_solutions(task: Task[ProgramProfile], problems: Sequence[Problem]) -> Iterator[str]:
     try:
         sandbox = Sandbox.find()

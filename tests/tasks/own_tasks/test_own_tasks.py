@@ -369,10 +369,12 @@ def test_check_runs_the_solutions_of_programs(miron: Any, tmp_path: Path) -> Non
     path = write(tmp_path, json.dumps({"task": "t", "kind": "program", "data": "hills.jsonl"} | keys), rows)
     ran = miron("tasks", f"--check={path}")
     assert ran.status == 0, ran.err
-    assert ran.out.splitlines() == [
+    *lines, bounds = ran.out.splitlines()
+    assert lines == [
         "own/t: program, 2 examples, 1 to look at:",
         "    1 of 2 examples have a solution that does not pass, the first is record 2 (wrong)",
     ]
+    assert ("cgroup" in bounds, bounds.startswith("memory of programs: ")) == (True, True)
 
 
 CHOOSE = {"question": "query", "choices": "choices", "gold": "gold"}
