@@ -6,6 +6,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def scored(run: Path, data: Path, lines: list[str], **settings: Any) -> Iterator
 
 def watched(run: Path, data: Path, lines: list[str], **settings: Any) -> Iterator[tuple[int, str, Any]]:
     """The same of a run that is read and not scored, as it comes, without numbers."""
-    config, progress = RunConfig(str(run), (), **settings), Lines(lines.append)
+    config, progress = RunConfig(str(run), ("core/copa",), **settings), Lines(lines.append)
     files, architecture = checkpoints.find_model(config), None
     placement = Placement.choose(config.sharding, config.mesh)
     for new in checkpoints.rounds(config, files, progress, lambda checkpoint: False):
@@ -94,7 +95,8 @@ def test_each_score_is_of_one_version(
     (tmp_path / "scored").touch()
     lines.clear()
     command = [sys.executable, "-S", busy_writer.__file__, run, versions, num_steps, 1, 0.05]
-    with subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, text=True) as writer:
+    with subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, text=True) as writer, ExitStack() as ended:
+        ended.callback(writer.kill)  # if this fails, else it has ended
         by_step = defaultdict[int, list[str]](list)
         for step, weights, of_step in read(run, data, lines, watch=True, watch_timeout=6.0):
             by_step[step].append(weights)
@@ -102,6 +104,7 @@ def test_each_score_is_of_one_version(
             assert of_step is None or of_step == numbers_of.get(weights, of_step)
         assert writer.stdout is not None
         saved = [json.loads(line) for line in writer.stdout]
+        writer.wait()
     assert writer.returncode == 0
     assert len(saved) == num_steps
     for step, names, final, longest_pause in saved:

@@ -80,7 +80,7 @@ def main(run: Path, versions: Path, num_steps: int, seed: int, pause: float) -> 
     later = list[tuple[int, int]]()  # (when, which step) is saved again
     for step in range(1, num_steps + 1):
         most_ahead = random.choice((2, 4, KEPT, KEPT + 4))  # of what has been scored
-        deadline = time.monotonic() + 1
+        deadline = time.monotonic() + 15
         while step - last_scored(run) > most_ahead and time.monotonic() < deadline:
             time.sleep(0.005)
         first, second = random.sample(sorted(versions.iterdir()), 2)
