@@ -381,7 +381,7 @@ class Evaluation:
             journal.seconds += time.perf_counter() - start
             self.hosts.on_leave = journal.flush
             if journal.num_known:
-                self.progress.say(f"{journal.num_known} scores and texts are there already")
+                self.progress.say(f"{journal.what_is_known} are there already")
             yield journal
 
     def _score(

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from miron_jax import __version__
 from miron_jax.evaluation.task_kinds.interface import TaskKind
+from miron_jax.files.readers import Json, JsonObject
 from miron_jax.files.store import Store
 from miron_jax.results.output import REQUESTS
 from miron_jax.runtime.progress import Progress
@@ -41,7 +42,16 @@ def save_requests(kinds: Sequence[TaskKind], store: Store, progress: Progress) -
                 f"{kind.source.task.name} is not in the request set: it has no pairs whose right "
                 "answer is published"
             )
-    manifest = {"version": "1", "source": f"miron_jax {__version__}", "tasks": dict(counts)}
+    manifest: JsonObject = {
+        "version": "1",
+        "source": f"miron_jax {__version__}",
+        "tasks": dict(counts),
+    }
+    tasks = [kind.source.task for kind in kinds if counts[kind.source.task.name]]
+    reading = {task.name: getattr(task.profile, "special_tokens", "control") for task in tasks}
+    as_text: list[Json] = [name for name in reading if reading[name] == "text"]
+    if as_text:
+        manifest["special_tokens_as_text"] = as_text
     store.put(
         f"{REQUESTS}/manifest.json", json.dumps(manifest, ensure_ascii=False, indent=1).encode()
     )

@@ -227,6 +227,8 @@ class ClozeDetails(Details):
             f"card's formula gives a forced 0 in {zero:.1f} %; {self.unspelled} items cannot be "
             "spelled with this tokenizer"
         )
+        if self.targets_with_newline:
+            yield f"the targets of {self.targets_with_newline} items hold a line break"
         published = self.published_rows_a_category
         rows = self.rows_by_category
         if published and task.limit is None and set(rows.values()) != {published}:

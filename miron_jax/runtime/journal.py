@@ -41,6 +41,7 @@ from miron_jax.tokens.ragged import offsets_of
 # version of the engine's arithmetic: raise it whenever a score may change beyond float32 rounding
 NUMERICS = 1
 FOLDER, DAMAGED, ANSWERS = "journal", "damaged", "answers.json"
+VERDICT = "verdict/"  # how the names of verdicts of programs begin
 FLUSH_SECONDS = 5.0  # between two segments: a run that is killed loses about as much work
 
 
@@ -143,8 +144,15 @@ class Journal:
 
     @property
     def num_known(self) -> int:
-        """Scores and texts that were read."""
+        """Scores and texts that were read, verdicts of programs included."""
         return len(self._entry_of) + len(self._texts)
+
+    @property
+    def what_is_known(self) -> str:
+        """What was read, in words."""
+        verdicts = sum(name.startswith(VERDICT) for name in self._texts)
+        scores = f"{self.num_known - verdicts} scores and texts"
+        return f"{scores} and {verdicts} verdicts of programs" if verdicts else scores
 
     def read(self) -> None:
         """Read the segments that are new since the last call; a damaged one is set aside."""

@@ -6,12 +6,13 @@ deliberately does not know who wrote the files.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 from miron_jax.definitions.records import DataFile, Example, Profile, Suite, Task
 from miron_jax.errors import InputError
-from miron_jax.files.readers import JsonObject
+from miron_jax.files.readers import JsonObject, shown
 from miron_jax.metrics.choices import FIRST, SUM
 from miron_jax.prompting.draws import FILE_ORDER, NO_SHOTS
 from miron_jax.tasks.groups import MACRO, GroupMembers, Groups, read_groups, written
@@ -48,13 +49,30 @@ def read_suite(folder: Path) -> Suite[Task[Profile]]:
         by_task[request.task].setdefault(request.doc_id, []).append(request)
     names = _names(requests)
     tasks = []
+    as_text = _read_as_text(manifest, names, folder / MANIFEST)
     for task, by_doc in by_task.items():
-        tasks.append(_task(names[task], list(by_doc.values()), folder / MANIFEST))
+        of_task = _task(names[task], list(by_doc.values()), folder / MANIFEST)
+        if task in as_text:
+            of_task = replace(of_task, profile=replace(PROFILE, special_tokens="text"))
+        tasks.append(of_task)
     sizes = {task: len(by_doc) for task, by_doc in by_task.items()}
     stated = manifest.get("groups", _plain_means(tasks, names))
     groups = read_groups(stated, GroupMembers(sizes, names), folder / MANIFEST)
     _check_metrics(tasks, groups, folder / MANIFEST)
     return Suite(NAME, tuple(tasks), groups.composites, lambda data_dir, fetch: Path())
+
+
+def _read_as_text(manifest: JsonObject, names: Mapping[str, str], path: Path) -> list[str]:
+    """The tasks whose names of special tokens are plain text.  Raises InputError."""
+    as_text = manifest.get("special_tokens_as_text", [])
+    if not isinstance(as_text, list) or not all(
+        isinstance(name, str) and name in names for name in as_text
+    ):
+        raise InputError(
+            f"{path}: special_tokens_as_text is {shown(as_text)}, expected a list of tasks of "
+            "the requests: mend it, or leave it out"
+        )
+    return as_text
 
 
 def _plain_means(tasks: Sequence[Task[Profile]], names: Mapping[str, str]) -> JsonObject:

@@ -29,7 +29,7 @@ from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint, weigh
 from miron_jax.model.costs import cost_model
 from miron_jax.planning.request_batches import Totals, plan_request_batches
 from miron_jax.runtime.hosts import Hosts
-from miron_jax.runtime.journal import FOLDER, Entries, Journal, JournalText, run_key
+from miron_jax.runtime.journal import FOLDER, VERDICT, Entries, Journal, JournalText, run_key
 from miron_jax.runtime.progress import Lines
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.support import processes
@@ -64,6 +64,11 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         np.testing.assert_array_equal(stored.rank, entries.rank[[4, 5, 6, 7, 0, 1, 2]])
         np.testing.assert_array_equal(stored.set_logprob, entries.set_logprob[[3, 0, 2]])
         assert {digest: again.text_of(digest) for digest in texts} == texts
+        assert again.what_is_known == f"{again.num_known} scores and texts"
+        scores = again.num_known
+        again.add_text(f"{VERDICT}f", JournalText("", (), "ok"))
+    with Journal(store, "k", "0") as again:
+        assert again.what_is_known == f"{scores} scores and texts and 1 verdicts of programs"
     with Journal(store, "another key", "0") as other:
         assert other.num_known == 0, "a journal knows whose it is"
 

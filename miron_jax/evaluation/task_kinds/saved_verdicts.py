@@ -9,7 +9,7 @@ from hashlib import blake2b
 
 from miron_jax.definitions.records import Problem
 from miron_jax.evaluation.task_kinds.programs import Judge, Verdict
-from miron_jax.runtime.journal import Journal, JournalText
+from miron_jax.runtime.journal import VERDICT, Journal, JournalText
 
 RULES = 1  # version of the judge's: raise it whenever a verdict may change
 
@@ -48,4 +48,4 @@ def _digest(judge: Judge, problem: Problem, text: str) -> str:
         problem.outputs,
         text,
     ]
-    return f"verdict/{blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()}"
+    return f"{VERDICT}{blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()}"

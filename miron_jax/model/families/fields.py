@@ -6,6 +6,7 @@ deliberately does not know families: a field has the same type in each of them.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -278,7 +279,11 @@ def _with_transformers_defaults(path: Path, raw: Mapping[str, Json]) -> "Pretrai
 
     values = {name: _with_floats(value) for name, value in raw.items()}
     try:
-        return CONFIG_MAPPING[raw["model_type"]].from_dict(values)
+        kind = CONFIG_MAPPING[raw["model_type"]]
+        for field in fields(kind):
+            if field.name in values:
+                values[field.name] = _as_declared(values[field.name], str(field.type))
+        return kind.from_dict(values)
     except Exception as error:  # the code that fills in defaults raises errors of any class
         reason = " ".join(str(error).split())
         remedy = "mend config.json or download it again"
@@ -286,6 +291,17 @@ def _with_transformers_defaults(path: Path, raw: Mapping[str, Json]) -> "Pretrai
             size = (raw.get("hidden_size") or 0) // (raw.get("num_attention_heads") or 1)
             remedy = f'write the size of a head, "head_dim": {size}, or leave the line out'
         raise InputError(f"{path}: transformers refuses it: {reason:.300}; {remedy}") from None
+
+
+def _as_declared(value: Json, declared: str) -> Json:
+    """A whole float as an integer, or an integer as a float, where transformers takes that
+    alone."""
+    kinds = set(re.findall(r"\b(int|float)\b", declared))
+    if isinstance(value, float) and kinds == {"int"} and value.is_integer():
+        return int(value)
+    if type(value) is int and kinds == {"float"}:
+        return float(value)
+    return value
 
 
 def _with_floats(value: Json) -> Json:

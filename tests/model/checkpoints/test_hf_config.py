@@ -149,6 +149,8 @@ def test_whole_numbers_may_be_written_as_floats(tmp_path: Path) -> None:
     floats = config | sizes | {"rope_scaling": scaling | {"original_max_position_embeddings": 16.0}}
     assert read(tmp_path, floats) == read(tmp_path, config)
     assert type(read(tmp_path, floats).num_layers) is int
+    others = read(tmp_path, config | {"pretraining_tp": 1, "rms_norm_eps": 1.0, "initializer_range": 1.0})
+    assert read(tmp_path, config | {"pretraining_tp": 1.0, "rms_norm_eps": 1, "initializer_range": 1}) == others
     levanters = {"query_pre_attn_scalar": 6.0, "use_qk_norm": True}
     assert read(tmp_path, GEMMA | levanters) == read(tmp_path, GEMMA)
 

@@ -24,14 +24,18 @@ from miron_jax.definitions.records import Measured, Problem, Task
 from miron_jax.errors import InputError
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate
+from miron_jax.evaluation.saved_requests import save_requests
 from miron_jax.evaluation.task_kinds.interface import LoadedTask, Setup
 from miron_jax.evaluation.task_kinds.kinds import kind_of
+from miron_jax.files.store import Store
 from miron_jax.prompting.prompts import Prompt, render
+from miron_jax.runtime.progress import SILENT
 from miron_jax.tasks import registry
 from miron_jax.tasks.own_tasks.check import findings
 from miron_jax.tasks.own_tasks.templates import value_of
 from miron_jax.tasks.own_tasks.yaml_task import read_suite
 from miron_jax.tasks.registry import SUITES
+from miron_jax.tasks.request_sets.requests_suite import read_suite as read_request_set
 from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import load_tokenizer
@@ -96,6 +100,10 @@ def test_names_of_special_tokens_are_text_on_request(tmp_path: Path, kind: str) 
         made.prepare()
         scored = [token for _, requests in made.pieces() for token in requests.token_ids.tolist()]
         ids[reading] = scored + [token for request in made.texts() for token in request.token_ids]
+        if kind == "choice":
+            save_requests([made], Store(str(tmp_path / reading)), SILENT)
+            [saved] = read_request_set(tmp_path / reading / "requests").tasks
+            assert saved.profile.special_tokens == reading
         assert made.control_tokens == ({"<|endoftext|>": len(ROWS)} if reading == "control" else {})
     end = TINY.convert_tokens_to_ids("<|endoftext|>")
     assert ids["control"].count(end) > ids["text"].count(end) > 0, "BOS stays"

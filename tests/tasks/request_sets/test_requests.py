@@ -285,6 +285,8 @@ def test_weights_of_groups(tmp_path: Path) -> None:
         ([ONE], {"groups": {"g": {"of": ["a", "a"]}}}, "holds a member twice"),
         ([ONE], {"groups": {"g": {"of": ["a"], "weights": {"a": -1}}}}, "weight of 'a' is -1, expected equal, by_size"),
         ([ONE], {"groups": {"g": {"of": []}}}, "is of \\[\\], expected a list"),
+        ([ONE], {"special_tokens_as_text": [["b"]]}, "special_tokens_as_text is .*expected a list of tasks"),
+        ([ONE], {"special_tokens_as_text": ["b"]}, "special_tokens_as_text is .*expected a list of tasks"),
         ([ONE], {"groups": [1]}, "groups is \\[1\\], expected names"),
         ([ONE, *choices("b", 0, "xy")], {"groups": {"g": {"of": ["a", "b"]}}}, "mixes accuracy with .* requests/a has"),
         ([ONE, ONE], {}, "doc_id 0 of a has this request twice"),
