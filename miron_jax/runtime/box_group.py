@@ -159,7 +159,10 @@ class BoxGroups:
 
     def make(self, limits: GroupLimits) -> BoxGroup:
         """Raises OSError if the system has no room for another group."""
-        self.left[:] = [folder for folder in self.left if not _is_removed(folder, 0.0)]
+        for folder in list(self.left):
+            if _is_removed(folder, 0.0):
+                with suppress(ValueError):  # another thread did the same
+                    self.left.remove(folder)
         for _ in range(TRIES - 1):
             with suppress(FileNotFoundError, BlockingIOError):
                 return BoxGroup(self, limits)

@@ -24,10 +24,9 @@ import psutil
 
 KILL_SECONDS = 2.0
 REAP_SECONDS = 2.0
-# What a socket of the kernel's default size can hold: the filter refuses to ask for more.  One of
-# datagrams holds those of senders that are closed: as many as net.unix.max_dgram_qlen, and one.
+# What a socket of the kernel's default size can hold.  The filter refuses to ask for more, and
+# datagrams, of which a socket holds those of many senders.
 SOCKET_BYTES = 256 << 10
-DATAGRAMS = 11
 _SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _GET_CHILD_SUBREAPER = 37
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -143,11 +142,7 @@ def open_sockets(pid: int) -> int:
 def sockets_of_network(pid: int) -> int:
     """Bytes that the sockets in a process's network namespace can hold: those of no process too,
     which are sent as messages or wait to be accepted."""
-    total = 0
-    for line in _read(Path(f"/proc/{pid}/net/unix")).splitlines()[1:]:
-        is_datagram = line.split()[4] == b"0002"
-        total += SOCKET_BYTES * (DATAGRAMS if is_datagram else 1)
-    return total
+    return SOCKET_BYTES * len(_read(Path(f"/proc/{pid}/net/unix")).splitlines()[1:])
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
