@@ -4,9 +4,6 @@ Arrives: RunConfig's declarations.  Leaves: absl flags of one command, defined. 
 does not read them.
 """
 
-import json
-from importlib.resources import files
-
 from absl import flags
 
 from miron_jax.config import SETTINGS, Setting
@@ -250,13 +247,6 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
     "init": ("checkpoint",),
     "mera": (*_MERA, "output", "data_dir"),
 }  # fmt: skip
-
-
-# What users of other programs type -> what serves here.  lm-evaluation-harness and olmo-eval have
-# the first ones, nanochat and llm-foundry the last.
-FROM_OTHERS: dict[str, str] = json.loads(
-    files("miron_jax.cli").joinpath("flags_of_others.json").read_text(encoding="utf-8")
-)
 
 
 class _OptionalValue(flags.Flag):

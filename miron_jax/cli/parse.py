@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from miron_jax.cli.flags import EVERY, FLAGS, FROM_OTHERS, OF_COMMAND, define
+from miron_jax.cli.flags import EVERY, FLAGS, OF_COMMAND, define
 from miron_jax.cli.help import help_of
 from miron_jax.errors import BAD_INPUT, printable
 
@@ -45,13 +45,24 @@ def parse(command: str, arguments: Sequence[str]) -> list[str]:
     sys.exit(BAD_INPUT)
 
 
+def flags_of_others() -> dict[str, str]:
+    """What users of other programs type -> what serves here.  lm-evaluation-harness and olmo-eval
+    have the first ones, nanochat and llm-foundry the last."""
+    import json
+    from importlib.resources import files
+
+    return json.loads(
+        files("miron_jax.cli").joinpath("flags_of_others.json").read_text(encoding="utf-8")
+    )
+
+
 def _unknown(command: str, flag: str, arguments: Sequence[str]) -> str:
     """Why the command does not accept --flag, and the flag that is most like it."""
     from rapidfuzz import fuzz, process
 
     name = _positive(flag).replace("-", "_")
-    if name in FROM_OTHERS:
-        return f"there is no flag --{flag}{_origin(flag, arguments)}: {FROM_OTHERS[name]}"
+    if advice := flags_of_others().get(name):
+        return f"there is no flag --{flag}{_origin(flag, arguments)}: {advice}"
     if name in OF_COMMAND[command]:
         return (
             f"there is no flag --{flag}{_origin(flag, arguments)}: names of flags have "

@@ -4,10 +4,11 @@ Arrives: environment variables.  Leaves: environment variables with which a back
 deliberately does not import jax before a check needs it.
 """
 
-import importlib.metadata
 import os
 import re
 import sys
+
+from jaxlib.version import __version__ as jaxlib_version  # quicker than importlib.metadata
 
 from miron_jax.errors import InputError
 
@@ -24,7 +25,7 @@ def set_backend_flags() -> None:
     know the flag and would abort on it.
     """
     global _too_late
-    version = tuple(map(int, re.findall(r"\d+", importlib.metadata.version("jaxlib"))[:3]))
+    version = tuple(map(int, re.findall(r"\d+", jaxlib_version)[:3]))
     flags = os.environ.get("XLA_FLAGS", "")
     if (0, 10, 2) <= version < (0, 12) and YNN_FLAG not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {YNN_FLAG}=individual_dot".strip()

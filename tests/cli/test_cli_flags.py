@@ -13,8 +13,9 @@ from absl import flags
 
 from miron_jax import __version__
 from miron_jax.cli import COMMANDS
-from miron_jax.cli.flags import EVERY, FROM_OTHERS, OF_COMMAND, define
+from miron_jax.cli.flags import EVERY, OF_COMMAND, define
 from miron_jax.cli.help import SCREEN, help_of, welcome
+from miron_jax.cli.parse import flags_of_others
 from miron_jax.cli.run_config import run_config
 from miron_jax.config import SETTINGS, RunConfig
 from miron_jax.runtime import backend
@@ -61,7 +62,7 @@ def test_the_backend_flag_is_of_the_versions_that_miscompile(monkeypatch: pytest
         ("0.11.0", "YNN=off", "YNN=off"),
         ("0.12.0", "--other=1", "--other=1"),
     ):
-        monkeypatch.setattr("importlib.metadata.version", {"jaxlib": version}.__getitem__)
+        monkeypatch.setattr(backend, "jaxlib_version", version)
         monkeypatch.setenv("XLA_FLAGS", given.replace("YNN", backend.YNN_FLAG))
         backend.set_backend_flags()
         assert os.environ["XLA_FLAGS"] == expected.replace("YNN", backend.YNN_FLAG), (version, given)
@@ -172,8 +173,8 @@ def test_an_unknown_flag_is_answered_with_its_command_or_the_nearest(miron, argu
 
 
 def test_no_flag_of_another_program_is_a_flag_here() -> None:
-    assert FROM_OTHERS.keys().isdisjoint(EVERY)
-    for flag, advice in FROM_OTHERS.items():
+    assert flags_of_others().keys().isdisjoint(EVERY)
+    for flag, advice in flags_of_others().items():
         for name in re.findall(r"--(\w+)", advice):
             assert name in EVERY, (flag, name)
 
