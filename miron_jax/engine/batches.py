@@ -1,4 +1,4 @@
-"""Rows of a Plan -> the arrays of one batch.
+"""Rows of a Plan, as many as the token budget holds -> the arrays of one batch.
 
 Arrives: a Plan and which of its rows run together.  Leaves: a `Batch` of host arrays in a compiled
 shape.  It deliberately does not know the model.

@@ -1,4 +1,4 @@
-"""Prompts + weights -> greedy or sampled completions.
+"""Prompts + weights -> greedy or sampled completions, which end before a stop string.
 
 Arrives: a model, tokenized prompts with their limits, a tokenizer.  Leaves: one `Generated` a
 request, in their order.  It deliberately does not know tasks or metrics; what runs on the device is

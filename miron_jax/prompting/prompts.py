@@ -1,4 +1,4 @@
-"""Examples of a task -> `Prompt`s: each with its few-shot examples, delimiters and contexts.
+"""Examples of a task, as many as --limit leaves -> `Prompt`s: shots, delimiters and contexts.
 
 Arrives: a task, and its examples or questions.  Leaves: one `Prompt` per example, in the suite's
 own order.  It deliberately does not know tokens.

@@ -1,4 +1,4 @@
-"""Task means and composites with their uncertainty.
+"""Task means and composites with their standard errors and intervals.
 
 Arrives: one value per example and metric; composites and their tasks' standard errors.  Leaves:
 `Estimate`s, float64.  It deliberately does not know what a metric means.

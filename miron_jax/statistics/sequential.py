@@ -193,19 +193,18 @@ def allocation(
     costs: Sequence[float],
     sizes: Sequence[int],
     budget: float,
-    least: int = 2,
 ) -> list[int]:
     """Examples of each task that give a weighted sum its smallest error for `budget` (Neyman 1934,
     with costs).
 
     `deviations`: weight times an example's deviation; `costs` of an example, `budget` in one unit;
-    `sizes`: examples there. n = c * deviation / sqrt(cost), between `least` and the size; a larger
+    `sizes`: examples there. n = c * deviation / sqrt(cost), between two and the size; a larger
     budget never gives fewer.
     """
     rates = np.maximum(deviations, 0.0) / np.sqrt(costs)
 
     def numbers(scale: float) -> np.ndarray:
-        return np.minimum(sizes, np.maximum(least, np.floor(scale * rates)))
+        return np.minimum(sizes, np.maximum(2, np.floor(scale * rates)))
 
     low = 0.0
     some = rates > 0

@@ -1,4 +1,4 @@
-"""Prompts + tokenizer -> Requests: BOS, boundary, span; a prompt too long loses its left end.
+"""Prompts + tokenizer -> Requests: boundary and span of each; a prompt too long loses its left end.
 
 Arrives: Prompts and a task's Profile.  Leaves: `Requests`, flat NumPy arrays.  It deliberately does
 not know models, devices or data files.

@@ -1,4 +1,4 @@
-"""Tokenizers: loading one, its special tokens, and texts to token ids.
+"""Tokenizers: loading one, BOS and other special tokens, and texts to token ids.
 
 Arrives: a folder or hub id; texts.  Leaves: a tokenizer; lists of token ids.  It deliberately does
 not know prompts or spans.
@@ -392,13 +392,9 @@ def encoder(tokenizer: Tokenizer) -> Encode:
     ]
 
 
-def encode_each(
-    encode: Encode, texts: list[str], special: bool = False, first: tuple[int, ...] = ()
-) -> list[np.ndarray]:
-    """`first` and the tokens of each text; equal texts are tokenized once."""
+def encode_each(encode: Encode, texts: list[str], special: bool = False) -> list[np.ndarray]:
+    """The tokens of each text; equal texts are tokenized once."""
     unique = list(dict.fromkeys(texts))
-    encoded = {
-        text: np.array([*first, *ids], np.int32)
-        for text, ids in zip(unique, encode(unique, special), strict=True)
-    }
+    arrays = (np.array(ids, np.int32) for ids in encode(unique, special))
+    encoded = dict(zip(unique, arrays, strict=True))
     return [encoded[text] for text in texts]

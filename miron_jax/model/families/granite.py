@@ -4,6 +4,7 @@ Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does n
 """
 
 from dataclasses import replace
+from functools import partial
 
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
@@ -26,8 +27,4 @@ def granite_like(fields: Fields, used_fields: str) -> ModelConfig:
     )
 
 
-def _granite_config(fields: Fields) -> ModelConfig:
-    return granite_like(fields, "mlp_bias")
-
-
-FAMILIES = {"granite": Family(_granite_config, llama_names)}
+FAMILIES = {"granite": Family(partial(granite_like, used_fields="mlp_bias"), llama_names)}

@@ -4,6 +4,7 @@ Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does n
 """
 
 from dataclasses import replace
+from functools import partial
 
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
@@ -12,14 +13,8 @@ from miron_jax.model.families.naming import llama_names
 from miron_jax.model.families.reading import LLAMA_FIELDS, llama_like
 
 QWEN_WINDOWS = "use_sliding_window sliding_window max_window_layers layer_types"
-
-
-def _llama_config(fields: Fields) -> ModelConfig:
-    return llama_like(fields, LLAMA_FIELDS + "attention_bias mlp_bias")
-
-
-def _mistral_config(fields: Fields) -> ModelConfig:
-    return llama_like(fields, LLAMA_FIELDS + "sliding_window")
+_llama_config = partial(llama_like, used_fields=LLAMA_FIELDS + "attention_bias mlp_bias")
+_mistral_config = partial(llama_like, used_fields=LLAMA_FIELDS + "sliding_window")
 
 
 def _qwen2_config(fields: Fields) -> ModelConfig:

@@ -4,6 +4,7 @@ Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does n
 """
 
 from dataclasses import replace
+from functools import partial
 
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
@@ -26,10 +27,7 @@ def _olmo2_config(fields: Fields, used_fields: str = "") -> ModelConfig:
     return replace(plain, pre_norms=False, post_norms=True, qk_norm="all_heads")
 
 
-def _olmo3_config(fields: Fields) -> ModelConfig:
-    return _olmo2_config(fields, "sliding_window layer_types")
-
-
+_olmo3_config = partial(_olmo2_config, used_fields="sliding_window layer_types")
 FAMILIES = {
     "olmo": Family(_olmo_config, llama_names),
     "olmo2": Family(_olmo2_config, gemma_later_names),

@@ -3,18 +3,14 @@
 Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does not know files.
 """
 
+from functools import partial
+
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
-from miron_jax.model.families.fields import Fields
 from miron_jax.model.families.naming import Table, fused, llama_names
 from miron_jax.model.families.reading import LLAMA_FIELDS, llama_like
 
-
-def _phi3_config(fields: Fields) -> ModelConfig:
-    return llama_like(
-        fields,
-        LLAMA_FIELDS + "sliding_window original_max_position_embeddings partial_rotary_factor",
-    )
+USED = LLAMA_FIELDS + "sliding_window original_max_position_embeddings partial_rotary_factor"
 
 
 def _phi3_names(config: ModelConfig) -> Table:
@@ -29,4 +25,4 @@ def _phi3_names(config: ModelConfig) -> Table:
     }
 
 
-FAMILIES = {"phi3": Family(_phi3_config, _phi3_names)}
+FAMILIES = {"phi3": Family(partial(llama_like, used_fields=USED), _phi3_names)}

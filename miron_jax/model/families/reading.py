@@ -231,7 +231,7 @@ def layer_normed(
     )
 
 
-def experts_of(fields: Fields, count: str, normalised: bool, shared_d_ff: int = 0) -> Experts:
+def experts_of(fields: Fields, count: str, normalised: bool) -> Experts:
     """The mixture of as many experts as the field `count` says.  Raises InputError if a token takes
     more than there are."""
     active = fields["num_experts_per_tok"]
@@ -242,7 +242,7 @@ def experts_of(fields: Fields, count: str, normalised: bool, shared_d_ff: int = 
         active <= fields[count],
         f"at most {_written(fields, count)} = {fields[count]}",
     )
-    return Experts(fields[count], active, normalised, shared_d_ff)
+    return Experts(fields[count], active, normalised)
 
 
 def _written(fields: Fields, count: str) -> str:
