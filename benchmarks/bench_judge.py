@@ -13,7 +13,7 @@ import resource
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from absl import flags
@@ -66,7 +66,7 @@ def run_plainly(sandbox: Sandbox, problem: Problem) -> None:
             )
 
 
-def main(_: list[str]) -> None:
+def main(_: Sequence[str]) -> None:
     [task] = [task for task in programming.SUITE.tasks if task.name.endswith("/human_eval")]
     folder = programming.locate(Path(FLAGS.data_dir))
     problems = read_examples(task, folder)[:: FLAGS.every]

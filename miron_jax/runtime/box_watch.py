@@ -4,10 +4,12 @@ Arrives: a process, `Limits`, the pipes of a box, its group if it has one.  Leav
 It deliberately does not know how a box is made.
 """
 
+import fcntl
 import json
 import os
 import select
 import subprocess
+import termios
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -96,7 +98,7 @@ class Channels(NamedTuple):
     """The pipes of a box."""
 
     started: Channel  # of the launcher
-    box: Channel  # of bubblewrap: the number of the box's first process
+    box: Channel  # of bubblewrap: the number of the box's first process, then the exit status
     out: Channel
     err: Channel
     value: Channel  # descriptor 3
@@ -106,13 +108,21 @@ class Channels(NamedTuple):
         """The first process of the box; None: there is no box, or not yet."""
         self.box.take()
         try:
-            return int(json.loads(self.box.kept)["child-pid"])
+            return int(json.loads(self.box.kept.split(b"\n")[0])["child-pid"])
         except (ValueError, KeyError):
             return None
 
-    @property
-    def is_started(self) -> bool:
-        return self.started.kept[:1] == b"s" and self.started.kept[1:2] != b"x"
+    def has_started(self, gate: int | None) -> bool:
+        """`gate`: the pipe whose one byte bubblewrap takes once the box is made; None: no box."""
+        if gate is None:
+            return self.started.kept[:1] == b"s" and self.started.kept[1:2] != b"x"
+        waiting = fcntl.ioctl(gate, termios.FIONREAD, bytes(4))
+        return not any(waiting)
+
+    def was_executed(self, gate: int | None) -> bool:
+        """Of a run that has ended.  Bubblewrap states an exit status only if it could execute the
+        command, over a pipe that no process of the box holds."""
+        return self.has_started(None) if gate is None else b'"exit-code"' in self.box.kept
 
 
 class Watched(NamedTuple):
@@ -127,7 +137,7 @@ def watch(
     process: subprocess.Popen[bytes],
     limits: Limits,
     channels: Channels,
-    boxed: bool,
+    gate: int | None,
     patience: float,
     group: BoxGroup | None,
 ) -> Watched:
@@ -152,10 +162,10 @@ def watch(
             if group and (by := group.killed_by()):
                 return Watched("memory") if by == "limit" else Watched("not started", why=NO_MEMORY)
             if has_ended:
-                return Watched("exit" if channels.is_started else "not started")
-            if count is None and channels.is_started:
+                return Watched("exit" if channels.was_executed(gate) else "not started")
+            if count is None and channels.has_started(gate):
                 wall = 0.0
-                init = channels.init if boxed else None
+                init = None if gate is None else channels.init
                 try:
                     count = stack.enter_context(Count(limits, init, group))
                 except PermissionError as error:

@@ -12,8 +12,9 @@ one can be made (box_group.py).  From outside, a watch kills the whole tree when
 or output, or its memory if there is no group (box_watch.py).  With `--allow_unsandboxed_code` only
 the limits, the group and the watch remain, for machines whose container is the sandbox.
 
-The launcher says over a pipe that it now executes the program.  A failure before that is the
-machine's: it is tried again after a pause, and then the run ended as "not started".
+Bubblewrap says over a pipe that the box is made and its command was executed; without a box the
+launcher says so.  A failure before that is the machine's: it is tried again after a pause, and then
+the run ended as "not started".
 """
 
 import functools
@@ -115,6 +116,24 @@ try:
 except OSError as error:
     os.write(started, b"x" + str(error).encode())
     os._exit(127)
+"""
+
+# The same in a box, by a shell, which starts ten times as fast.  The value's pipe arrives as
+# standard input.  A limit above the machine's changes nothing; some shells call the number of
+# processes -p.  What bubblewrap itself says takes the place of `started`.
+_BOX_LAUNCHER = """
+exec 3>&0 </dev/null 4>&2 2>/dev/null
+if [ "$1" = 1 ]; then exec >/dev/null; fi
+ulimit -d "$2"
+ulimit -v "$3"
+ulimit -u "$4" || ulimit -p "$4"
+ulimit -f "$5"
+ulimit -t "$6"
+ulimit -n 1024
+ulimit -c 0
+echo 1000 >/proc/self/oom_score_adj
+shift 6
+exec 2>&4 4>&- "$@"
 """
 
 
@@ -220,8 +239,9 @@ class Sandbox:
                 contents = {
                     name: stack.enter_context((folder / name).open("rb")).fileno() for name in files
                 }
+            gate = _gate(stack) if self.bwrap else None
             isolation = self._isolation(
-                contents, limits, rules.fileno(), channels.box.write_end, shown
+                contents, limits, rules.fileno(), channels.box.write_end, gate, shown
             )
             home = FOLDER if self.bwrap else str(folder)
             switch, user = _user_switch(folder)
@@ -241,15 +261,13 @@ class Sandbox:
                         "HOME": home,
                         "TMPDIR": home,
                     },
-                    stdin=subprocess.DEVNULL,
+                    stdin=channels.value.write_end if self.bwrap else subprocess.DEVNULL,
                     stdout=channels.out.write_end,
                     stderr=channels.err.write_end,
                     pass_fds=(
-                        rules.fileno(),
-                        channels.value.write_end,
-                        channels.started.write_end,
-                        channels.box.write_end,
-                        *contents.values(),
+                        (rules.fileno(), channels.box.write_end, gate, *contents.values())
+                        if gate is not None
+                        else (channels.value.write_end, channels.started.write_end)
                     ),
                     start_new_session=True,
                     user=user,
@@ -261,9 +279,7 @@ class Sandbox:
             for channel in channels:
                 channel.close_write_end()
             try:
-                watched = watch(
-                    process, limits, channels, self.bwrap is not None, self.patience, group
-                )
+                watched = watch(process, limits, channels, gate, self.patience, group)
             finally:
                 if group:
                     group.kill()
@@ -284,22 +300,23 @@ class Sandbox:
         return self.groups.make(GroupLimits(limits.memory_bytes, processes, processors))
 
     def _launcher(self, limits: Limits, channels: Channels, quiet: bool) -> list[str]:
-        """The interpreter that sets the limits and executes the command after it."""
+        """What sets the limits and executes the command after it: a shell, without a box an
+        interpreter."""
         # Without namespaces the kernel counts all threads of the user, those of this process
         # included.
         processes = UNBOUNDED
         if isinstance(self.groups, str):
             processes = limits.processes + (0 if self.bwrap else _threads_of_user())
-        numbers = (
-            channels.value.write_end,
-            channels.started.write_end,
-            int(quiet),
-            limits.memory_bytes,
-            limits.memory_bytes + RESERVED_BYTES,
-            processes,
-            limits.folder_bytes,
-            int(limits.cpu_seconds) + 2,  # of one process; the watch ends the tree before
-        )
+        data = limits.memory_bytes
+        addresses = data + RESERVED_BYTES
+        seconds = int(limits.cpu_seconds) + 2  # of one process; the watch ends the tree before
+        if self.bwrap:
+            kilobytes = (data >> 10, addresses >> 10)
+            blocks = limits.folder_bytes >> 9
+            numbers = (int(quiet), *kilobytes, processes, blocks, seconds)
+            return ["sh", "-c", _BOX_LAUNCHER, "sh", *map(str, numbers)]
+        pipes = (channels.value.write_end, channels.started.write_end)
+        numbers = (*pipes, int(quiet), data, addresses, processes, limits.folder_bytes, seconds)
         return [self.python, "-I", "-S", "-c", _LAUNCHER, *map(str, numbers)]
 
     def _language(self, shown: str) -> str:
@@ -307,11 +324,18 @@ class Sandbox:
         return "python" if shown == self.python else _LANGUAGES.get(shown, "c++")
 
     def _isolation(
-        self, files: Mapping[str, int], limits: Limits, rules: int, box: int, shown: str
+        self,
+        files: Mapping[str, int],
+        limits: Limits,
+        rules: int,
+        box: int,
+        gate: int | None,
+        shown: str,
     ) -> list[str]:
         """Bubblewrap with its arguments; [] without a sandbox.  `files`: descriptors of what is
         copied into the folder; `rules`: descriptor of the seccomp filter; `box`: descriptor that
-        takes the number of the box's first process."""
+        takes the number of the box's first process and the exit status; `gate`: one byte is read
+        from it once the box is made."""
         if self.bwrap is None:
             return []
         folder = f"{_MEMORY}/{Path(FOLDER).name}"
@@ -325,9 +349,11 @@ class Sandbox:
             *_ISOLATION,
             "--seccomp",
             str(rules),
-            "--info-fd",
+            "--json-status-fd",
             str(box),
-            *mounts(shown, self.python),
+            "--block-fd",
+            str(gate),
+            *mounts(shown, "sh"),
             *_DEVICES,
             *inside,
             "--chdir",
@@ -335,6 +361,15 @@ class Sandbox:
             "--remount-ro",
             "/",
         ]
+
+
+def _gate(stack: ExitStack) -> int:
+    """The read end of a pipe that holds one byte."""
+    read_end, write_end = os.pipe()
+    stack.callback(os.close, read_end)
+    os.write(write_end, b"x")
+    os.close(write_end)
+    return read_end
 
 
 def _ran(watched: Watched, channels: Channels, status: int) -> Ran:

@@ -29,9 +29,10 @@ __all__ = ["box"]  # a fixture
 FAILING = """#!/bin/sh
 n=$(cat {count})
 if [ $n -gt 0 ]; then echo $((n - 1)) > {count}; echo "no namespace {count}" >&2; exit 1; fi
-while [ "$1 $2" != "--remount-ro /" ]; do shift; done
+while [ "$1 $2" != "--remount-ro /" ]; do [ "$1" = --json-status-fd ] && status=$2; shift; done
 shift 2
-cd {folder} && exec "$@"
+cd {folder} && "$@"
+echo "{{ \\"exit-code\\": $? }}" >/dev/fd/$status
 """
 
 
