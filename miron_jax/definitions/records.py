@@ -154,6 +154,9 @@ class Problem:
     published: Mapping[str, Json] | None = None  # the record itself, for submissions
 
 
+CPU_FACTOR = 4  # processor time of a program and its children, in wall time
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramProfile:
     """Every rule that samples and judges programs; results print all of them."""
@@ -177,7 +180,13 @@ class ProgramProfile:
     # all_tests: a program passes if every test does; the file's own check function is not used.
     # answers: it passes if str() of every returned value is as expected
     judge: Literal["all_tests", "answers"]
-    test_seconds: float
+    # What a program may take for each of its tests; all other limits of its box follow from these.
+    test_seconds: float  # of wall time, from its first instruction
+    # of all processors, by all its processes; None: CPU_FACTOR * test_seconds
+    cpu_seconds: float | None = None
+    memory_mb: int = 2048  # of all its processes, files of its folder included
+    output_mb: int = 1  # of the value that it returns
+    processes: int = 256  # threads included
 
 
 @dataclass(frozen=True, slots=True)

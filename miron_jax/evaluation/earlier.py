@@ -11,6 +11,7 @@ from miron_jax.definitions.rules import printed
 from miron_jax.errors import InputError
 from miron_jax.evaluation.records import Inputs
 from miron_jax.evaluation.task_kinds.interface import LoadedTask
+from miron_jax.results.document import LATER_RULES
 from miron_jax.results.run_folder import Run
 
 
@@ -34,7 +35,9 @@ def check_same_tasks(run: Run, sources: Sequence[LoadedTask]) -> None:
         others = [
             key
             for key, rule in rules.items()
-            if key != "max_length" and earlier.profile.get(key) != rule
+            if key != "max_length"
+            and earlier.profile.get(key) != rule
+            and not (key in LATER_RULES and key not in earlier.profile)
         ]
         if earlier.data.git_blob_sha1 != source.data.git_blob_sha1:
             why = "on other data"

@@ -45,8 +45,9 @@ NOBODY = 65534  # user and group that own nothing
 ERR_BYTES = 1 << 20  # of standard error; what follows is dropped
 # seconds between two attempts to start a program
 START_PAUSES = (0.1, 0.5, 2.0)
-# addresses that a process may reserve beyond the memory limit: V8 starts with 0.7 GB
-RESERVED_BYTES = 2 << 30
+# addresses that a process may reserve beyond the memory limit: V8 starts with 0.7 GB, and takes 10
+# GB for each WebAssembly.Memory
+RESERVED_BYTES = 64 << 30
 BWRAP_PROCESSES = 2  # of bubblewrap: one outside of the box, and its init
 UNBOUNDED = 1 << 20  # processes, where a group bounds them
 # Bubblewrap's arguments that are the same for every run.
@@ -98,7 +99,7 @@ if quiet:
 os.closerange(4, started)
 os.closerange(started + 1, 1 << 16)
 names = "DATA", "AS", "NPROC", "FSIZE", "CPU", "NOFILE", "CORE", "MSGQUEUE", "MEMLOCK", "SIGPENDING"
-for name, value in zip(names, (*limits, 256, 0, 0, 0, 1024)):
+for name, value in zip(names, (*limits, 1024, 0, 0, 0, 1024)):
     kind = getattr(resource, "RLIMIT_" + name, None)
     if kind is not None:
         hard = resource.getrlimit(kind)[1]

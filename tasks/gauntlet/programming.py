@@ -65,6 +65,7 @@ PROFILE = ProgramProfile(
     cut=NEXT_TOP_LEVEL_LINE,
     judge="all_tests",
     test_seconds=5.0,
+    cpu_seconds=20.0,
 )
 
 

@@ -112,6 +112,7 @@ def _profile(dataset: DataSet, version: Version) -> ProgramProfile | AnswerProfi
             stop=("\nclass", "\ndef", "\n#", "\nif", "\nprint"),
             judge="answers",
             test_seconds=3.0,
+            cpu_seconds=12.0,
         )
     wording = _wording(dataset, version)
     if dataset.kind == "text":

@@ -5,6 +5,7 @@ key, what it is, and what is expected.  It deliberately does not know what a tas
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +62,23 @@ class Keys:
             raise self.wrong(f"{key} is {shown(chosen)}, expected one of {', '.join(known)}")
         return chosen
 
-    def number(self, key: str, low: int) -> int:
+    def number(self, key: str, low: int, high: float = inf) -> int:
         """A whole number; `low` where the key is absent."""
         number = self.fields.get(key, low)
-        if not isinstance(number, int) or isinstance(number, bool) or number < low:
-            raise self.wrong(f"{key} is {shown(number)}, expected a whole number, {low} or more")
+        is_bool = isinstance(number, bool)
+        if not isinstance(number, int) or is_bool or not low <= number <= high:
+            most = f"{low} or more" if high == inf else f"{low} to {high}"
+            raise self.wrong(f"{key} is {shown(number)}, expected a whole number, {most}")
         return number
+
+    def seconds(self, key: str, high: float) -> float:
+        seconds = self.fields.get(key)
+        is_bool = isinstance(seconds, bool)
+        if not isinstance(seconds, int | float) or is_bool or not 0 < seconds <= high:
+            raise self.wrong(
+                f"{key} is {shown(seconds)}, expected seconds, above 0, at most {high:g}"
+            )
+        return float(seconds)
 
     def share(self, key: str) -> float | None:
         """A number from 0 to below 1; None where the key is absent."""

@@ -23,7 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from miron_jax.definitions.data_files import read_examples
-from miron_jax.definitions.records import AnswerProfile, AnyExample, ProgramProfile, Suite, Task
+from miron_jax.definitions.records import (
+    CPU_FACTOR,
+    AnswerProfile,
+    AnyExample,
+    ProgramProfile,
+    Suite,
+    Task,
+)
 from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, JsonObject, shown
 from miron_jax.metrics import answers
@@ -72,8 +79,13 @@ _PROMPTED = (
     "before_shots", "before_question",
 )  # fmt: skip
 _ALSO = {"choice": ("gold_is",), "generation": ("stop", "extra_tokens", "answer_after")}
-# of programs, with their smallest values
-_SAMPLED = {"num_samples": 1, "pass_at_k": 1, "extra_tokens": 0}
+# of programs, with their smallest and largest values
+_SAMPLED = {
+    "num_samples": (1,), "pass_at_k": (1,), "extra_tokens": (0,), "memory_mb": (16, 1 << 20),
+    "output_mb": (1, 1024), "processes": (1, 1 << 15),
+}  # fmt: skip
+_SECONDS = ("test_seconds", "cpu_seconds")  # likewise
+MAX_SECONDS = 24 * 3600.0
 _TASK_NAME = re.compile(r"[\w+-][\w.+-]{0,99}(/[\w+-][\w.+-]{0,99}){0,3}")
 
 
@@ -214,7 +226,7 @@ def _check_keys(keys: Keys, kind: str) -> None:
 
 def _further(kind: str) -> tuple[str, ...]:
     if kind == "program":
-        return tuple(_SAMPLED)
+        return (*_SAMPLED, *_SECONDS)
     return (*_PROMPTED, *rules_of(kind), *_ALSO.get(kind, ()))
 
 
@@ -251,9 +263,12 @@ def _profile(keys: Keys, kind: str, of_other_file: bool) -> Any:
 
 def _program_profile(keys: Keys) -> ProgramProfile:
     """The Gauntlet's rules of programs; what the file gives itself stands in their place."""
-    numbers = {key: keys.number(key, low) for key, low in _SAMPLED.items() if key in keys}
+    numbers = {key: keys.number(key, *most) for key, most in _SAMPLED.items() if key in keys}
+    seconds = {key: keys.seconds(key, MAX_SECONDS) for key in _SECONDS if key in keys}
     limit = {"max_length": keys.number("max_length", 2)} if "max_length" in keys else {}
-    profile = replace(programming.PROFILE, **numbers, **limit)
+    profile = replace(programming.PROFILE, cpu_seconds=None, **numbers, **seconds, **limit)
+    if profile.cpu_seconds is None:
+        profile = replace(profile, cpu_seconds=CPU_FACTOR * profile.test_seconds)
     if profile.pass_at_k > profile.num_samples:
         raise keys.wrong(
             f"pass_at_k is {profile.pass_at_k}, expected at most num_samples, {profile.num_samples}"

@@ -20,6 +20,7 @@ from miron_jax.runtime.box_watch import Limits
 from miron_jax.runtime.sandbox import Sandbox
 from tests.conftest import REPOSITORY
 from tests.runtime.test_sandbox import box, run
+from tests.support.cheats import CHEATS
 
 __all__ = ["box"]  # a fixture
 
@@ -107,6 +108,24 @@ JAVASCRIPT_CHEATS = {
     "undefined": "  return undefined\n}\n",
     "number from object": "  return new Number(41)\n}\n",
 }
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("language", list(CHEATS))
+def test_no_cheat_of_the_families_passes(box: Sandbox, language: str):
+    """With those above these are more than 400."""
+    cheats = CHEATS[language]()
+    given = problem(language)
+    verdicts = Judge(box, 2.0).verdicts([(given, text) for text in cheats.values()])
+    assert [name for name, verdict in zip(cheats, verdicts, strict=True) if verdict.passed] == []
+    assert [name for name, verdict in zip(cheats, verdicts, strict=True) if verdict.ended == "not judged"] == []
+
+
+@pytest.mark.parametrize("language", ["python", "javascript"])
+def test_no_cheat_of_a_sample_passes(box: Sandbox, language: str):
+    given = problem(language)
+    sample = [*CHEATS[language]().values()][::16]
+    assert not any(verdict.passed for verdict in Judge(box, 2.0).verdicts([(given, text) for text in sample]))
 
 
 @pytest.mark.parametrize(

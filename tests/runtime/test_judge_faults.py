@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from miron_jax.definitions.records import Problem
+from miron_jax.errors import InputError
 from miron_jax.evaluation.task_kinds.programs import PATIENCE_ALONE, STARVED, Judge
 from miron_jax.evaluation.task_kinds.saved_verdicts import JournalVerdicts
 from miron_jax.files.store import Store
@@ -109,6 +110,51 @@ RUNS: list[tuple[str, bool]] = []
 def runs() -> list[tuple[str, bool]]:
     RUNS.clear()
     return RUNS
+
+
+@pytest.mark.parametrize(
+    ("ends", "verdicts"),
+    [
+        (["starved", "right"], ["passed", "wrong"]),
+        (["starved", "starved"], ["not judged", "not judged"]),
+        (["refused"], ["not judged", "not judged"]),
+        (["right"], ["passed", "wrong"]),
+    ],
+)
+def test_expected_values_that_the_machine_could_not_evaluate(ends: list[str], verdicts: list[str]):
+    """Before, want of a processor ended the run with an InputError; the next call evaluates them again."""
+    evaluated = list[float]()
+
+    class Box(Sandbox):
+        def run(self, command: Sequence[str], files: Any, limits: Limits = Limits(), quiet: bool = False) -> Ran:  # noqa: B008
+            if "program" in files:
+                return Ran("exit", 0, "", "", b"1/1" if files["program"].endswith("right") else b"2/1")
+            evaluated.append(self.patience)
+            return {
+                "right": Ran("exit", 0, "", "", b'["1/1"]'),
+                "refused": Ran("not started", 1, "", "no namespaces"),
+                "starved": Ran("time", -9, "", "", is_starved=True),
+            }[ends[len(evaluated) - 1] if len(evaluated) <= len(ends) else "right"]
+
+    judge = Judge(Box("bwrap", "python"), 1.0)
+    one = problem()
+    programs = [(one, text) for text in ("right", "wrong")]
+    judged = judge.verdicts(programs)
+    assert [verdict.ended for verdict in judged] == verdicts
+    assert evaluated == [judge.sandbox.patience, PATIENCE_ALONE][: len(ends)]
+    if "not judged" in verdicts:
+        why = STARVED if ends[0] == "starved" else "no namespaces"
+        assert judged[0].why == f"evaluating its test_outputs: {why}"
+    assert [verdict.ended for verdict in judge.verdicts(programs)] == ["passed", "wrong"]
+
+
+def test_expected_values_that_take_too_long_are_refused():
+    class Box(Sandbox):
+        def run(self, command: Sequence[str], files: Any, limits: Limits = Limits(), quiet: bool = False) -> Ran:  # noqa: B008
+            return Ran("time", -9, "", "")
+
+    with pytest.raises(InputError, match=r"^t: evaluating its test_outputs ended by time: run where"):
+        Judge(Box("bwrap", "python"), 1.0).verdicts([(problem(), "right")])
 
 
 TEXTS = ["right", "refused", "starved once", "starved", "slow"]

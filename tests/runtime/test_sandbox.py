@@ -166,7 +166,7 @@ def problem(language: str = "python", **changes: Any) -> Problem:
 @pytest.mark.parametrize("language", ["python", "c++", "javascript"])
 def test_verdicts_in_each_language(box: Sandbox, language: str):
     given = problem(language)
-    check_languages(box, [given], "t")
+    check_languages(Judge(box, 5.0), [given], "t")
     endless = "    while True: pass\n" if language == "python" else "  for(;;){}\n}\n"
     texts = [given.solution, given.solution.replace("+", "-"), "@@@", endless]
     verdicts = Judge(box, 1.0).verdicts([(given, text) for text in texts])
@@ -203,14 +203,14 @@ def test_cpp_programs_have_the_references_headers_and_tolerance(box: Sandbox):
 def test_a_missing_or_broken_language_is_named(box: Sandbox, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sandbox, "SYSTEM_PATH", "/nowhere")  # without setpriv root enters no group as another user
     box = replace(box, groups="absent")
-    check_languages(box, [problem()], "t")
+    check_languages(Judge(box, 5.0), [problem()], "t")
     with pytest.raises(InputError, match=r"t: its programs are c\+\+, and g\+\+ is not in"):
-        check_languages(box, [problem("c++")], "t")
+        check_languages(Judge(box, 5.0), [problem("c++")], "t")
     with pytest.raises(InputError, match="node is not in"):
-        check_languages(box, [problem("javascript")], "t")
+        check_languages(Judge(box, 5.0), [problem("javascript")], "t")
     monkeypatch.setattr(program_languages, "_boxed", lambda name: "raise RuntimeError('broken harness')")
     with pytest.raises(InputError, match=r"a python program that is right does not pass .*: .*broken harness"):
-        check_languages(box, [problem()], "t")
+        check_languages(Judge(box, 5.0), [problem()], "t")
 
 
 def test_a_strict_umask_changes_no_verdict(box: Sandbox):

@@ -70,7 +70,8 @@ class ProgramKind(TaskKind[ProgramRow]):
         before weights are loaded."""
         task = self.source.task
         limit = self.setup.config.limit
-        check_languages(self.setup.sandbox, self.source.examples, task.name)
+        self.judge = Judge.of(self.setup.sandbox, task.profile)
+        check_languages(self.judge, self.source.examples, task.name)
         self.problems = self.source.examples[:limit]
         self.requests = program_requests(
             self.source.examples,
@@ -80,7 +81,6 @@ class ProgramKind(TaskKind[ProgramRow]):
             self.max_length,
             task.name,
         )
-        self.judge = Judge(self.setup.sandbox, task.profile.test_seconds, task.profile.judge)
         self.ceiling = self.judge.verdicts(
             [(problem, solution_of(problem)) for problem in self.problems]
         )

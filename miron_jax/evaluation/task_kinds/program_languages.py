@@ -8,7 +8,7 @@ A model's program and its expected values are never in one box.  The box of a te
 arguments; its value comes out as text, which is compared here:
 
     python      the normal form of f(*eval(input)) equals that of eval(output); an output that is
-                no expression is text
+                no expression is text; a value without a form is not comparable
     c++         g++ -std=c++11; equal JSON, floats and doubles to 1e-3, vectors of floats to 1e-4
     javascript  node; equal JSON.stringify
 
@@ -21,17 +21,23 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from miron_jax.definitions.records import Problem
+from miron_jax.errors import InputError
 from miron_jax.runtime import boxed
 from miron_jax.runtime.box_watch import Limits
+from miron_jax.runtime.boxed.value import NOT_COMPARABLE, UNEQUAL
 from miron_jax.runtime.sandbox import Ran, Sandbox
 
-COMPILE_SECONDS, OUTPUTS_SECONDS = 60.0, 30.0
+COMPILE_SECONDS = 60.0
 COMPILED_BYTES = 64 << 20  # of a compiled program
+OUTPUTS = Limits(seconds=30.0, output_bytes=COMPILED_BYTES)  # of all expected values of a problem
 _BOXED = Path(boxed.__file__).parent
 _COMPILE = "g++ -std=c++11 -x c++ program -o compiled >&2"
+
+
+Compared = Literal["passed", "wrong", "not comparable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +68,9 @@ class Language(Protocol):
         """The expected value of each test; the failed run if evaluating them failed."""
         ...
 
-    def same(self, value: bytes, expected: str) -> bool:
-        """Whether a test's value is the expected one."""
+    def compare(self, value: bytes, expected: str) -> Compared:
+        """A test's value with the expected one; it is not comparable if the program itself decides
+        what equals it."""
         ...
 
 
@@ -89,13 +96,22 @@ class Python:
 
     def expected(self, sandbox: Sandbox, problem: Problem) -> tuple[str, ...] | Ran:
         files = {"value.py": _boxed("value.py"), "input": json.dumps(problem.outputs)}
-        ran = sandbox.run(
-            [sandbox.python, "-I", "value.py", "expected"], files, Limits(seconds=OUTPUTS_SECONDS)
-        )
-        return tuple(json.loads(ran.value)) if ran.good and ran.value else ran
+        ran = sandbox.run([sandbox.python, "-I", "value.py", "expected"], files, OUTPUTS)
+        if not ran.good or not ran.value:
+            return ran
+        forms = tuple(json.loads(ran.value))
+        for output, form in zip(problem.outputs, forms, strict=True):
+            if form.startswith(NOT_COMPARABLE):
+                raise InputError(
+                    f"{problem.name}: the test output {output!r:.60} cannot be compared "
+                    f"({form[1:]}), expected a value of Python's own types: write str() of it"
+                )
+        return forms
 
-    def same(self, value: bytes, expected: str) -> bool:
-        return expected != "?" and value == expected.encode()
+    def compare(self, value: bytes, expected: str) -> Compared:
+        if value.startswith(NOT_COMPARABLE.encode()):
+            return "not comparable"
+        return _compared(expected != UNEQUAL and value == expected.encode())
 
 
 class Cpp:
@@ -147,18 +163,18 @@ class Cpp:
         command = ["sh", "-c", f"{_COMPILE} && {then}"]
         return sandbox.run(command, {"program": program}, limits, shown="g++")
 
-    def same(self, value: bytes, expected: str) -> bool:
+    def compare(self, value: bytes, expected: str) -> Compared:
         tolerance, text = expected.split(" ", 1)
-        if tolerance == "0":
-            return value == text.encode()
+        if tolerance == "0" or value == text.encode():  # infinite numbers have no difference
+            return _compared(value == text.encode())
         try:
             numbers = map(json.loads, (value, text))
             lists = (entry if isinstance(entry, list) else [entry] for entry in numbers)
             pairs = zip(*lists, strict=True)
-            return all(abs(float(a) - b) < float(tolerance) for a, b in pairs)
+            return _compared(all(abs(float(a) - b) < float(tolerance) for a, b in pairs))
         # A program may write anything in place of numbers.
         except (ValueError, TypeError, OverflowError, RecursionError):
-            return False
+            return "wrong"
 
 
 class JavaScript:
@@ -169,9 +185,9 @@ class JavaScript:
             f"() => {problem.entry_point}({arguments}),\n" for arguments in problem.inputs
         )
         value = f"String(JSON.stringify([\n{tests}][Number(process.argv[2])]()))"
-        return Ready(
-            {"program": f"{code}\nrequire('fs').writeSync(3, {value})\n"}, ("node", "program")
-        )
+        # Ended at once, so that no timer which the program has left goes on.
+        write = f"require('fs').writeFileSync(3, {value})\nprocess.exit(0)\n"
+        return Ready({"program": f"{code}\n{write}"}, ("node", "program"))
 
     def run(
         self, sandbox: Sandbox, ready: Ready, problem: Problem, test: int, limits: Limits
@@ -181,13 +197,15 @@ class JavaScript:
     def expected(self, sandbox: Sandbox, problem: Problem) -> tuple[str, ...] | Ran:
         outputs = "".join(f"String(JSON.stringify({output})),\n" for output in problem.outputs)
         program = f"require('fs').writeSync(3, JSON.stringify([\n{outputs}]))\n"
-        ran = sandbox.run(
-            ["node", "program"], {"program": program}, Limits(seconds=OUTPUTS_SECONDS)
-        )
+        ran = sandbox.run(["node", "program"], {"program": program}, OUTPUTS)
         return tuple(json.loads(ran.value)) if ran.good and ran.value else ran
 
-    def same(self, value: bytes, expected: str) -> bool:
-        return value == expected.encode("utf-8", "surrogatepass")
+    def compare(self, value: bytes, expected: str) -> Compared:
+        return _compared(value == expected.encode("utf-8", "surrogatepass"))
+
+
+def _compared(is_equal: bool) -> Compared:
+    return "passed" if is_equal else "wrong"
 
 
 def _boxed(name: str) -> str:

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from miron_jax.definitions.records import Problem
+from miron_jax.definitions.records import CPU_FACTOR, Problem, ProgramProfile
 from miron_jax.errors import InputError
 from miron_jax.evaluation.task_kinds.program_languages import LANGUAGES, Python
 from miron_jax.runtime.box_watch import Limits
@@ -27,12 +27,23 @@ from miron_jax.runtime.sandbox import SYSTEM_PATH, Ran, Sandbox
 
 TRIAL_SECONDS = 10.0
 STARTING_SECONDS = 1.0  # allowance for the start of an interpreter
-CPU_FACTOR = 4  # processor time of a program and its children, in wall time
+FOLDER_SHARE = 8  # memory, in bytes of files of a program's folder
 PATIENCE_ALONE = 20.0  # in its wall time
+WHY_LEN = 60  # characters of what a program says of its value
+WRONG_LEN = 8000  # characters of a wrong text that samples keep; right ones are kept whole
 STARVED = "it waited too long for a processor, alone too"
 
 Ended = Literal[
-    "passed", "wrong", "error", "time", "memory", "output", "answered", "nan", "not judged"
+    "passed",
+    "wrong",
+    "not comparable",
+    "error",
+    "time",
+    "memory",
+    "output",
+    "answered",
+    "nan",
+    "not judged",
 ]
 
 
@@ -41,8 +52,9 @@ class Verdict:
     """The outcome of a program."""
 
     passed: bool
-    # wrong: it returned something else; answered: expected values are not published; nan: the model
-    # answered NaN, so there is no program; not judged: the machine failed, not the program
+    # wrong: it returned something else; not comparable: it returned what its own code compares, and
+    # so has not passed; answered: expected values are not published; nan: the model answered NaN,
+    # so there is no program; not judged: the machine failed, not the program
     ended: Ended
     # the end of what a failed run printed, or the reason why there is no verdict
     why: str = field(default="", compare=False)
@@ -59,9 +71,17 @@ def solution_of(problem: Problem) -> str:
     return f"\n{problem.solution}"
 
 
-def check_languages(sandbox: Sandbox, problems: Sequence[Problem], task_name: str) -> None:
+def check_languages(judge: "Judge", problems: Sequence[Problem], task_name: str) -> None:
     """Raises InputError if a compiler or interpreter is missing, or if a right program does not
-    pass."""
+    pass within the limits of the task."""
+    sandbox = judge.sandbox
+    trial_judge = replace(
+        judge,
+        test_seconds=max(TRIAL_SECONDS, judge.test_seconds),
+        cpu_seconds=max(TRIAL_SECONDS, judge.cpu_seconds or 0.0),
+        how="all_tests",
+        _expected={},
+    )
     for language, problem in {problem.language: problem for problem in problems}.items():
         tool = LANGUAGES[language].tool
         if tool and sandbox.which(tool) is None:
@@ -81,12 +101,13 @@ def check_languages(sandbox: Sandbox, problems: Sequence[Problem], task_name: st
             outputs=("1",),
             solution=solution,
         )
-        verdict = Judge(sandbox, TRIAL_SECONDS).verdicts([(trial, solution)])[0]
+        verdict = trial_judge.verdicts([(trial, solution)])[0]
         if not verdict.passed and verdict.ended != "not judged":
             reason = f"{verdict.ended}: {verdict.why}"
             raise InputError(
-                f"{task_name}: a {language} program that is right does not pass here ({reason}): "
-                "mend what that names, or leave the task out"
+                f"{task_name}: a {language} program that is right does not pass here, with "
+                f"memory_mb {judge.memory_mb} and processes {judge.processes} ({reason}): mend "
+                "what that names, or leave the task out"
             )
 
 
@@ -113,9 +134,26 @@ class Judge:
 
     sandbox: Sandbox
     test_seconds: float
-    how: Literal["all_tests", "answers"] = "all_tests"  # as in ProgramProfile.judge
+    # these as in ProgramProfile
+    how: Literal["all_tests", "answers"] = "all_tests"
+    cpu_seconds: float | None = None
+    memory_mb: int = 2048
+    output_mb: int = 1
+    processes: int = 256
     # By id() of the problem; the reference to the problem keeps its id from being reused.
     _expected: dict[int, tuple[Problem, tuple[str, ...] | Ran]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, sandbox: Sandbox, profile: ProgramProfile) -> "Judge":
+        return cls(
+            sandbox,
+            profile.test_seconds,
+            profile.judge,
+            profile.cpu_seconds,
+            profile.memory_mb,
+            profile.output_mb,
+            profile.processes,
+        )
 
     def verdicts(
         self,
@@ -140,12 +178,15 @@ class Judge:
                 saved.put(self, due[key], key[1], verdict)
             return verdict
 
+        alone = replace(self, sandbox=replace(self.sandbox, patience=PATIENCE_ALONE))
         with ThreadPoolExecutor(usable_processors()) as threads:
             if self.how == "all_tests":
                 problems = {id(problem): problem for problem in due.values()}
                 list(threads.map(self._evaluate, problems.values()))
+                for key, problem in problems.items():
+                    if _is_starved(self._expected[key][1]):
+                        alone._evaluate(problem)
             verdicts |= zip(due, threads.map(judge, due), strict=True)
-        alone = replace(self, sandbox=replace(self.sandbox, patience=PATIENCE_ALONE))
         for key, problem in due.items():
             if verdicts[key].is_starved:
                 verdict = alone._judge(problem, key[1])
@@ -157,17 +198,15 @@ class Judge:
         return [verdicts[id(problem), text] for problem, text in programs]
 
     def _evaluate(self, problem: Problem) -> None:
-        if id(problem) in self._expected:
+        if id(problem) in self._expected and not _why_of_machine(self._expected[id(problem)][1]):
             return
         expected = LANGUAGES[problem.language].expected(self.sandbox, problem)
-        if isinstance(expected, Ran) and expected.ended == "not started":
-            return
-        if isinstance(expected, Ran) and expected.ended != "exit":
+        self._expected[id(problem)] = problem, expected
+        if isinstance(expected, Ran) and expected.ended != "exit" and not _why_of_machine(expected):
             raise InputError(
                 f"{problem.name}: evaluating its test_outputs ended by {expected.ended}: run where "
                 "more of it is to be had, or leave the task out"
             )
-        self._expected[id(problem)] = problem, expected
 
     def _judge(self, problem: Problem, text: str) -> Verdict:
         if self.how == "answers":
@@ -175,11 +214,10 @@ class Judge:
         return self._all_tests(problem, text)
 
     def _all_tests(self, problem: Problem, text: str) -> Verdict:
-        if id(problem) not in self._expected:
-            why = "no box could be started for the expected values of its tests"
-            return Verdict(False, "not judged", why)
         language = LANGUAGES[problem.language]
         _, expected = self._expected[id(problem)]
+        if why := _why_of_machine(expected):
+            return Verdict(False, "not judged", f"evaluating its test_outputs: {why}")
         # outputs that are no expressions: no program passes, not even the authors'
         if isinstance(expected, Ran):
             return _failed(expected)
@@ -191,8 +229,11 @@ class Judge:
             ran = language.run(self.sandbox, ready, problem, test, limits)
             if not ran.good or not ran.value:  # it may have ended before it could return
                 return _failed(ran)
-            if not language.same(ran.value, right):
-                return Verdict(False, "wrong")
+            compared = language.compare(ran.value, right)
+            if compared == "not comparable":
+                return Verdict(False, compared, f"its value is {_type_in(ran.value)}")
+            if compared == "wrong":
+                return Verdict(False, compared)
         return Verdict(True, "passed")
 
     def _answers(self, problem: Problem, text: str) -> Verdict:
@@ -210,12 +251,22 @@ class Judge:
             answers += (_answer(ran),)
         if not problem.outputs:
             return Verdict(False, "answered", answers=answers)
-        right = answers == problem.outputs
-        return Verdict(right, "passed" if right else "wrong", answers=answers)
+        if answers == problem.outputs:
+            return Verdict(True, "passed", answers=answers)
+        return Verdict(False, "wrong", answers=tuple(map(_short, answers)))
 
     def _limits(self) -> Limits:
         seconds = self.test_seconds + STARTING_SECONDS
-        return Limits(seconds=seconds, cpu_seconds=CPU_FACTOR * seconds)
+        cpu_seconds = self.cpu_seconds or CPU_FACTOR * self.test_seconds
+        memory_bytes = self.memory_mb << 20
+        return Limits(
+            seconds=seconds,
+            cpu_seconds=cpu_seconds + STARTING_SECONDS,
+            memory_bytes=memory_bytes,
+            processes=self.processes,
+            output_bytes=self.output_mb << 20,
+            folder_bytes=memory_bytes // FOLDER_SHARE,
+        )
 
 
 _PYTHON = Python()
@@ -231,10 +282,34 @@ def _answer(ran: Ran) -> str:
     return ran.value[1:].decode("utf-8", "replace")
 
 
+def _is_starved(ran: tuple[str, ...] | Ran) -> bool:
+    return isinstance(ran, Ran) and ran.is_starved
+
+
+def _why_of_machine(ran: tuple[str, ...] | Ran) -> str:
+    """Why the machine could not run it; "": it ran."""
+    if isinstance(ran, Ran) and ran.ended == "not started":
+        return _last_of(ran)
+    return STARVED if _is_starved(ran) else ""
+
+
+def _last_of(ran: Ran) -> str:
+    return " ".join(ran.err.split())[-200:]
+
+
+def _type_in(value: bytes) -> str:
+    """What a value that is not comparable says of itself; the program may have written it."""
+    return value[1 : 1 + WHY_LEN].decode("ascii", "replace")
+
+
+def _short(answer: str) -> str:
+    """A wrong answer, for samples and submissions."""
+    return answer if len(answer) <= WRONG_LEN else f"{answer[:WRONG_LEN]}..."
+
+
 def _failed(ran: Ran) -> Verdict:
-    why = " ".join(ran.err.split())[-200:]
     if ran.ended == "exit":
-        return Verdict(False, "error", why)
+        return Verdict(False, "error", _last_of(ran))
     if ran.ended == "not started":
-        return Verdict(False, "not judged", why)
+        return Verdict(False, "not judged", _last_of(ran))
     return Verdict(False, ran.ended, is_starved=ran.is_starved)

@@ -11,7 +11,7 @@ from miron_jax.definitions.records import Problem
 from miron_jax.evaluation.task_kinds.programs import Judge, Verdict
 from miron_jax.runtime.journal import VERDICT, Journal, JournalText
 
-RULES = 1  # version of the judge's: raise it whenever a verdict may change
+RULES = 2  # version of the judge's: raise it whenever a verdict may change
 
 
 class JournalVerdicts:
@@ -38,6 +38,10 @@ def _digest(judge: Judge, problem: Problem, text: str) -> str:
         RULES,
         judge.how,
         judge.test_seconds,
+        judge.cpu_seconds,
+        judge.memory_mb,
+        judge.output_mb,
+        judge.processes,
         judge.sandbox.bwrap is not None,
         judge.sandbox.python,
         problem.language,

@@ -29,9 +29,8 @@ def bounds_of_programs() -> str:
 
 def failing_solutions(task: Task[ProgramProfile], problems: Sequence[Problem]) -> Iterator[str]:
     try:
-        sandbox = Sandbox.find()
-        check_languages(sandbox, problems, task.name)
-        judge = Judge(sandbox, task.profile.test_seconds, task.profile.judge)
+        judge = Judge.of(Sandbox.find(), task.profile)
+        check_languages(judge, problems, task.name)
         verdicts = judge.verdicts([(problem, solution_of(problem)) for problem in problems])
     except InputError as error:
         yield f"the authors' solutions did not run: {error}"

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from miron_jax.errors import InputError, some_of
+from miron_jax.results.document import LATER_RULES
 from miron_jax.results.records import CompositeResult, TaskResult
 from miron_jax.results.run_folder import Run
 from miron_jax.results.samples import AskedDocument, ExampleResult
@@ -163,7 +164,8 @@ def _why_not(first: TaskResult, second: TaskResult) -> str:
     for name in sorted({*first.profile, *second.profile} - _OF_MODEL):
         one = first.profile.get(name)
         other = second.profile.get(name)
-        if one != other:
+        is_of_one = None in (one, other) and name in LATER_RULES
+        if one != other and not is_of_one:
             return f"its rule {name} differs: {one!r} and {other!r}"
     return ""
 

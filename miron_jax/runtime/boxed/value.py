@@ -9,72 +9,156 @@ returns to descriptor 3.
 
 Two values are equal in Python exactly if their normal forms are the same text.  A number's form is
 its exact fraction, so that 1, 1.0, True and Fraction(1) have one form; lists, tuples, sets and
-dicts have different forms; a subclass (Counter, a named tuple) has the form of its builtin class.
-A value without a normal form ("?"), such as NaN, equals nothing.
+dicts have different forms; a subclass (Counter, a named tuple) has the form of its builtin class,
+and so has what equals it (UserList, a mapping proxy, the keys of a dict).  The form of a long value
+is a digest.
+
+A value has no form if it equals nothing ("!": NaN, a function of the program's), or if the program
+decides what it equals ("?" and its type: a class with an `__eq__` of its own).
 """
 
+import builtins
 import json
 import operator
 import os
 import sys
+from collections.abc import ItemsView, Iterable, KeysView, Mapping, Set
+from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, NoReturn
 
-NO_FORM = "?"
-MAX_FORM_LEN = 1 << 20  # characters of a normal form
-MAX_TEXT_BYTES = 8000  # of str() of a result
-MAX_DEPTH = 200  # of nested containers
+UNEQUAL = "!"
+NOT_COMPARABLE = "?"
+MAX_FORM_LEN = 1 << 16  # characters; a longer form is replaced by its digest
+MAX_DEPTH = 1000  # of nested containers, where Python itself does not compare lists any more
+FRAMES = 8 * MAX_DEPTH  # of calls, while forms are made
+MAX_NAME_LEN = 60  # characters of a type's name
+_SETS = (set, frozenset, KeysView, ItemsView)
+_MAPPINGS = (dict, MappingProxyType)
+_DURATION = attrgetter("days", "seconds", "microseconds")
+_CLOCK = attrgetter("hour", "minute", "second", "microsecond")
 
 
-class NoForm(Exception):
-    """The value equals no expression of builtin types."""
+class Unequal(Exception):
+    """The value equals no other one."""
+
+
+class NotComparable(Exception):
+    """What the value equals is not known outside of the program; the message is its type."""
 
 
 def normal_form(value: object, depth: int = 0) -> str:
-    """A text that is the same for equal values.  Raises NoForm, RecursionError."""
+    """A text that is the same for equal values.  Raises Unequal, NotComparable, RecursionError."""
     if depth > MAX_DEPTH:
-        raise NoForm
-    if value is None:
-        return "None"
+        raise NotComparable(f"nested more than {MAX_DEPTH} deep")
+    if value is None or value is Ellipsis or value is NotImplemented:
+        return str(value)
     if isinstance(value, str):
         return json.dumps(str.__str__(value))
+    if isinstance(value, int):
+        return int.__format__(value, "x") + "/1"
+    if isinstance(value, float):
+        return _number(value)
+    if isinstance(value, memoryview) and value.format == "B" and value.ndim == 1:
+        value = value.tobytes()
     if isinstance(value, (bytes, bytearray)):
         return "b" + bytes(value).hex()
     if isinstance(value, (list, tuple)):
-        parts = ",".join([normal_form(part, depth + 1) for part in tuple(value)])
+        parts = _forms(tuple(value), depth)
         return f"[{parts}]" if isinstance(value, list) else f"({parts})"
-    if isinstance(value, (set, frozenset)):
+    compares = type(value).__eq__
+    if isinstance(value, _SETS) or (isinstance(value, Set) and compares is Set.__eq__):
         return "{" + ",".join(sorted(normal_form(part, depth + 1) for part in value)) + "}"
-    if isinstance(value, dict):
-        pairs = [
-            f"{normal_form(key, depth + 1)}:{normal_form(entry, depth + 1)}"
-            for key, entry in dict.items(value)
-        ]
+    if isinstance(value, _MAPPINGS) or (isinstance(value, Mapping) and compares is Mapping.__eq__):
+        items = dict.items(value) if isinstance(value, dict) else value.items()
+        pairs = [f"{normal_form(k, depth + 1)}:{normal_form(v, depth + 1)}" for k, v in items]
         return "{:" + ",".join(sorted(pairs)) + "}"
-    return _number(value)
+    if _is(value, "collections", "UserString") or _is(value, "collections", "UserList"):
+        return normal_form(attrgetter("data")(value), depth + 1)
+    if isinstance(value, range):
+        return f"range({_range(value)})"
+    for module, name in (("collections", "deque"), ("array", "array")):
+        if isinstance(value, Iterable) and _is(value, module, name):
+            return f"{name}[{_forms(value, depth)}]"
+    return _moment(value) or _builtin(value) or _number(value)
+
+
+def _forms(parts: "Iterable[object]", depth: int) -> str:
+    return ",".join([normal_form(part, depth + 1) for part in parts])
+
+
+def _is(value: object, module: str, name: str) -> bool:
+    """Whether it is of a class of a module; False if nobody has imported the module."""
+    return isinstance(value, getattr(sys.modules.get(module), name, ()))
+
+
+def _range(value: range) -> str:
+    """Ranges are equal if they hold the same numbers."""
+    return ",".join(map(str, (len(value), *value[:1], *(value[1:2] and (value.step,)))))
+
+
+def _moment(value: object) -> str:
+    """Of dates, times and durations, which equal those of their own class; "" of all else."""
+    if _is(value, "datetime", "timedelta"):
+        return "timedelta({},{},{})".format(*_DURATION(value))
+    name = "datetime" if _is(value, "datetime", "datetime") else "time"
+    if not _is(value, "datetime", name):
+        is_date = _is(value, "datetime", "date")
+        return f"date({attrgetter('toordinal')(value)()})" if is_date else ""
+    hour, minute, second, microsecond = _CLOCK(value)
+    clock = ((hour * 60 + minute) * 60 + second) * 10**6 + microsecond
+    if name == "datetime":
+        clock += attrgetter("toordinal")(value)() * 24 * 3600 * 10**6
+    offset = attrgetter("utcoffset")(value)()
+    if offset is None:
+        return f"{name}({clock})"
+    days, seconds, microseconds = _DURATION(offset)
+    return f"{name}({clock - (days * 24 * 3600 + seconds) * 10**6 - microseconds},UTC)"
+
+
+def _builtin(value: object) -> str:
+    """Of a class or function of Python; "" of all else.  Raises Unequal for what equals nothing but
+    itself."""
+    name = getattr(value, "__name__", "")
+    if isinstance(name, str) and vars(builtins).get(name) is value:
+        return f"builtins.{name}"
+    if type(value).__eq__ is object.__eq__:
+        raise Unequal
+    return ""
 
 
 def _number(value: Any) -> str:
     if isinstance(value, complex):
         real = _number(value.real)
         return real if value.imag == 0 else f"{real}+{_number(value.imag)}j"
-    if isinstance(value, float) and value in (float("inf"), -float("inf")):
-        return "inf" if value > 0 else "-inf"
     try:
         if not hasattr(value, "as_integer_ratio"):
-            value = int(operator.index(value))  # pyright: ignore[reportArgumentType] - NumPy's integers
+            value = int(operator.index(value))  # NumPy's integers
         numerator, denominator = value.as_integer_ratio()
         return f"{numerator:x}/{denominator:x}"
-    except (AttributeError, TypeError, ValueError, OverflowError):  # no number; NaN
-        raise NoForm from None
+    except OverflowError:
+        return "inf" if value > 0 else "-inf"
+    except ValueError:  # NaN
+        raise Unequal from None
+    except (AttributeError, TypeError):
+        raise NotComparable(type(value).__name__) from None
 
 
 def form_of(value: object) -> str:
-    """The normal form, or "?"."""
+    """The normal form, or why there is none."""
     try:
         form = normal_form(value)
-    except (NoForm, RecursionError):
-        return NO_FORM
-    return form if len(form) <= MAX_FORM_LEN else NO_FORM
+    except Unequal:
+        return UNEQUAL
+    except NotComparable as error:
+        return NOT_COMPARABLE + ascii(str(error))[1:-1][:MAX_NAME_LEN]
+    except RecursionError:
+        return f"{NOT_COMPARABLE}nested too deep"
+    if len(form) <= MAX_FORM_LEN:
+        return form
+    import hashlib  # slow to import
+
+    return f"#{hashlib.sha256(form.encode()).hexdigest()}"
 
 
 def write_and_exit(content: bytes) -> NoReturn:
@@ -89,19 +173,22 @@ def main(how: str, *name: str) -> NoReturn:
     with open("input", encoding="utf-8") as file:
         arguments = file.read()
     if how == "expected":
+        sys.setrecursionlimit(FRAMES)
         write_and_exit(json.dumps([*map(_form_of_expression, json.loads(arguments))]).encode())
     with open("program", encoding="utf-8") as file:
         code = file.read()
     scope = {}
     if how == "value":
         exec(code, scope)
-        write_and_exit(form_of(scope[name[0]](*eval(arguments, {}))).encode())
+        value = scope[name[0]](*eval(arguments, {}))
+        sys.setrecursionlimit(FRAMES)
+        write_and_exit(form_of(value).encode())
     try:
         exec(code, scope)
         text = str(scope[name[0]](**eval(arguments, {})))
     except BaseException as error:
         text = f"failed: {type(error).__name__}: {error}"
-    write_and_exit(b"=" + text.encode("utf-8", "replace")[:MAX_TEXT_BYTES])
+    write_and_exit(b"=" + text.encode("utf-8", "replace"))
 
 
 def _form_of_expression(expression: str) -> str:

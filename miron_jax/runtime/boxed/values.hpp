@@ -1,6 +1,7 @@
 // Precedes a C++ program inside the sandbox: writes the value that its function returns to descriptor 3, as a line of JSON.
 //
-// Numbers (char and bool too) become numbers, text a string of bytes, a container a list, a pair a list of two.
+// Numbers (char and bool too) become numbers, text a string of bytes, a container a list (of an unordered
+// one in order of their texts), a pair or tuple a list.
 // `put_expected` puts the tolerance before an expected value, as in composer's judge: 1e-3 for float and double, 1e-4 for
 // vectors of float and 1e-3 for vectors of double; 0 for every other type, whose values must be equal.
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -42,14 +44,23 @@ inline void put(Text& out, const std::string& value) {
   out += '"';
 }
 template <class A, class B> void put(Text& out, const std::pair<A, B>& value);
+template <class... Types> void put(Text& out, const std::tuple<Types...>& value);
+
+template <class T> auto is_unordered(const T& value, int) -> decltype(value.bucket_count(), true) { return true; }
+template <class T> bool is_unordered(const T&, long) { return false; }
+
 template <class T> auto put(Text& out, const T& value) -> typename std::enable_if<(sizeof(value.begin()) > 0)>::type {
-  out += '[';
-  bool first = true;
+  std::vector<Text> parts;
   for (auto part = value.begin(); part != value.end(); ++part) {
-    if (!first) out += ',';
-    first = false;
     const typename T::value_type value_of_part = *part;  // vector<bool> gives a proxy
-    put(out, value_of_part);
+    parts.push_back(Text());
+    put(parts.back(), value_of_part);
+  }
+  if (is_unordered(value, 0)) std::sort(parts.begin(), parts.end());  // equal sets may hold theirs in any order
+  out += '[';
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (i > 0) out += ',';
+    out += parts[i];
   }
   out += ']';
 }
@@ -58,6 +69,19 @@ template <class A, class B> void put(Text& out, const std::pair<A, B>& value) {
   put(out, value.first);
   out += ',';
   put(out, value.second);
+  out += ']';
+}
+template <std::size_t i, class... Types>
+typename std::enable_if<i == sizeof...(Types)>::type put_from(Text&, const std::tuple<Types...>&) {}
+template <std::size_t i, class... Types>
+typename std::enable_if<i < sizeof...(Types)>::type put_from(Text& out, const std::tuple<Types...>& value) {
+  if (i > 0) out += ',';
+  put(out, std::get<i>(value));
+  put_from<i + 1>(out, value);
+}
+template <class... Types> void put(Text& out, const std::tuple<Types...>& value) {
+  out += '[';
+  put_from<0>(out, value);
   out += ']';
 }
 

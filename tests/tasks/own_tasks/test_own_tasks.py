@@ -21,6 +21,7 @@ from pyarrow import parquet
 from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import data_state, located_rows, read_examples
 from miron_jax.definitions.records import Measured, Problem, Task
+from miron_jax.definitions.rules import printed
 from miron_jax.errors import InputError
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate
@@ -344,6 +345,27 @@ def test_a_program_is_what_its_record_says(tmp_path: Path) -> None:
     assert read_examples(task_of(path), tmp_path) == [expected]
     profile = task_of(path).profile
     assert (profile.num_samples, profile.extra_tokens) == (2, 4)
+    assert (profile.test_seconds, profile.cpu_seconds) == (5.0, 20.0)
+    limits = {"test_seconds": 0.5, "memory_mb": 512, "output_mb": 2, "processes": 9}
+    profile = task_of(write(tmp_path, json.dumps(keys | limits), [row])).profile
+    assert {key: getattr(profile, key) for key in limits} == limits
+    assert profile.cpu_seconds == 2.0
+    assert limits.items() <= printed(profile).items()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("memory_mb", 15, "16 to 1048576"), ("memory_mb", 2**21, "16 to 1048576"), ("output_mb", 1.5, "1 to 1024"),
+        ("processes", 0, "1 to 32768"), ("processes", True, "1 to 32768"), ("test_seconds", 0, "at most 86400"),
+        ("cpu_seconds", "5", "at most 86400"), ("test_seconds", float("nan"), "at most 86400"),
+    ],
+)  # fmt: skip
+def test_limits_of_programs_are_checked(tmp_path: Path, key: str, value: Any, expected: str) -> None:
+    keys = {key: key for key in ("prompt", "entry_point", "inputs", "outputs", "solution")}
+    text = yaml.safe_dump({"task": "t", "kind": "program", "data": "hills.jsonl", key: value} | keys)
+    with pytest.raises(InputError, match=f"yaml: {key} is .*, expected .*{expected}$"):
+        task_of(write(tmp_path, text))
 
 
 @pytest.mark.parametrize(
