@@ -28,6 +28,7 @@ from miron_jax.model.checkpoints.checkpoints import (
     architecture_of,
     find_model,
 )
+from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint
 from miron_jax.model.checkpoints.training_run import Checkpoint
 from miron_jax.model.decoder.decoder import leaf_name
 from miron_jax.model.own import OwnModel
@@ -205,7 +206,8 @@ def _check_runs_here(config: RunConfig, writes: bool) -> None:
 def _name_of_tokenizer(tokenizer: Tokenizer | str | Path) -> str:
     if isinstance(tokenizer, str | Path):
         return str(tokenizer)
-    return getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
+    # a path may be another at the next start of a job
+    return f"given {type(tokenizer).__name__} {tokenizer_fingerprint(tokenizer)[:16]}"
 
 
 class TextScore(NamedTuple):

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from miron_jax.runtime.hosts import Hosts
 
 FLAGS = flags.FLAGS
-# how a process ends whose libraries are refused memory or a thread
-_OF_LIMITS = (-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS)
+# how a process ends whose libraries are refused memory or a thread, and seldom otherwise
+_OF_LIMITS = (-signal.SIGABRT, -signal.SIGSEGV)
 joined: "Hosts | None" = None  # the processes, once this one is connected to them
 _met: int | None = None  # descriptor of a pipe that tells the supervisor so
 

@@ -1,4 +1,4 @@
-"""Rows of a Plan, as many as the token budget holds -> the arrays of one batch.
+"""How many rows of a Plan make a batch (as the token budget of forward.py holds), and its arrays.
 
 Arrives: a Plan and which of its rows run together.  Leaves: a `Batch` of host arrays in a compiled
 shape.  It deliberately does not know the model.

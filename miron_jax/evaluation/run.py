@@ -252,7 +252,7 @@ class Evaluation:
         self._bos = resolve_bos(architecture.tokenizer) if adds_bos else None
         if config.is_sampled:
             self._sampling()  # raises before weights are loaded
-        if config.save_requests and hosts.is_first:
+        if config.save_requests and hosts.is_first and jax.process_index() == 0:
             save_requests(self._tasks.kinds, Store(config.output), progress)
         self._planned: list[RequestBatch] = []
         self._totals: Totals | None = None  # None: the run is not yet planned to its end
@@ -310,7 +310,10 @@ class Evaluation:
             weights = weights_fingerprint(model.on_one_device.state)
             num_tokens = max(self.architecture.tokenizer.get_vocab().values(), default=0) + 1
             is_own = isinstance(config, OwnModel)
-            warnings = implausible(model.on_one_device.state, num_tokens, is_own)
+            warnings = list[str]()
+            # a user's own weights may be zero; those of a file that was cut are not meant so
+            if not is_own or checkpoint.folder is not None:
+                warnings = implausible(model.on_one_device.state, num_tokens, is_own)
             for line in warnings:
                 self.progress.warn(line)
             with self._journal(model, weights, answers) as journal:

@@ -10,7 +10,7 @@ import json
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -272,7 +272,9 @@ def state_of(
 ) -> Any:
     """`params` as arrays of the engine; None: the model's own, of its last checkpoint."""
     if params is not None:
-        check_without_checkpoint(config, "expected no params beside it")
+        # the others may choose the step whose config.json and tokenizer are read
+        chosen = replace(config, steps=None, params_key=None)
+        check_without_checkpoint(chosen, "expected no params beside it")
     else:
         checkpoint = checkpoints_of(config, files)[-1]
         devices = placement or Placement.default()

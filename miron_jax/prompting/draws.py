@@ -1,4 +1,5 @@
-"""Few-shot sampling: rules for the order of a suite's examples and for the shots before each.
+"""Few-shot sampling of CORE, the Gauntlet, lm-eval and MERA: rules for the order of a suite's
+examples and for the shots before each.
 
 Arrives: numbers of rows.  Leaves: orders, and shots as positions in the pool.  It deliberately does
 not know texts.
@@ -74,11 +75,11 @@ def _stream_lm_eval(seed: int, num_pool: int, num_fewshot: int) -> Iterator[list
 
 # Few-shot sampling: (size of the pool, number of shots) -> for example 0, 1, 2, ...: positions in
 # the pool, in prompt order.
-# random.Random(1234 + idx).sample over the others
+# CORE's: random.Random(1234 + idx).sample over the others
 PER_ITEM_1234 = Rule("per_item_1234", partial(_per_item, 1234))
-# one random.Random(1234) for all, in set order
+# the Gauntlet's (composer's): one random.Random(1234) for all, in set order
 STREAM_1234 = Rule("stream_1234", partial(_stream, 1234))
-# One random.Random(1234) for all, in the order of the draw.
+# lm-eval's: one random.Random(1234) for all, in the order of the draw
 STREAM_LM_EVAL = Rule("stream_lm_eval", partial(_stream_lm_eval, 1234))
 NO_SHOTS = Rule(
     "none", lambda num_pool, num_fewshot: ([] for _ in range(num_pool))

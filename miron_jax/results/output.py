@@ -1,4 +1,4 @@
-"""The output folder of a run: may it be resumed, and how its files replace earlier ones.
+"""The output folder of a run: may it be resumed, and which results go into it.
 
 Arrives: a RunConfig, `RunResult`s and `ExampleResult`s.  Leaves: files, or the results of an
 earlier run of the same configuration.  It deliberately does not know what the numbers mean.
@@ -131,6 +131,9 @@ def _check_same_run(
     for key, now in _identity(config).items():
         before = earlier.get(key)
         if _resolved(before) == _resolved(now):
+            continue
+        # until 2026-11-28 results left out a tokenizer that an Evaluator was given
+        if key == "tokenizer" and before is None and str(now).startswith("given "):
             continue
         why: str | None = ""
         if key == "limit" and before is not None and (now is None or before < now):

@@ -1,5 +1,5 @@
-"""Results and samples of a folder, which are replaced together: at every moment the folder holds
-the whole former ones or the whole new ones.
+"""Writes results.json and samples of a folder, synced and replaced together: at every moment the
+folder holds the whole former ones or the whole new ones.
 
 Arrives: a store, a folder in it, a `RunResult` and its samples.  Leaves: files, or the results that
 count.  It deliberately does not know configurations.

@@ -65,7 +65,14 @@ def mounts(*commands: str) -> tuple[str, ...]:
 
 
 def _python(python: str) -> list[str]:
-    executable, *folders = json.loads(_answer(python, "-I", "-S", "-c", _PYTHON_PATH))
+    said = _answer(python, "-I", "-S", "-c", _PYTHON_PATH)
+    try:
+        executable, *folders = json.loads(said.splitlines()[-1])  # warnings may stand before it
+    except (ValueError, IndexError):
+        raise InputError(
+            f"{python}: does not say where its modules are ({said[-200:]!r}): the sandbox shows "
+            "them to a program, so mend it"
+        ) from None
     folders = [folder for folder in folders if Path(folder).name not in _PACKAGES]
     modules = [
         str(module)

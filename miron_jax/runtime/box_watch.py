@@ -1,4 +1,4 @@
-"""Watches a program in its box: what it takes, what it writes, how it ends.
+"""Decides when a program in its box has had its time, memory or output; sandbox.py ends it.
 
 Arrives: a process, `Limits`, the pipes of a box, its group if it has one.  Leaves: how it ended.
 It deliberately does not know how a box is made.
@@ -169,6 +169,9 @@ def watch(
                 try:
                     count = stack.enter_context(Count(limits, init, group))
                 except PermissionError as error:
+                    if group:  # which bounds memory, as the folder's size bounds files
+                        count = Count(limits, None, group)
+                        continue
                     return Watched(
                         "not started", why=f"the watch cannot look into the box: {error}"
                     )

@@ -41,7 +41,8 @@ def check_limits() -> None:
         raise InputError(
             f"this process may start {started} threads, expected {num_threads}, which the smallest "
             f"run needs{_of_limit(resource.RLIMIT_NPROC, 1, ' processes of this user (ulimit -u)')}"
-            ": raise the limit, or that of the container, or run less beside it"
+            ": raise the limit, or those of memory (ulimit -v) or of the container, or run less "
+            "beside it"
         )
 
 

@@ -8,9 +8,10 @@ other process, reads its interpreter or compiler and nothing else of the disk (b
 writes to one folder in memory, and belongs to a user without rights.  Resource limits hold inside:
 processor time, memory, processes, open files, output.  A seccomp filter allows the system calls of
 ordinary programs (box_filter.py).  A control group counts and bounds memory and processes, where
-one can be made (box_group.py).  From outside, a watch kills the whole tree when it exceeds its time
-or output, or its memory if there is no group (box_watch.py).  With `--allow_unsandboxed_code` only
-the limits, the group and the watch remain, for machines whose container is the sandbox.
+one can be made (box_group.py).  From outside, a watch says when the tree exceeds its time or
+output, or its memory if there is no group (box_watch.py), and all of it is killed.  With
+`--allow_unsandboxed_code` only the limits, the group and the watch remain, for machines whose
+container is the sandbox.
 
 Bubblewrap says over a pipe that the box is made and its command was executed; without a box the
 launcher says so.  A failure before that is the machine's: it is tried again after a pause, and then
@@ -158,11 +159,14 @@ class Sandbox:
         if bwrap is None:
             reason = "programs that a model writes are run in a sandbox, and bwrap is not on PATH"
         else:
-            sandbox = cls(bwrap, python)._with_groups()
-            trial = sandbox._trial()
-            if trial.out == "works\n":
-                return sandbox
-            error = " ".join((trial.err or f"{trial.ended}, status {trial.status}").split())
+            try:
+                sandbox = cls(bwrap, python)._with_groups()
+                trial = sandbox._trial()
+                if trial.out == "works\n":
+                    return sandbox
+                error = " ".join((trial.err or f"{trial.ended}, status {trial.status}").split())
+            except InputError as refusal:  # a tool that says what a box needs
+                error = str(refusal)
             reason = f"the sandbox {bwrap} does not work here ({error:.200})"
         if allow_unsandboxed:
             return cls(None, python)._with_groups()
@@ -191,10 +195,7 @@ class Sandbox:
         return replace(self, groups="unusable")
 
     def _trial(self) -> Ran:
-        command = [self.python, "-I", "try.py"]
-        return self._run_once(
-            command, {"try.py": "print('works')"}, Limits(), False, shown=self.python
-        )
+        return self.run([self.python, "-I", "try.py"], {"try.py": "print('works')"})
 
     def which(self, tool: str) -> str | None:
         """Path of a program of the system, as a run sees it; None: it is not installed."""
@@ -250,10 +251,10 @@ class Sandbox:
             stack.enter_context(adopted_strays())
             try:
                 group = self._group(limits)
+                if not self.bwrap:
+                    launched = [self.python, "-I", "-S", "-c", SUPERVISOR, *launched]
                 if group:
                     launched = stack.enter_context(group).joined(launched)
-                elif not self.bwrap:
-                    launched = [self.python, "-I", "-S", "-c", SUPERVISOR, *launched]
                 process = subprocess.Popen(
                     launched,
                     cwd=folder,
@@ -296,7 +297,7 @@ class Sandbox:
         has no room for another one."""
         if isinstance(self.groups, str):
             return None
-        processes = limits.processes + (BWRAP_PROCESSES if self.bwrap else 0)
+        processes = limits.processes + (BWRAP_PROCESSES if self.bwrap else 1)  # the supervisor
         processors = max(1.0, limits.cpu_seconds / limits.seconds)
         return self.groups.make(GroupLimits(limits.memory_bytes, processes, processors))
 

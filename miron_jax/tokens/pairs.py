@@ -1,4 +1,5 @@
-"""A context and its continuation -> token ids of the two as one text, and of the context alone.
+"""Puts BOS and other special tokens before a text: token ids of context and continuation as one
+text, and of the context alone.
 
 Arrives: pairs of texts.  Leaves: `TextPair`s, special tokens included.  It deliberately does not
 know prompts or spans.

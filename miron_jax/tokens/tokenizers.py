@@ -1,4 +1,4 @@
-"""Tokenizers: loading one, BOS and other special tokens, and texts to token ids.
+"""Tokenizers: loading one, which BOS and special tokens it has, and texts to token ids.
 
 Arrives: a folder or hub id; texts.  Leaves: a tokenizer; lists of token ids.  It deliberately does
 not know prompts or spans.

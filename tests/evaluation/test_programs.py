@@ -153,3 +153,10 @@ def test_bad_problems_are_refused(tmp_path: Path, changes: dict[str, Any], messa
     (tmp_path / task.file.path).write_text(json.dumps(fields) + "\n")
     with pytest.raises(InputError, match=message):
         read_examples(task, tmp_path, allow_changed=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "ended"), [("Infinity", "passed"), ("NaN", "wrong"), ("[1, NaN]", "wrong"), ("[1, 2]", "passed")]
+)
+def test_a_number_of_cpp_that_equals_nothing_is_wrong(value: str, ended: str):
+    assert LANGUAGES["c++"].compare(value.encode(), f"1e-06 {value}") == ended

@@ -61,12 +61,14 @@ def test_a_reader_beside_a_writer_sees_samples_of_its_results(writer: Writer) ->
         except BaseException as error:
             failures.append(error)
 
-    reader = threading.Thread(target=read)
+    reader = threading.Thread(target=read, daemon=True)
     reader.start()
-    for count in range(60):
-        writer.write(1 + count % 9)
-        time.sleep(0.005)
-    is_done.set()
+    try:
+        for count in range(60):
+            writer.write(1 + count % 9)
+            time.sleep(0.005)
+    finally:
+        is_done.set()
     reader.join()
     assert not failures, failures
     assert len({*seen}) > 3

@@ -3,7 +3,6 @@
 import os
 import shutil
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -201,13 +200,13 @@ def test_cpp_programs_have_the_references_headers_and_tolerance(box: Sandbox):
 
 
 def test_a_missing_or_broken_language_is_named(box: Sandbox, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sandbox, "SYSTEM_PATH", "/nowhere")  # without setpriv root enters no group as another user
-    box = replace(box, groups="absent")
     check_languages(Judge(box, 5.0), [problem()], "t")
-    with pytest.raises(InputError, match=r"t: its programs are c\+\+, and g\+\+ is not in"):
-        check_languages(Judge(box, 5.0), [problem("c++")], "t")
-    with pytest.raises(InputError, match="node is not in"):
-        check_languages(Judge(box, 5.0), [problem("javascript")], "t")
+    with monkeypatch.context() as patched:
+        patched.setattr(sandbox, "SYSTEM_PATH", "/nowhere")
+        with pytest.raises(InputError, match=r"t: its programs are c\+\+, and g\+\+ is not in"):
+            check_languages(Judge(box, 5.0), [problem("c++")], "t")
+        with pytest.raises(InputError, match="node is not in"):
+            check_languages(Judge(box, 5.0), [problem("javascript")], "t")
     monkeypatch.setattr(program_languages, "_boxed", lambda name: "raise RuntimeError('broken harness')")
     with pytest.raises(InputError, match=r"a python program that is right does not pass .*: .*broken harness"):
         check_languages(Judge(box, 5.0), [problem()], "t")

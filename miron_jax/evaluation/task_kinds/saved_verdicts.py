@@ -43,6 +43,7 @@ def _digest(judge: Judge, problem: Problem, text: str) -> str:
         judge.output_mb,
         judge.processes,
         judge.sandbox.bwrap is not None,
+        judge.sandbox.bounded_by,
         judge.sandbox.python,
         problem.language,
         problem.prompt,

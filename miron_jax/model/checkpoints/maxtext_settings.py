@@ -1,4 +1,5 @@
-"""Fields of MaxText's own config that move a score, and which neither config.json nor a tree says.
+"""Fields of MaxText's own config that move a score (rotation, soft caps, a tied head), and which
+neither config.json nor a tree says.
 
 Arrives: the file that --param_map names, and config.json's ModelConfig.  Leaves: `MaxTextSettings`,
 and the ModelConfig of what MaxText computes.  It deliberately does not know arrays.

@@ -142,7 +142,7 @@ def _rest(
     """
     is_linen = LINEN.rstrip("/") in tops  # it can use no collection that it does not ask for
     used = {*keys.values()}
-    all_inner = all(key.endswith(_INNER) for key in used)
+    all_inner = bool(used) and all(key.endswith(_INNER) for key in used)
     extra: dict[str, str] = {}
     besides: set[str] = set()
     for key, array in arrays.items():

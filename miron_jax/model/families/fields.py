@@ -6,7 +6,7 @@ deliberately does not know families: a field has the same type in each of them.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -280,7 +280,7 @@ def _with_transformers_defaults(path: Path, raw: Mapping[str, Json]) -> "Pretrai
     values = {name: _with_floats(value) for name, value in raw.items()}
     try:
         kind = CONFIG_MAPPING[raw["model_type"]]
-        for field in fields(kind):
+        for field in fields(kind) if is_dataclass(kind) else ():  # since transformers 5.4
             if field.name in values:
                 values[field.name] = _as_declared(values[field.name], str(field.type))
         return kind.from_dict(values)
