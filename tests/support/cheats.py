@@ -261,20 +261,7 @@ def cpp_cheats() -> dict[str, str]:
     for raw in RAW[::2]:
         escaped = raw.replace('"', '\\"')
         cheats[f"writes {raw} and ends"] = f'::write(3, "{escaped}", {len(raw)}); _Exit(0); }}\n'
-    for value in (
-        "0",
-        "42",
-        "7",
-        "a",
-        "b",
-        "a * b",
-        "a + b + 1",
-        "*(int*)0",
-        "main(0, 0)",
-        "abort(), 0",
-        "throw 1, 0",
-        "exit(0), 0",
-    ):
+    for value in _CPP_VALUES:
         cheats[f"returns {value}"] = f"return {value}; }}\n"
     for path in ("/proc/self/cmdline", "program", "/proc/1/environ", "/dev/fd/0", "/dev/fd/3", "/box/expected"):
         cheats[f"includes {path}"] = f'return 0; }}\n#include "{path}"\n'
