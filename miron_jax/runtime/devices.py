@@ -270,14 +270,15 @@ class Placement:
             whole = PartitionSpec()
             by_shard = PartitionSpec(DATA)
             specs = (whole,) * num_shared + (by_shard,) * len(split)
-            # Only `data` is manual; XLA partitions over the other axes, from the shardings of the
-            # weights.
+            # XLA partitions over the axes that split a copy, from the shardings of the weights.
+            # Without any, all axes are manual: cuDNN's attention compiles under no other, of
+            # size 1 either.
             inner = jax.shard_map(
                 on_batch_of_one,
                 mesh=self.mesh,
                 in_specs=specs,
                 out_specs=by_shard,
-                axis_names={DATA},
+                axis_names={DATA} if self.size(*ONE_COPY) > 1 else set(self.mesh.axis_names),
                 check_vma=False,
             )
             shardings = jax.tree.map(

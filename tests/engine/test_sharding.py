@@ -155,6 +155,31 @@ def test_a_kernel_computes_the_rows_and_heads_of_its_device(
     assert in_devices(check_kernel, family, str(make_model(tmp_path)), *places) == [*places]
 
 
+def print_manual_axes(*meshes: str) -> None:
+    """Axes that are manual in a program of each mesh."""
+    for mesh in meshes:
+        axes: set[str] = set()
+        placement = placement_of(mesh)
+        batch = placement.put(np.zeros((placement.shards, 4), np.float32))
+        placement.compile(partial(add_manual_axes, axes), (), (batch,))
+        print(mesh, *(axis for axis in AXES if axis in axes))
+
+
+def add_manual_axes(axes: set[str], x: jax.Array) -> jax.Array:
+    axes.update(jax.sharding.get_abstract_mesh().manual_axes)
+    return x
+
+
+def test_a_mesh_of_whole_copies_is_manual_throughout() -> None:
+    """cuDNN's attention compiles for GPUs under manual axes alone, and an axis of size 1 counts."""
+    assert in_devices(print_manual_axes, "data=1", "data=2", "data=2,model=2", "fsdp=4", devices=4) == [
+        "data=1 data fsdp expert model",
+        "data=2 data fsdp expert model",
+        "data=2,model=2 data",
+        "fsdp=4 data",
+    ]
+
+
 def print_collectives(folder: str) -> None:
     """What travels between devices in every program: the operation and its shape."""
     alone, state = on_one_device(folder, CONFIGS["llama"])
