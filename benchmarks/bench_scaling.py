@@ -39,7 +39,7 @@ from absl import flags
 from common import environment, run, say
 
 from miron_jax.config import RunConfig
-from miron_jax.engine.batches import Shape, chunk_of, rows_a_batch
+from miron_jax.engine.batches import Shape, chunk_of, rows_by_length
 from miron_jax.engine.forward import ACCELERATOR_TOKENS
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.parts import parts_of, requests_of, survey
@@ -223,7 +223,7 @@ def pod() -> JsonObject:
     for part in plan_request_batches(requests, cost, totals, lengths):
         row_length = part.plan.row_length
         each = cost.row(row_length)
-        sizes = rows_a_batch(row_length, FLAGS.devices, ACCELERATOR_TOKENS, part.more) | sizes
+        sizes = rows_by_length(row_length, FLAGS.devices, ACCELERATOR_TOKENS, part.more) | sizes
         needed += float(each.sum()) / FLAGS.devices
         for host, lists in enumerate(deal(row_length, each, hosts, DEVICES_A_HOST, sizes, load)):
             for batch in lists:

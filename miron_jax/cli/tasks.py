@@ -23,11 +23,19 @@ _NO_LIST = ("check", "describe", "human", "export")
 
 
 def command(words: list[str]) -> None:
-    from miron_jax.report.tables.humans import print_human_values
-    from miron_jax.report.tables.tasks import print_tasks, tasks_json
-    from miron_jax.tasks.about import about
-    from miron_jax.tasks.registry import export, named, suites
+    _check_flags(words)
+    if FLAGS.export is not None:
+        _export()
+    elif FLAGS.check:
+        _check(FLAGS.check)
+    elif FLAGS.describe is not None:
+        _describe(FLAGS.describe)
+    else:
+        _list(words)
 
+
+def _check_flags(words: list[str]) -> None:
+    """Raises InputError for flags, or words, that have no meaning together."""
     if FLAGS.articles is not None and FLAGS.export is None:
         raise InputError("--articles wants --export=FOLDER, where its sets of titles are written")
     if FLAGS.stories is not None and FLAGS.export is None:
@@ -36,40 +44,47 @@ def command(words: list[str]) -> None:
         raise InputError(
             "--mask_number_words wants --articles=FILE, whose number words are to be hidden"
         )
-    if words and (
-        others := [name for name in ("check", "describe", "export") if getattr(FLAGS, name)]
-    ):
+    others = [name for name in _NO_LIST if getattr(FLAGS, name)]
+    unfiltered = [name for name in others if name != "human"]
+    if words and unfiltered:
         raise InputError(
-            f"{words[0]!r} filters the list of tasks, which --{others[0]} does not print: leave "
-            "out one of them"
+            f"{words[0]!r} filters the list of tasks, which --{unfiltered[0]} does not print: "
+            "leave out one of them"
         )
-    if FLAGS.json is not None and (others := [name for name in _NO_LIST if getattr(FLAGS, name)]):
+    if FLAGS.json is not None and others:
         raise InputError(f"--json is of the list of tasks: leave out --json or --{others[0]}")
-    if FLAGS.export is not None:
-        articles = local_path(FLAGS.articles) if FLAGS.articles else None
-        stories = local_path(FLAGS.stories) if FLAGS.stories else None
-        folder = local_path(FLAGS.export)
-        spelled = FLAGS.mask_number_words
-        for path in export(folder, FLAGS.items_per_category, articles, spelled, stories, _say):
-            print(printable(str(path)))
-        return
 
-    if FLAGS.check:
-        _check(FLAGS.check)
-    elif FLAGS.describe is not None:
-        _describe(FLAGS.describe)
-    else:
-        texts = next((Path(folder) for suite, folder in data_dir() if suite == "text"), None)
-        icl_tasks, eval_gauntlet, requests = map(
-            local, (FLAGS.icl_tasks, FLAGS.eval_gauntlet, FLAGS.requests)
-        )
-        every = named(suites(icl_tasks, eval_gauntlet, task_path() or (), requests, texts), words)
-        if FLAGS.human:
-            print_human_values(every.values())
-        else:
-            with json_output(FLAGS.json) as document:
-                document.write(tasks_json(every.values(), data_dir()))
-                print_tasks(every.values(), data_dir(), about)
+
+def _export() -> None:
+    """Write rows that are generated, and print the path of each file."""
+    from miron_jax.tasks.registry import export
+
+    articles = local_path(FLAGS.articles) if FLAGS.articles else None
+    stories = local_path(FLAGS.stories) if FLAGS.stories else None
+    folder = local_path(FLAGS.export)
+    spelled = FLAGS.mask_number_words
+    for path in export(folder, FLAGS.items_per_category, articles, spelled, stories, _say):
+        print(printable(str(path)))
+
+
+def _list(words: list[str]) -> None:
+    """Print the tasks whose names have the words, or their human values."""
+    from miron_jax.report.tables.humans import print_human_values
+    from miron_jax.report.tables.tasks import print_tasks, tasks_json
+    from miron_jax.tasks.about import about
+    from miron_jax.tasks.registry import named, suites
+
+    texts = next((Path(folder) for suite, folder in data_dir() if suite == "text"), None)
+    icl_tasks, eval_gauntlet, requests = map(
+        local, (FLAGS.icl_tasks, FLAGS.eval_gauntlet, FLAGS.requests)
+    )
+    every = named(suites(icl_tasks, eval_gauntlet, task_path() or (), requests, texts), words)
+    if FLAGS.human:
+        print_human_values(every.values())
+        return
+    with json_output(FLAGS.json) as document:
+        document.write(tasks_json(every.values(), data_dir()))
+        print_tasks(every.values(), data_dir(), about)
 
 
 def _check(paths: list[str]) -> None:

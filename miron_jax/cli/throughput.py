@@ -161,7 +161,7 @@ def _bucket(forward: Forward, plan: Plan, length: int) -> Bucket:
     allowed = SECONDS * len(rows) * length / int(plan.row_length.sum())
     timed = batches[: max(2, int(allowed / one_batch))]
     seconds = seconds_of(timed) / len(timed) * len(batches)
-    size = forward.rows_a_batch(length) * forward.placement.shards
+    size = forward.shard_rows(length) * forward.placement.shards
     tokens = plan.num_nodes(rows.tolist())
     return Bucket(length, len(rows), size, len(batches), len(timed), tokens, seconds)
 

@@ -123,7 +123,7 @@ class Batch(NamedTuple):
     query_output: np.ndarray  # int64, index of each query in those outputs
 
 
-def rows_a_batch(
+def rows_by_length(
     row_length: np.ndarray, shards: int, token_budget: int, more: bool
 ) -> dict[int, int]:
     """Row length -> rows of one shard's batch, for the rows of a plan, whose lengths are int

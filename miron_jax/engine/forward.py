@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from miron_jax.engine.batches import Batch, Shape, assemble, chunk_of, rows_a_batch
+from miron_jax.engine.batches import Batch, Shape, assemble, chunk_of, rows_by_length
 from miron_jax.engine.model import ForwardSpeed, Graph, Model, RowScores, attention_of
 from miron_jax.errors import InputError
 from miron_jax.kernels.target_logprob.xla import id_set_logprob, target_logprob
@@ -116,7 +116,7 @@ class Forward:
 
         `processes`: the number of processes that share the rows.
         """
-        sizes = rows_a_batch(
+        sizes = rows_by_length(
             plan.row_length, self.placement.shards * processes, self.token_budget, more
         )
         for length, rows in sizes.items():
@@ -128,7 +128,7 @@ class Forward:
         compiled."""
         return self._shape(length, self._room_for(plan))
 
-    def rows_a_batch(self, length: int) -> int:
+    def shard_rows(self, length: int) -> int:
         """Rows of a shard in a batch of this length, which must be compiled."""
         return self._rows[length]
 
@@ -153,7 +153,7 @@ class Forward:
             return_freed_memory()
 
     def batches(self, plan: Plan, rows: np.ndarray) -> Iterator[list[int]]:
-        """These rows in batches of one length each, longest first, as large as `rows_a_batch` is by
+        """These rows in batches of one length each, longest first, as large as `shard_rows` is by
         then."""
         for length in np.unique(plan.row_length[rows])[::-1].tolist():
             waiting = rows[plan.row_length[rows] == length].tolist()

@@ -1,7 +1,8 @@
 """What only one task kind has beside the numbers that every task has, and the sentences that
 qualify them.
 
-Arrives: nothing.  Leaves: `Details`.  It deliberately does not know how a kind computes them.
+Arrives: nothing.  Leaves: the `Details` of each kind.  It deliberately does not know how a kind
+computes them.
 
 Field names are the keys of results.json.
 """
@@ -9,23 +10,16 @@ Field names are the keys of results.json.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from miron_jax.engine.growing import GrowingSpeed
 from miron_jax.errors import some_of
+from miron_jax.results.records import BEYOND_TRAINED, UNSCORED, Details, TaskResult
 from miron_jax.statistics.estimate import Estimate
-
-if TYPE_CHECKING:
-    from miron_jax.results.records import TaskResult
 
 FIRST_OPTION = 0.9  # share of examples with gold first, above which ties inflate accuracy
 FEW = 4  # examples, below which all of them may be alike by chance
-UNSCORED = (
-    "examples without a score (NaN, programs that were not judged, or unpublished right answers); "
-    "no composite counts their tasks"
-)
 TRUNCATED = "examples cut to the length limit (BOS and early shots go first)"
-BEYOND_TRAINED = "examples longer than the length the model was trained at"
 ROUNDED = "examples decided by exp() rounding two losses to the same number, as the reference does"
 EMPTY_SPAN = "examples with an option that scores no token"
 LEAKED = "prompts with a shot that asks the same question: they hold their answer"
@@ -39,21 +33,6 @@ BY_TARGET_TOKENS = (
     "lev_score", "target_confidence", "bits_per_char", "bits_per_byte", "greedy_exact",
     "contrast_accuracy",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Details:
-    caution: ClassVar[str] = ""  # a sentence beside all numbers of the kind
-
-    beyond_trained_length: int = 0  # examples longer than the length the model was trained at
-
-    def notes(self, task: "TaskResult") -> Iterator[str]:
-        """Sentences that qualify the task's numbers."""
-        yield from ()
-
-    def counts(self, task: "TaskResult") -> Mapping[str, int]:
-        """Sentences that begin with a number, which is summed over the tasks of a run."""
-        return {UNSCORED: task.skipped, BEYOND_TRAINED: self.beyond_trained_length}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +51,14 @@ class ChoiceDetails(Details):
     # prompts with a shot that asks what the prompt asks; None: there are none
     leaked_prompts: int | None = None
 
-    def notes(self, task: "TaskResult") -> Iterator[str]:
+    def notes(self, task: TaskResult) -> Iterator[str]:
         accuracy = self.first_option_accuracy
         if accuracy is not None and accuracy > FIRST_OPTION:
             yield f"a model that finds all options equal scores {accuracy:.3f} here"
         if self.tied == task.n >= FEW:
             yield f"each of the {task.n} examples is a tie: the tie rule has chosen, not the model"
 
-    def counts(self, task: "TaskResult") -> dict[str, int]:
+    def counts(self, task: TaskResult) -> dict[str, int]:
         tie = task.profile.get("tie", "first")
         reads = CROSSED_BY.get(task.profile.get("boundary", "joint"), "")
         return {
@@ -111,7 +90,7 @@ class GenerationDetails(Details):
     # prompts with a shot that asks what the prompt asks; None: there are none
     leaked_prompts: int | None = None
 
-    def notes(self, task: "TaskResult") -> Iterator[str]:
+    def notes(self, task: TaskResult) -> Iterator[str]:
         if self.alike:
             yield f"all texts that the model wrote are {self.alike}"
         if self.prompts_end_in_space:
@@ -131,7 +110,7 @@ class GenerationDetails(Details):
         if task.profile.get("match") == "detox" and not task.n:
             yield "J wants three classifiers, which --detox_scorer names"
 
-    def counts(self, task: "TaskResult") -> dict[str, int]:
+    def counts(self, task: TaskResult) -> dict[str, int]:
         return {
             UNSCORED: task.skipped,
             TRUNCATED: self.truncated,
@@ -160,7 +139,7 @@ class ProgramDetails(Details):
     # why the machine could not judge programs, which are in no mean; (): it judged all
     not_judged: tuple[str, ...] = ()
 
-    def notes(self, task: "TaskResult") -> Iterator[str]:
+    def notes(self, task: TaskResult) -> Iterator[str]:
         if self.ceiling is not None:
             yield f"the authors' own solutions pass {self.ceiling.passed} of {self.ceiling.n}"
         if not self.sandboxed:
@@ -217,7 +196,7 @@ class ClozeDetails(Details):
     prefixes_end_in_space: int = 0
     targets_begin_with_space: int = 0
 
-    def notes(self, task: "TaskResult") -> Iterator[str]:
+    def notes(self, task: TaskResult) -> Iterator[str]:
         if not task.n:
             yield f"no item is scored, {self.unspelled} cannot be spelled with this tokenizer"
             return
@@ -245,7 +224,7 @@ class ClozeDetails(Details):
                 f"{right}"
             )
 
-    def counts(self, task: "TaskResult") -> dict[str, int]:
+    def counts(self, task: TaskResult) -> dict[str, int]:
         return {
             UNSCORED: task.skipped - self.unspelled,
             TRUNCATED: self.truncated,

@@ -20,13 +20,12 @@ from miron_jax.files.readers import Json, JsonObject
 from miron_jax.results.details import (
     ChoiceDetails,
     ClozeDetails,
-    Details,
     Drift,
     GenerationDetails,
     ProgramDetails,
     TextDetails,
 )
-from miron_jax.results.records import CompositeResult, RunResult, TaskData, TaskResult
+from miron_jax.results.records import CompositeResult, Details, RunResult, TaskData, TaskResult
 from miron_jax.results.samples import (
     Asked,
     AskedDocument,

@@ -6,13 +6,13 @@ Field names are the keys of results.json.  A number that is not defined is NaN h
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import ClassVar
 
 from miron_jax.engine.text_requests import GenerationSpeed
 from miron_jax.files.readers import JsonObject
-from miron_jax.results.details import Details
 from miron_jax.runtime.answers import Answers
 from miron_jax.statistics.estimate import Estimate
 from miron_jax.statistics.human_gaps import HumanGap
@@ -20,6 +20,11 @@ from miron_jax.statistics.robustness import Robustness
 
 UNKNOWN = Estimate(math.nan, math.nan, (math.nan, math.nan), 0, 0)
 CHOSEN_IF_NO_MAIN = ("accuracy", "greedy_exact", "em", "bits_per_char")
+UNSCORED = (
+    "examples without a score (NaN, programs that were not judged, or unpublished right answers); "
+    "no composite counts their tasks"
+)
+BEYOND_TRAINED = "examples longer than the length the model was trained at"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,23 @@ class Sampled:
     @property
     def is_whole(self) -> bool:
         return self.examples == self.of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Details:
+    """What only one task kind has; its own class is in details.py."""
+
+    caution: ClassVar[str] = ""  # a sentence beside all numbers of the kind
+
+    beyond_trained_length: int = 0  # examples longer than the length the model was trained at
+
+    def notes(self, task: "TaskResult") -> Iterator[str]:
+        """Sentences that qualify the task's numbers."""
+        yield from ()
+
+    def counts(self, task: "TaskResult") -> Mapping[str, int]:
+        """Sentences that begin with a number, which is summed over the tasks of a run."""
+        return {UNSCORED: task.skipped, BEYOND_TRAINED: self.beyond_trained_length}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import subprocess
 import termios
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Self
 
 from miron_jax.runtime.box_group import BoxGroup
@@ -147,46 +147,73 @@ def watch(
 
     Memory is what the kernel counts in the group; without a group, what /proc shows.
     """
-    last = time.monotonic()
-    wall = 0.0  # since the start of the launcher, then of the program
-    count = None  # since the start of the program
-    next_look = last
     with ExitStack() as stack:
+        watch_of_run = _Watch(process, limits, channels, gate, patience, group, stack)
         while True:
-            has_ended = process.poll() is not None
-            for channel in channels:
-                channel.take()
-            now = time.monotonic()
-            wall += min(now - last, STALL_SECONDS)
-            last = now
-            if group and (by := group.killed_by()):
-                return Watched("memory") if by == "limit" else Watched("not started", why=NO_MEMORY)
-            if has_ended:
-                return Watched("exit" if channels.was_executed(gate) else "not started")
-            if count is None and channels.has_started(gate):
-                wall = 0.0
-                init = None if gate is None else channels.init
-                try:
-                    count = stack.enter_context(Count(limits, init, group))
-                except PermissionError as error:
-                    if group:  # which bounds memory, as the folder's size bounds files
-                        count = Count(limits, None, group)
-                        continue
-                    return Watched(
-                        "not started", why=f"the watch cannot look into the box: {error}"
-                    )
-            if count is None and wall > START_SECONDS:
-                return Watched("not started")
-            if count is not None and now >= next_look:
-                next_look = now + WATCH_SECONDS
-                processes = tree(process.pid)
-                if channels.out.is_over or channels.value.is_over:
-                    return Watched("output")
-                if is_over := _time_is_over(processes, wall, limits, patience):
-                    return Watched("time", is_over.is_starved)
-                if count.is_over(processes):
-                    return Watched("memory")
+            if watched := watch_of_run.look():
+                return watched
             _wait(process, channels)
+
+
+@dataclass(slots=True)
+class _Watch:
+    """What the looks at one run have shown so far."""
+
+    process: subprocess.Popen[bytes]
+    limits: Limits
+    channels: Channels
+    gate: int | None
+    patience: float
+    group: BoxGroup | None
+    stack: ExitStack  # closes `count`
+    last: float = field(default_factory=time.monotonic)  # look
+    wall: float = 0.0  # seconds since the start of the launcher, then of the program
+    count: "Count | None" = None  # since the start of the program
+    next_check: float = 0.0  # of the processes
+
+    def look(self) -> Watched | None:
+        """How the program has ended; None: it goes on."""
+        has_ended = self.process.poll() is not None
+        for channel in self.channels:
+            channel.take()
+        now = time.monotonic()
+        self.wall += min(now - self.last, STALL_SECONDS)
+        self.last = now
+        if self.group and (by := self.group.killed_by()):
+            return Watched("memory") if by == "limit" else Watched("not started", why=NO_MEMORY)
+        if has_ended:
+            was_executed = self.channels.was_executed(self.gate)
+            return Watched("exit" if was_executed else "not started")
+        if self.count is None and (watched := self._start()):
+            return watched
+        if self.count is None or now < self.next_check:
+            return None
+        self.next_check = now + WATCH_SECONDS
+        return self._check(self.count)
+
+    def _start(self) -> Watched | None:
+        """Start the program's clock and count as soon as it runs."""
+        if not self.channels.has_started(self.gate):
+            return Watched("not started") if self.wall > START_SECONDS else None
+        self.wall = 0.0
+        init = None if self.gate is None else self.channels.init
+        try:
+            self.count = self.stack.enter_context(Count(self.limits, init, self.group))
+        except PermissionError as error:
+            if self.group is None:
+                return Watched("not started", why=f"the watch cannot look into the box: {error}")
+            # the group bounds memory, as the folder's size bounds files
+            self.count = Count(self.limits, None, self.group)
+        return None
+
+    def _check(self, count: "Count") -> Watched | None:
+        """Whether the program exceeds a limit."""
+        processes = tree(self.process.pid)
+        if self.channels.out.is_over or self.channels.value.is_over:
+            return Watched("output")
+        if is_over := _time_is_over(processes, self.wall, self.limits, self.patience):
+            return Watched("time", is_over.is_starved)
+        return Watched("memory") if count.is_over(processes) else None
 
 
 def _wait(process: subprocess.Popen[bytes], channels: Channels) -> None:

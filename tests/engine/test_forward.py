@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from miron_jax.engine import model as model_module
-from miron_jax.engine.batches import Shape, assemble, rows_a_batch
+from miron_jax.engine.batches import Shape, assemble, rows_by_length
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.model import Model, load_model
 from miron_jax.engine.plain import score_plainly
@@ -199,10 +199,10 @@ def test_edges_and_queries_of_each_shard_are_in_its_outputs(model: Model) -> Non
 
 def test_batches_leave_few_rows_empty():
     for count, full, rows in ((32, 5, 4), (39, 4, 3), (40, 4, 4), (3, 5, 3), (11, 3, 3), (7, 1, 1)):
-        assert rows_a_batch(np.full(count, 16), 1, full * 16 + 5, more=False) == {16: rows}, (count, full)
+        assert rows_by_length(np.full(count, 16), 1, full * 16 + 5, more=False) == {16: rows}, (count, full)
     row_length = np.repeat([512, 2048], [600, 150])  # of a request batch before others: what each shard gets
     for shards, rows in ((1, {512: 16, 2048: 4}), (75, {512: 8, 2048: 2}), (1000, {512: 1, 2048: 1})):
-        assert rows_a_batch(row_length, shards, 8192, more=True) == rows, shards
+        assert rows_by_length(row_length, shards, 8192, more=True) == rows, shards
 
 
 def test_out_of_memory_halves_the_batch_and_goes_on(model, forward, monkeypatch):
@@ -211,7 +211,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on(model, forward, monkeypatch)
     lines: list[str] = []
     refusing = Forward(model, 1024, Lines(lines.append))
     real: Callable[[Shape], Any] = refusing._program
-    rows_at_first = max(rows_a_batch(plan.row_length, 1, 1024, more=False).values())
+    rows_at_first = max(rows_by_length(plan.row_length, 1, 1024, more=False).values())
 
     def refuse_large(shape: Shape) -> Any:
         program = real(shape)

@@ -138,7 +138,7 @@ def test_a_batch_that_the_compiler_refuses_is_halved(refusals: int, place, monke
             list(forward.run(plan))
         return
     scored = list(forward.run(plan))
-    assert forward.rows_a_batch(32) == 4
+    assert forward.shard_rows(32) == 4
     assert sum(len(batch.rows) for batch in scored) == plan.num_rows
     assert all(np.isfinite(batch.logprob).all() for batch in scored)
 

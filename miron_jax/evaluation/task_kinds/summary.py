@@ -18,8 +18,7 @@ from miron_jax.evaluation.task_kinds.interface import RunFacts, TaskScores
 from miron_jax.files.places import public
 from miron_jax.files.readers import JsonObject
 from miron_jax.prompting.prompts import Prompt
-from miron_jax.results.details import Details
-from miron_jax.results.records import Group, Rescaled, TaskData, TaskResult
+from miron_jax.results.records import Details, Group, Rescaled, TaskData, TaskResult
 from miron_jax.results.samples import AskedPrompt, Option
 from miron_jax.statistics.estimate import Estimate, TaskEstimates
 from miron_jax.statistics.human_gaps import gaps

@@ -114,6 +114,20 @@ def tree_tensors(
             f"{folder}: a checkpoint of {library} of a {config.family} model is not read, expected "
             f"one of {', '.join(known)}: export it in Hugging Face's format"
         )
+    below = _below(folder, params_key)
+    _check_chunks(folder, below, config.family)
+    if isinstance(config, ModelConfig) and not is_easydel:
+        _check_head_size(folder, below, config)
+    parts = _easydel_parts(below) if is_easydel else _levanter_parts(below)
+    tensors = {name: _stored(folder, name, part, config.vocab_size) for name, part in parts}
+    if is_easydel and config.tied_head:
+        tensors.pop("lm_head.weight", None)  # is saved, and not used
+    return tensors
+
+
+def _below(folder: Path, params_key: str | None) -> dict[str, _TreeArray]:
+    """The arrays below `params_key`, or the default, by the rest of their path.  Raises InputError
+    if there are none."""
     arrays = _arrays(folder)
     root = "".join(f"{part}/" for part in (params_key or "model").split("/") if part)
     if params_key is None and not any(key.startswith(root) for key in arrays):
@@ -128,23 +142,21 @@ def tree_tensors(
             f"{named}, only {tops}, expected the weights there; name the path of the weights with "
             "--params_key"
         )
-    for key, array in below.items():
+    return below
+
+
+def _check_chunks(folder: Path, arrays: Mapping[str, _TreeArray], family: str) -> None:
+    """Raises InputError for an array that lacks some of its chunks."""
+    for key, array in arrays.items():
         # tensorstore reads a chunk that is not there as zeros, and writes none of zeros, as some
         # weights are at first.
-        may_be_zero = key.endswith("bias") or ("norm" in key and config.family.startswith("gemma"))
+        may_be_zero = key.endswith("bias") or ("norm" in key and family.startswith("gemma"))
         is_zero = may_be_zero and array.num_missing == array.num_chunks
         if array.shape and array.num_missing and not is_zero:
             raise InputError(
                 f"{folder / array.key}: lacks {array.num_missing} of its {array.num_chunks} "
                 "chunks, expected all: the copy is not complete; copy it again"
             )
-    if isinstance(config, ModelConfig) and not is_easydel:
-        _check_head_size(folder, below, config)
-    parts = _easydel_parts(below) if is_easydel else _levanter_parts(below)
-    tensors = {name: _stored(folder, name, part, config.vocab_size) for name, part in parts}
-    if is_easydel and config.tied_head:
-        tensors.pop("lm_head.weight", None)  # is saved, and not used
-    return tensors
 
 
 def _check_head_size(folder: Path, arrays: Mapping[str, _TreeArray], config: ModelConfig) -> None:

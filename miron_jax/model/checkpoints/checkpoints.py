@@ -352,46 +352,73 @@ def _rounds_of_first_host(
     scored: Callable[[Checkpoint], bool],
     excused: Literal["none", "gone", "all"],
 ) -> Iterator[Round]:
-    done: dict[int | None, str] = {}  # step -> the version that was read
-    failed: dict[int | None, tuple[Checkpoint, InputError]] = {}
+    seen = _Seen(progress)
     last_new = time.monotonic()
     while True:
-        new: list[Checkpoint] = []
-        for checkpoint in checkpoints_of(config, files):
-            step = checkpoint.step
-            version = checkpoint.version
-            if step in done and done[step] == version:
-                continue
-            if step in failed and failed[step][0].version == version:
-                continue
-            if scored(checkpoint):
-                done[step] = version
-                progress.say(f"step {step} is scored already")
-            else:
-                new.append(checkpoint)
-        look = Round(new, excused)
-        if new:
+        look = Round(seen.new_of(checkpoints_of(config, files), scored), excused)
+        if look.checkpoints:
             yield look
             last_new = time.monotonic()
-        for checkpoint in look.read:
-            done[checkpoint.step] = checkpoint.version
-            failed.pop(checkpoint.step, None)
-        for checkpoint, error in look.failures:
-            failed[checkpoint.step] = (checkpoint, error)
-            if checkpoint.is_there():
-                progress.warn(f"step {checkpoint.step} cannot be read yet: {error}")
-        for step, (checkpoint, error) in [*failed.items()]:
-            if not checkpoint.is_there():
-                progress.warn(f"step {step} has been removed before it was read, and is left out")
-                del failed[step]
-                if not config.watch and not done:
-                    raise error
+        seen.note(look)
+        removed = seen.drop_removed()
         if not config.watch:
+            if removed and not seen.done:
+                raise removed[0]
             return
         if time.monotonic() - last_new > config.watch_timeout:
-            for _, error in failed.values():
+            for _, error in seen.failed.values():
                 raise error
             progress.say(f"nothing new in {files.weights} for {config.watch_timeout:.0f} s")
             return
         if not look.read:
             time.sleep(min(POLL_SECONDS, config.watch_timeout))
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What has become of the steps of a run so far, by step; a step with other files is new."""
+
+    progress: Progress
+    done: dict[int | None, str] = field(default_factory=dict)  # the version that was read
+    failed: dict[int | None, tuple[Checkpoint, InputError]] = field(default_factory=dict)
+
+    def new_of(
+        self, checkpoints: list[Checkpoint], scored: Callable[[Checkpoint], bool]
+    ) -> list[Checkpoint]:
+        """Those that were neither read nor tried, and have no results."""
+        new: list[Checkpoint] = []
+        for checkpoint in checkpoints:
+            step = checkpoint.step
+            version = checkpoint.version
+            if step in self.done and self.done[step] == version:
+                continue
+            if step in self.failed and self.failed[step][0].version == version:
+                continue
+            if scored(checkpoint):
+                self.done[step] = version
+                self.progress.say(f"step {step} is scored already")
+            else:
+                new.append(checkpoint)
+        return new
+
+    def note(self, look: Round) -> None:
+        """Keep which of its checkpoints were read, and which could not be."""
+        for checkpoint in look.read:
+            self.done[checkpoint.step] = checkpoint.version
+            self.failed.pop(checkpoint.step, None)
+        for checkpoint, error in look.failures:
+            self.failed[checkpoint.step] = (checkpoint, error)
+            if checkpoint.is_there():
+                self.progress.warn(f"step {checkpoint.step} cannot be read yet: {error}")
+
+    def drop_removed(self) -> list[InputError]:
+        """Leave out those that failed and are no longer there; their errors."""
+        errors: list[InputError] = []
+        for step, (checkpoint, error) in [*self.failed.items()]:
+            if not checkpoint.is_there():
+                self.progress.warn(
+                    f"step {step} has been removed before it was read, and is left out"
+                )
+                del self.failed[step]
+                errors.append(error)
+        return errors

@@ -11,7 +11,6 @@ transformers 4 use torch's names except for the last part: `kernel` is torch's `
 """
 
 import os
-import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -29,8 +28,6 @@ from miron_jax.files.regular import open_regular, read_regular, read_text
 from miron_jax.model.checkpoints.safetensors_file import read_header
 
 _SAFETENSORS, _MSGPACK = "model.safetensors", "flax_model.msgpack"
-# Folders of steps: 1000, step_1000, checkpoint-1000; EasyDeL's run-1000
-STEP_NAME = re.compile(r"((global_?)?(step|checkpoint|ckpt|run)[-_]?)?(\d+)", re.ASCII)
 DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 Sliceable = Any  # an array, a `FileTensor`, or the part of a tree's array
 

@@ -29,7 +29,8 @@ from miron_jax.files.hub import parse_name
 from miron_jax.files.places import local_path
 from miron_jax.model.checkpoints.array_tree import is_array_tree, sliceable, tree_tensors
 from miron_jax.model.checkpoints.hf_config import from_hf_config
-from miron_jax.model.checkpoints.hf_files import STEP_NAME, Sliceable, Stored, stored_tensors
+from miron_jax.model.checkpoints.hf_files import Sliceable, Stored, stored_tensors
+from miron_jax.model.checkpoints.step_names import step_of
 from miron_jax.model.decoder.decoder import abstract, leaf_name
 from miron_jax.model.families import tensor_names
 from miron_jax.model.families.family import AnyModel, KnownModel
@@ -114,7 +115,8 @@ def resolve_model(name: str, weights: bool = True) -> Path:
             f"--model={name}: {name}.py is here, so name its function too, such as "
             f"--model={name}:make"
         )
-    if STEP_NAME.fullmatch(local.name) and local.parent != Path() and local.parent.is_dir():
+    is_step = step_of(local.name) is not None
+    if is_step and local.parent != Path() and local.parent.is_dir():
         raise InputError(
             f"--model={name}: no such folder, though {local.parent} is here, expected a checkpoint "
             "that a trainer has not removed: name a step that is there"

@@ -18,6 +18,18 @@ from miron_jax.model.checkpoints.maxtext_settings import MaxTextSettings, check_
 from miron_jax.model.checkpoints.param_map import Change, LayerArray, Mapped, unchanged
 from miron_jax.model.config import ModelConfig
 
+# Norms of a layer -> MaxText's names
+_LLAMA_NORMS = {
+    "attn_norm": "pre_self_attention_layer_norm/scale",
+    "mlp_norm": "post_self_attention_layer_norm/scale",
+}
+_GEMMA_NORMS = {
+    "attn_norm": "pre_self_attention_norm{}/scale",
+    "attn_post_norm": "post_self_attention_norm{}/scale",
+    "mlp_norm": "pre_ffw_norm{}/scale",
+    "mlp_post_norm": "post_ffw_norm{}/scale",
+}
+
 
 def is_maxtext(names: Collection[str]) -> bool:
     """Whether these are the names of a MaxText tree."""
@@ -46,7 +58,6 @@ def maxtext_map(
             "MaxText's own config, --param_map=config.yml, or a file of two lines, model_name: "
             "default and rope_type: default (docs/checkpoints.md has the other fields)"
         )
-    family = config.family
     root = _maxtext_root(folder, names)
     layer = _LayerNames(
         config,
@@ -54,82 +65,97 @@ def maxtext_map(
         root,
         settings.layer_axis,
     )
-    # what multiplies the logits of a tied head, whose table holds `scale`, multiplies the norm
-    # before them
-    of_logits = scale if settings.tied else 1.0
-    if settings.divided:
-        of_logits /= config.d_model**0.5
-
-    def norm(x: np.ndarray) -> np.ndarray:
-        return x - config.norm_offset
-
-    def rotated(x: np.ndarray) -> np.ndarray:  # [.., head]
-        if not settings.interleaved:
-            return x
-        return np.concatenate([x[..., ::2], x[..., 1::2]], axis=-1)
-
-    def head_norm(x: np.ndarray) -> np.ndarray:
-        return rotated(norm(x))
-
-    def heads(x: np.ndarray, count: int, axis: int = 1) -> np.ndarray:
-        shape = (count, config.head_dim)
-        if x.shape[axis : axis + 2] != shape:
-            raise InputError(
-                f"{folder}: an attention kernel of a layer has shape {list(x.shape)}, expected "
-                f"{count} heads of {config.head_dim}; use the config.json that belongs to this "
-                "checkpoint"
-            )
-        return x
-
-    def query(x: np.ndarray) -> np.ndarray:
-        x = rotated(heads(x, config.num_heads))
-        if family == "gemma3_text":
-            return x
-        return x.astype(np.float32) / np.float32(config.attn_scale)
-
-    def table(x: np.ndarray) -> np.ndarray:
-        return x[: config.vocab_size] / np.float32(scale)
-
-    def array(name: str, change: Change) -> Mapped:
-        return Mapped((LayerArray(root + name),), change)
-
-    head = array("decoder/logits_dense/kernel", lambda x: x.T[: config.vocab_size])
-    if settings.tied:  # in float32, where the head is another table than the embedding
-        head = array(
-            "token_embedder/embedding", lambda x: table(x.astype(jnp.bfloat16).astype(np.float32))
-        )
+    change = _Changes(folder, config, scale, settings)
+    embedding = LayerArray(f"{root}token_embedder/embedding")
+    head = Mapped((LayerArray(f"{root}decoder/logits_dense/kernel"),), change.head)
+    if settings.tied:
+        head = Mapped((embedding,), change.tied_head)
+    final_norm = LayerArray(f"{root}decoder/decoder_norm/scale")
     attention = "self_attention{}"
     mapped = {
-        "embedding_VD": array("token_embedder/embedding", table),
-        "final_norm/weight": array(
-            "decoder/decoder_norm/scale", lambda x: norm(x * np.float32(of_logits))
-        ),
+        "embedding_VD": Mapped((embedding,), change.table),
+        "final_norm/weight": Mapped((final_norm,), change.final_norm),
         "head_VD": head,
-        "layers/attn/q/kernel_IO": layer(f"{attention}/query/kernel", query),
-        "layers/attn/k/kernel_IO": layer(
-            f"{attention}/key/kernel", lambda x: rotated(heads(x, config.num_kv_heads))
-        ),
-        "layers/attn/v/kernel_IO": layer(
-            f"{attention}/value/kernel", lambda x: heads(x, config.num_kv_heads)
-        ),
-        "layers/attn/out/kernel_IO": layer(
-            f"{attention}/out/kernel", lambda x: heads(x, config.num_heads, axis=0)
-        ),
-        "layers/attn/q_norm/weight": layer(f"{attention}/query_norm/scale", head_norm),
-        "layers/attn/k_norm/weight": layer(f"{attention}/key_norm/scale", head_norm),
+        "layers/attn/q/kernel_IO": layer(f"{attention}/query/kernel", change.query),
+        "layers/attn/k/kernel_IO": layer(f"{attention}/key/kernel", change.key),
+        "layers/attn/v/kernel_IO": layer(f"{attention}/value/kernel", change.value),
+        "layers/attn/out/kernel_IO": layer(f"{attention}/out/kernel", change.out),
+        "layers/attn/q_norm/weight": layer(f"{attention}/query_norm/scale", change.head_norm),
+        "layers/attn/k_norm/weight": layer(f"{attention}/key_norm/scale", change.head_norm),
         "layers/mlp/gate/kernel_IO": layer("mlp{}/wi_0/kernel", unchanged),
         "layers/mlp/up/kernel_IO": layer("mlp{}/wi_1/kernel", unchanged),
         "layers/mlp/down/kernel_IO": layer("mlp{}/wo/kernel", unchanged),
     }
-    if not family.startswith("gemma"):
-        mapped["layers/attn_norm/weight"] = layer("pre_self_attention_layer_norm/scale", norm)
-        mapped["layers/mlp_norm/weight"] = layer("post_self_attention_layer_norm/scale", norm)
-    else:
-        mapped["layers/attn_norm/weight"] = layer("pre_self_attention_norm{}/scale", norm)
-        mapped["layers/attn_post_norm/weight"] = layer("post_self_attention_norm{}/scale", norm)
-        mapped["layers/mlp_norm/weight"] = layer("pre_ffw_norm{}/scale", norm)
-        mapped["layers/mlp_post_norm/weight"] = layer("post_ffw_norm{}/scale", norm)
+    norms = _LLAMA_NORMS
+    if config.family.startswith("gemma"):
+        norms = _GEMMA_NORMS
+    for leaf, name in norms.items():
+        mapped[f"layers/{leaf}/weight"] = layer(name, change.norm)
     return mapped
+
+
+class _Changes(NamedTuple):
+    """How a stored array becomes a leaf of the decoder, on the host."""
+
+    folder: Path
+    config: ModelConfig
+    scale: float  # the decoder's embedding scale in the run's dtype
+    settings: MaxTextSettings
+
+    def table(self, x: np.ndarray) -> np.ndarray:
+        return x[: self.config.vocab_size] / np.float32(self.scale)
+
+    def head(self, x: np.ndarray) -> np.ndarray:
+        return x.T[: self.config.vocab_size]
+
+    def tied_head(self, x: np.ndarray) -> np.ndarray:
+        """In float32, where the head is another table than the embedding."""
+        return self.table(x.astype(jnp.bfloat16).astype(np.float32))
+
+    def norm(self, x: np.ndarray) -> np.ndarray:
+        return x - self.config.norm_offset
+
+    def final_norm(self, x: np.ndarray) -> np.ndarray:
+        """What multiplies the logits of a tied head, whose table holds `scale`, multiplies the norm
+        before them."""
+        of_logits = self.scale if self.settings.tied else 1.0
+        if self.settings.divided:
+            of_logits /= self.config.d_model**0.5
+        return self.norm(x * np.float32(of_logits))
+
+    def head_norm(self, x: np.ndarray) -> np.ndarray:
+        return self._rotated(self.norm(x))
+
+    def query(self, x: np.ndarray) -> np.ndarray:
+        x = self._rotated(self._heads(x, self.config.num_heads))
+        if self.config.family == "gemma3_text":
+            return x
+        return x.astype(np.float32) / np.float32(self.config.attn_scale)
+
+    def key(self, x: np.ndarray) -> np.ndarray:
+        return self._rotated(self._heads(x, self.config.num_kv_heads))
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return self._heads(x, self.config.num_kv_heads)
+
+    def out(self, x: np.ndarray) -> np.ndarray:
+        return self._heads(x, self.config.num_heads, axis=0)
+
+    def _rotated(self, x: np.ndarray) -> np.ndarray:  # [.., head]
+        if not self.settings.interleaved:
+            return x
+        return np.concatenate([x[..., ::2], x[..., 1::2]], axis=-1)
+
+    def _heads(self, x: np.ndarray, count: int, axis: int = 1) -> np.ndarray:
+        """The kernel.  Raises InputError unless its axes from `axis` on are so many heads."""
+        shape = (count, self.config.head_dim)
+        if x.shape[axis : axis + 2] != shape:
+            raise InputError(
+                f"{self.folder}: an attention kernel of a layer has shape {list(x.shape)}, "
+                f"expected {count} heads of {self.config.head_dim}; use the config.json that "
+                "belongs to this checkpoint"
+            )
+        return x
 
 
 def _maxtext_root(folder: Path, names: Iterable[str]) -> str:

@@ -19,10 +19,11 @@ from miron_jax.errors import InputError, some_of
 from miron_jax.files.regular import open_regular
 from miron_jax.model.checkpoints.array_tree import is_array_tree, is_temporary, library_of
 from miron_jax.model.checkpoints.hf_config import from_hf_config
-from miron_jax.model.checkpoints.hf_files import STEP_NAME, has_tensors
+from miron_jax.model.checkpoints.hf_files import has_tensors
 from miron_jax.model.checkpoints.hf_reader import Put, load_hf, on_default_device
 from miron_jax.model.checkpoints.plausible import check_finite
 from miron_jax.model.checkpoints.remote import is_remote, seen_anew
+from miron_jax.model.checkpoints.step_names import step_of
 from miron_jax.model.checkpoints.unlike_trainers import unlike_trainer
 from miron_jax.model.checkpoints.versions import VANISHED, version_of
 from miron_jax.model.families.family import KnownModel
@@ -67,9 +68,9 @@ def training_steps(folder: Path, params_key: str | None = None) -> list[tuple[in
     for parent in (folder, folder / "steps", folder / "checkpoints"):
         steps: list[tuple[int, Path]] = []
         for path in _entries(parent):
-            match = STEP_NAME.fullmatch(path.name)
-            if match and _is_checkpoint(path, params_key):
-                steps.append((int(match[4]), path))
+            step = step_of(path.name)
+            if step is not None and _is_checkpoint(path, params_key):
+                steps.append((step, path))
         steps.sort(key=itemgetter(0))
         for (step, first), (following, second) in pairwise(steps):
             if step == following:
@@ -173,8 +174,8 @@ def check_no_flax_files(place: Path) -> None:
         return
     paths = [place] if place.is_file() else sorted(_entries(place))
     for path in paths:
-        match = STEP_NAME.fullmatch(path.name)
-        if match is None or not path.is_file():
+        step = step_of(path.name)
+        if step is None or not path.is_file():
             continue
         with open_regular(path) as file:
             first = file.read(1)
@@ -184,7 +185,7 @@ def check_no_flax_files(place: Path) -> None:
         target = run.with_name(f"{run.name}-orbax")
         code = (
             "from flax.training import checkpoints; import orbax.checkpoint as ocp; "
-            f"ocp.PyTreeCheckpointer().save({str(target / match[4])!r}, "
+            f"ocp.PyTreeCheckpointer().save({str(target / str(step))!r}, "
             f"checkpoints.restore_checkpoint({str(path.absolute())!r}, None))"
         )
         raise InputError(
