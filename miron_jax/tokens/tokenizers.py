@@ -15,9 +15,10 @@ chooses the class, and then the file is loaded as it is, with
 - `add_bos_token` and `add_eos_token` of tokenizer_config.json where transformers' class follows
   them, and else the special tokens that the file puts around a text.
 
-The same holds for a SentencePiece model alone (tokenizer.model): transformers' general class reads
-its own normalizer and `add_dummy_prefix`, LlamaTokenizer and others write theirs.  Such a file says
-nothing of special tokens around a text, so these are the class's.
+The same holds for a SentencePiece model alone (tokenizer.model, spiece.model and so on):
+transformers' general class reads its own normalizer and `add_dummy_prefix`, LlamaTokenizer and
+others write theirs.  Such a file says nothing of special tokens around a text, so these are the
+class's; and so are the ids where the class numbers the file's pieces otherwise (XGLM's).
 
 Other folders (vocab.json and merges.txt, tekken.json) and tokenizers written in Python are
 transformers' own.
@@ -42,10 +43,11 @@ from miron_jax.tokens.records import Bos, Special
 # A transformers tokenizer.  Its class is private to that library's version, so no type is named
 # here.
 Tokenizer = Any
+Processor = Any  # of a SentencePiece model; its package is an extra
 
 
 FILE = "tokenizer.json"
-SENTENCEPIECE = "tokenizer.model"
+SENTENCEPIECE = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "spm.model")
 SPECIAL_NAMES = (
     "bos_token",
     "eos_token",
@@ -82,17 +84,15 @@ def load_tokenizer(folder_or_id: str) -> Tokenizer:
     if folder_or_id.startswith(("/", ".", "~")) and not Path(folder_or_id).is_dir():
         raise InputError(f"--tokenizer={folder_or_id}: there is no such folder: {remedy}")
     try:
-        tokenizer = _from_file(_built(folder_or_id), folder_or_id)
+        tokenizer = _from_file(folder_or_id)
         _try_out(tokenizer)
         return tokenizer
-    except (KeyboardInterrupt, SystemExit):
+    except (InputError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
         # A damaged file ends in whatever error its first use leads to; tokenizers' own panics are
         # no Exception.
         reason = " ".join(str(error).split()) or type(error).__name__
-        if find_spec("sentencepiece") is None and (Path(folder_or_id) / SENTENCEPIECE).is_file():
-            remedy = f"its {SENTENCEPIECE} wants pip install sentencepiece"
         raise InputError(
             f"--tokenizer={folder_or_id}: no tokenizer could be read ({reason:.200}): {remedy}"
         ) from error
@@ -119,42 +119,69 @@ def _built(folder_or_id: str) -> Tokenizer:
         return AutoTokenizer.from_pretrained(folder_or_id, config=config, **no_code)
 
 
-def _from_file(built: Tokenizer, folder_or_id: str) -> Tokenizer:
-    """The tokenizer of tokenizer.json or tokenizer.model; `built`, which transformers made of it,
-    if there is no such file."""
+def _from_file(folder_or_id: str) -> Tokenizer:
+    """The tokenizer of tokenizer.json or of a SentencePiece model; the one that transformers makes,
+    if there is no such file, or its class numbers the file's pieces otherwise."""
     import transformers
+
+    path = _path_of(FILE, folder_or_id) or _sentencepiece_file(folder_or_id)
+    file = Path(path).name if path else ""
+    processor = _processor(path) if path and file != FILE else None
+    try:
+        built = _built(folder_or_id)
+    except ValueError:
+        if processor is None:
+            raise
+        # transformers' general class looks for no other name than tokenizer.model
+        built = _general(folder_or_id, file)
+    theirs = f"{type(built).__name__} of transformers {transformers.__version__}"
+    tokenizer = built
+    tokenizer.taken_from = theirs
+    differences = list[str]()
+    is_fast = getattr(built, "is_fast", False)
+    if file and is_fast and not _renumbers(built, processor, file):
+        if processor or type(built) is not transformers.PreTrainedTokenizerFast:
+            tokenizer = _as_it_is(built, folder_or_id, file)
+        differences += _difference(tokenizer, built, file)
+        tokenizer.taken_from = f"{file}, unlike {theirs}" if differences else file
+    if processor is not None:
+        differences += _unlike(processor, tokenizer, file)
+    tokenizer.unlike_transformers = "; ".join(differences)
+    return tokenizer
+
+
+def _as_it_is(built: Tokenizer, folder_or_id: str, file: str) -> Tokenizer:
+    """The file's own tokenizer, with the special tokens of the class that transformers built."""
     from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
-    processor = None
-    file = FILE if _path_of(FILE, folder_or_id) else None
-    if file is None and (processor := _sentencepiece(folder_or_id)) is not None:
-        file = SENTENCEPIECE
-    theirs = f"{type(built).__name__} of transformers {transformers.__version__}"
-    if file is None or not getattr(built, "is_fast", False):
-        built.taken_from = theirs
-        return built
-    tokenizer = built
-    if type(built) is not transformers.PreTrainedTokenizerFast:
-        tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder_or_id)
-        known = tokenizer.backend_tokenizer.token_to_id
-        missing = {}
-        for key, token in built.special_tokens_map.items():
-            is_absent = key in SPECIAL_NAMES and getattr(tokenizer, key) is None
-            if is_absent and known(str(token)) is not None:
-                missing[key] = token
-        if missing:
-            tokenizer.add_special_tokens(missing)
-        ends = _ends(built)
-        if file == FILE:
-            config = get_tokenizer_config(folder_or_id)
-            ends = {name: added for name, added in ends.items() if config.get(name) is added}
-        _put_ends(tokenizer, ends)
-    differences = _difference(tokenizer, built, file)
-    if processor is not None:
-        differences += _unlike(processor, tokenizer)
-    tokenizer.unlike_transformers = "; ".join(differences)
-    tokenizer.taken_from = f"{file}, unlike {theirs}" if tokenizer.unlike_transformers else file
+    tokenizer = _general(folder_or_id, file)
+    known = tokenizer.backend_tokenizer.token_to_id
+    missing = {}
+    for key, token in built.special_tokens_map.items():
+        is_absent = key in SPECIAL_NAMES and getattr(tokenizer, key) is None
+        if is_absent and known(str(token)) is not None:
+            missing[key] = token
+    if missing:
+        tokenizer.add_special_tokens(missing)
+    ends = _ends(built)
+    if file == FILE:
+        config = get_tokenizer_config(folder_or_id)
+        ends = {name: added for name, added in ends.items() if config.get(name) is added}
+    _put_ends(tokenizer, ends)
     return tokenizer
+
+
+def _general(folder_or_id: str, file: str) -> Tokenizer:
+    """What transformers' general class makes of the file."""
+    from transformers import PreTrainedTokenizerFast
+
+    if file == FILE:
+        return PreTrainedTokenizerFast.from_pretrained(folder_or_id)
+
+    named = {"vocab_files_names": {"vocab_file": file}}
+    of_file = type("SentencePiece", (PreTrainedTokenizerFast,), named)
+    # "legacy": false is meant for other classes; here it would change the dummy prefix
+    return of_file.from_pretrained(folder_or_id, legacy=True)
 
 
 def _path_of(name: str, folder_or_id: str) -> str | None:
@@ -164,31 +191,54 @@ def _path_of(name: str, folder_or_id: str) -> str | None:
     return cached_file(folder_or_id, name, _raise_exceptions_for_missing_entries=False)
 
 
-def _sentencepiece(folder_or_id: str) -> Any | None:
-    """The processor of the folder's SentencePiece model; None: there is none, or its file is of
-    another kind."""
-    path = _path_of(SENTENCEPIECE, folder_or_id)
-    if path is None or find_spec("sentencepiece") is None:
+def _sentencepiece_file(folder_or_id: str) -> str | None:
+    """Where the SentencePiece model is; None: there is none, or the file is of another kind."""
+    paths = (_path_of(name, folder_or_id) for name in SENTENCEPIECE)
+    path = next(filter(None, paths), None)
+    if path is None:
         return None
+    with Path(path).open("rb") as file:
+        return path if file.read(1) == b"\n" else None  # the tag of a model's first piece
+
+
+def _processor(path: str) -> Processor:
+    if find_spec("sentencepiece") is None:
+        raise InputError(
+            f"--tokenizer: {path} is a SentencePiece model, which wants pip install sentencepiece"
+        )
     from sentencepiece import SentencePieceProcessor
 
-    try:
-        return SentencePieceProcessor(model_file=path)
-    except RuntimeError:
-        return None
+    return SentencePieceProcessor(model_file=path)
 
 
-def _unlike(processor: Any, tokenizer: Tokenizer) -> list[str]:
+def _renumbers(built: Tokenizer, processor: Processor | None, file: str) -> bool:
+    """Whether the class has other ids for pieces of the model.  Raises InputError if it has read no
+    others than those."""
+    if processor is None:
+        return False
+    of_class = built.get_vocab()
+    pieces = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
+    if all(of_class.get(piece, i) == i for i, piece in enumerate(pieces)):
+        return False
+    if 2 * len(of_class.keys() & set(pieces)) < len(pieces):
+        raise InputError(
+            f"--tokenizer: {type(built).__name__} of transformers does not read {file}, and has "
+            "other ids for its special tokens: put the tokenizer.json that it was saved with "
+            f"beside it, or name it {SENTENCEPIECE[0]} if the model was trained with its own ids"
+        )
+    return True
+
+
+def _unlike(processor: Processor, tokenizer: Tokenizer, file: str) -> list[str]:
     """A sentence if sentencepiece itself gives other tokens."""
     encoded = encoder(tokenizer)(list(PROBES))
-    differing = [
-        text for text, ids in zip(PROBES, encoded, strict=True) if ids != processor.encode(text)
-    ]
+    pairs = zip(PROBES, encoded, strict=True)
+    differing = [text for text, ids in pairs if ids != processor.encode(text)]
     if not differing:
         return []
     return [
-        f"sentencepiece itself gives other tokens than transformers' reading of {SENTENCEPIECE} "
-        f"for {len(differing)} of {len(PROBES)} texts, the first {differing[0]!r}"
+        f"sentencepiece itself gives other tokens than transformers' reading of {file} for "
+        f"{len(differing)} of {len(PROBES)} texts, the first {differing[0]!r}"
     ]
 
 

@@ -19,6 +19,7 @@ from miron_jax.errors import InputError
 from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint
 from miron_jax.tokens.tokenizers import (
     PROBES,
+    SENTENCEPIECE,
     _ends,
     _finder,
     encoder,
@@ -129,7 +130,14 @@ def test_a_config_that_transformers_refuses_hides_no_tokenizer(tmp_path: Path) -
         assert encoder(tokenizer)(CORPUS, True) == [of.encode(text).ids for text in CORPUS]
 
 
-CLASSES = ("LlamaTokenizer", "LlamaTokenizerFast", "GemmaTokenizer", None)
+OF_SENTENCEPIECE = [  # (class, tokenizer_config.json's further keys, name of the file)
+    *((name, {}, "tokenizer.model") for name in ("LlamaTokenizer", "LlamaTokenizerFast", "GemmaTokenizer", None)),
+    # issue 54: the dummy prefix was gone
+    *((name, {"legacy": False}, "tokenizer.model") for name in ("LlamaTokenizer", None)),
+    # issue 54: not looked for; LlamaTokenizer read nothing and made every text <unk>
+    *((None, {}, name) for name in SENTENCEPIECE[1:]),
+    *(("LlamaTokenizer", {}, name) for name in SENTENCEPIECE[1:]),
+]
 
 
 @pytest.fixture(scope="module")
@@ -150,24 +158,31 @@ def sentencepieces(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[bool,
     return files
 
 
-def sentencepiece_folder(folder: Path, file: Path, name: str | None) -> Path:
+def sentencepiece_folder(
+    folder: Path, file: Path, name: str | None, file_name: str = "tokenizer.model", **config: object
+) -> Path:
     folder.mkdir()
-    shutil.copy(file, folder / "tokenizer.model")
+    shutil.copy(file, folder / file_name)
     (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
     if name is not None:
-        (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
+        config["tokenizer_class"] = name
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
     return folder
 
 
-@pytest.mark.parametrize("name", CLASSES)
-def test_ids_of_tokenizer_model_are_sentencepieces(
-    tmp_path: Path, sentencepieces: dict[tuple[bool, str], Path], name: str | None
+@pytest.mark.parametrize(("name", "config", "file_name"), OF_SENTENCEPIECE)
+def test_ids_of_a_sentencepiece_model_are_its_own(
+    tmp_path: Path,
+    sentencepieces: dict[tuple[bool, str], Path],
+    name: str | None,
+    config: dict[str, Any],
+    file_name: str,
 ) -> None:
     from sentencepiece import SentencePieceProcessor
 
     for (prefix, rules), file in sentencepieces.items():
         case = f"{name}, add_dummy_prefix {prefix}, {rules}"
-        tokenizer = load_tokenizer(str(sentencepiece_folder(tmp_path / case, file, name)))
+        tokenizer = load_tokenizer(str(sentencepiece_folder(tmp_path / case, file, name, file_name, **config)))
         processor = SentencePieceProcessor(model_file=str(file))
         texts = [*PROBES, *CORPUS]
         pairs = zip(texts, encoder(tokenizer)(texts), strict=True)
@@ -176,20 +191,38 @@ def test_ids_of_tokenizer_model_are_sentencepieces(
         carriages = [text for text in texts if "\r\n" in text and rules == "nmt_nfkc"]
         assert differing == carriages, case
         assert ("sentencepiece itself gives other" in unlike_transformers(tokenizer)) == bool(carriages), case
-        assert taken_from(tokenizer).startswith("tokenizer.model"), case
-        built = AutoTokenizer.from_pretrained(str(tmp_path / case))
-        assert _ends(tokenizer) == _ends(built), case
+        assert taken_from(tokenizer).startswith(file_name), case
+        if name or file_name == "tokenizer.model":
+            assert _ends(tokenizer) == _ends(AutoTokenizer.from_pretrained(str(tmp_path / case))), case
 
 
-def test_without_sentencepiece_it_is_the_remedy(
-    tmp_path: Path, sentencepieces: dict[tuple[bool, str], Path], monkeypatch: pytest.MonkeyPatch
+def test_a_class_that_numbers_pieces_otherwise_and_does_not_read_the_file_is_refused(
+    tmp_path: Path, sentencepieces: dict[tuple[bool, str], Path]
 ) -> None:
-    folder = sentencepiece_folder(tmp_path / "a", sentencepieces[True, "identity"], "LlamaTokenizer")
+    """XGLM's <s> is 0, the file's is 1: ids of the file would be those of other tokens."""
+    folder = sentencepiece_folder(
+        tmp_path / "a", sentencepieces[True, "identity"], "XGLMTokenizer", "sentencepiece.bpe.model"
+    )
+    with pytest.raises(InputError, match=r"XGLMTokenizer of transformers does not read sentencepiece\.bpe\.model"):
+        load_tokenizer(str(folder))
+
+
+@pytest.mark.parametrize("file_name", SENTENCEPIECE)
+def test_without_sentencepiece_it_is_the_remedy(
+    tmp_path: Path,
+    sentencepieces: dict[tuple[bool, str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    file_name: str,
+) -> None:
+    """A hub id's too (issue 54), whose files lie in the cache."""
+    folder = sentencepiece_folder(tmp_path / "a", sentencepieces[True, "identity"], "LlamaTokenizer", file_name)
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     monkeypatch.setattr("miron_jax.tokens.tokenizers.find_spec", lambda name: None)
-    monkeypatch.setattr("transformers.utils.import_utils.is_sentencepiece_available", lambda: False)
-    with pytest.raises(InputError, match="pip install sentencepiece"):
-        load_tokenizer(str(folder))
+    in_cache = {name: str(folder / name) for name in (file_name,)}
+    monkeypatch.setattr("miron_jax.tokens.tokenizers._path_of", lambda name, folder_or_id: in_cache.get(name))
+    for place in (str(folder), "nobody/model"):
+        with pytest.raises(InputError, match=rf"{re.escape(file_name)} is a .* pip install sentencepiece"):
+            load_tokenizer(place)
 
 
 def test_what_stays_of_transformers(tmp_path: Path) -> None:

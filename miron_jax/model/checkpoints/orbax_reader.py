@@ -255,10 +255,15 @@ def _plain_reader(checkpoint: OrbaxTree, leaves: Leaves, source: str) -> ReadLea
         items.add(stored.item)
         checkpoint.check_floats(name, stored)
         if stored.shape != leaf.shape:
+            remedy = "use the config.json, or the model, that belongs to this checkpoint"
+            if stored.shape[1:] == leaf.shape:
+                remedy = (
+                    "where the first axis counts devices, save the weights again after "
+                    f"flax.jax_utils.unreplicate; else {remedy}"
+                )
             raise InputError(
                 f"{checkpoint.folder}: {name} has shape {list(stored.shape)}, expected "
-                f"{list(leaf.shape)}; use the config.json, or the model, that belongs to this "
-                "checkpoint"
+                f"{list(leaf.shape)}; {remedy}"
             )
     for item in items:
         if (item / _DATA_FOLDER).is_dir() and not (item / _MANIFEST).is_file():
