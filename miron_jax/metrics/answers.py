@@ -26,13 +26,15 @@ def score_answer(text: str, accepted: Sequence[str], profile: AnswerProfile) -> 
 
 
 def holds_stop(text: str, profile: AnswerProfile) -> bool:
-    """Whether a stop string is in a text without the space at its ends: no completion is that."""
-    return any(stop in text.strip() for stop in profile.stop)
+    """Whether a stop string, or what an answer stands after, is in a text without the space at its
+    ends: no completion's answer is that."""
+    marks = (*profile.stop, *filter(None, [profile.answer_after]))
+    return any(mark in text.strip() for mark in marks)
 
 
 def may_be_right(accepted: Sequence[str], profile: AnswerProfile) -> bool:
-    """Whether a completion may be right: a right answer, or its normalized form, holds no stop
-    string."""
+    """Whether a completion may be right: a right answer, or its normalized form, is one and is
+    taken for right."""
     for answer in accepted:
         for text in (answer.strip(), profile.answer_normalizer.call(answer)):
             is_right = score_answer(text, accepted, profile).correct is not False
@@ -105,7 +107,8 @@ def _match_words(answer: str, accepted: Sequence[str], normalize: Normalize) -> 
 # Matches: an answer, the accepted ones, a normalizer -> the example's score.
 Match = Callable[[str, Sequence[str], Normalize], ExampleScore]
 EQUAL: Rule[Match] = Rule(
-    "equal", lambda answer, accepted, normalize: _right(answer.strip() in accepted)
+    "equal",
+    lambda answer, accepted, normalize: _right(answer.strip() in map(str.strip, accepted)),
 )
 NORMALIZED: Rule[Match] = Rule(
     "normalized",

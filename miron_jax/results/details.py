@@ -79,9 +79,9 @@ class GenerationDetails(Details):
     ended: Mapping[str, int] = field(default_factory=dict)  # why completions ended -> how many
     # every text begins with an accepted answer that normalizes to ""
     always_right_rows: tuple[int, ...] = ()
-    # an accepted answer holds a stop string, before which texts end; (): there are none
+    # an accepted answer holds a stop string, before which texts end, or `answer_after`; (): none do
     answer_holds_stop_rows: tuple[int, ...] = ()
-    never_right_rows: tuple[int, ...] = ()  # those of them where no other text is right
+    never_right_rows: tuple[int, ...] = ()  # no text at all is right
     # what all texts are; "": they differ, or are too few to say
     alike: Literal["", "empty", "equal"] = ""
     # prompts whose last character is a space or tab; None: there is none
@@ -103,10 +103,11 @@ class GenerationDetails(Details):
             yield f"any text is right in row {rows} (the answer is punctuation only)"
         if self.answer_holds_stop_rows:
             yield (
-                "texts end before a stop string, so none is the right answer that holds one in row "
-                f"{some_of(self.answer_holds_stop_rows, 8)}; no text at all is right in "
-                f"{len(self.never_right_rows)} of these {len(self.answer_holds_stop_rows)} rows"
+                "answers end before a stop string and begin after answer_after, so none is the "
+                f"right one that holds either in row {some_of(self.answer_holds_stop_rows, 8)}"
             )
+        if self.never_right_rows:
+            yield f"no text at all is right in row {some_of(self.never_right_rows, 8)}"
         if task.profile.get("match") == "detox" and not task.n:
             yield "J wants three classifiers, which --detox_scorer names"
 

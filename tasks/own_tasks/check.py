@@ -117,8 +117,8 @@ def _answer(example: Example) -> str:
 
 
 def _stopped(task: Task[AnswerProfile], examples: Sequence[Example]) -> Iterator[str]:
-    """Right answers that hold a stop string, before which a completion ends."""
-    never = 0
+    """Right answers that hold a stop string, before which a completion ends, or `answer_after`."""
+    never: list[int] = []
     records: list[int] = []
     for example in examples:
         if not isinstance(example, Question):
@@ -126,12 +126,18 @@ def _stopped(task: Task[AnswerProfile], examples: Sequence[Example]) -> Iterator
         accepted = example.accepted
         if any(answers.holds_stop(answer, task.profile) for answer in accepted):
             records.append(example.row + 1)
-            never += not answers.may_be_right(accepted, task.profile)
+        if not answers.may_be_right(accepted, task.profile):
+            never.append(example.row + 1)
     if records:
         yield (
             f"{len(records)} of {len(examples)} examples have a right answer that holds a stop "
-            f"string, so no completion is that answer: records {some_of(records, 8)}; in {never} "
-            "of them no completion at all is right"
+            f"string or answer_after, so no completion is that answer: records "
+            f"{some_of(records, 8)}"
+        )
+    if never:
+        yield (
+            f"no completion at all is right in {len(never)} of {len(examples)} examples: records "
+            f"{some_of(never, 8)}"
         )
 
 

@@ -46,6 +46,7 @@ COMPARED = [  # (keys, completion, right answer, is it right)
     (STRIP, "3", "-3", False),
     (STRIP, "7:30", "30", False),
     ("match: equal\n", "-3", "3", False),
+    ("match: equal\n", "Paris\n", " Paris ", True),  # issue 54
     ("match: prefix\n", "12", "1", True),  # composer's rule, by its name
     ("rules: gauntlet\n", "12", "1", True),  # and among its rules
 ]
@@ -81,26 +82,36 @@ def test_numbers_that_normalizing_changes_are_said(tmp_path: Path) -> None:
         assert said not in list(findings(*read_task(tmp_path, TEXT + keys, rows(*answers))))
 
 
+EQUAL = "match: equal\n"
 STOPPED = [  # (keys, right answers, records of --check, those where no text is right)
-    (STRIP, ["up", "up\ndown", ["left\nright", "left"], "x\n"], [2, 3], 1),
-    ("", ["up", "up\ndown"], [2], 0),  # "up down" is right once normalized
-    ("match: equal\n", ["up\ndown", ["up\ndown", "down"]], [1, 2], 1),
-    (STRIP + "stop: ['END', ' ']\n", ["up\ndown", "up down", "THE END"], [2, 3], 2),
-    (STRIP, ["up", "down"], [], 0),
+    (STRIP, ["up", "up\ndown", ["left\nright", "left"], "x\n"], [2, 3], [2]),
+    ("", ["up", "up\ndown"], [2], []),  # "up down" is right once normalized
+    (EQUAL, ["up\ndown", ["up\ndown", "down"]], [1, 2], [1]),
+    (STRIP + "stop: ['END', ' ']\n", ["up\ndown", "up down", "THE END"], [2, 3], [2, 3]),
+    (STRIP, ["up", "down"], [], []),
+    # issue 54: answers were stripped, right ones were not; answer_after takes its like away from an answer
+    (EQUAL, [" up", "up\n", "up\t"], [], []),
+    (EQUAL + "answer_after: '#'\n", ["so # up", ["a#b", "b"], "up"], [1, 2], [1]),
 ]
 
 
 @pytest.mark.parametrize(("keys", "answers", "records", "never"), STOPPED)
 def test_a_right_answer_that_holds_a_stop_string_is_said(
-    keys: str, answers: list[Any], records: list[int], never: int, tmp_path: Path
+    keys: str, answers: list[Any], records: list[int], never: list[int], tmp_path: Path
 ) -> None:
     task, examples = read_task(tmp_path, TEXT + keys, rows(*answers))
-    said = [line for line in findings(task, examples) if "stop string" in line]
-    some = ", ".join(map(str, records))
+    said = [line for line in findings(task, examples) if "completion" in line]
+    held = (
+        f"{len(records)} of {len(answers)} examples have a right answer that holds a stop string or answer_after, so "
+    )
     assert said == [
-        f"{len(records)} of {len(answers)} examples have a right answer that holds a stop string, so no completion is "
-        f"that answer: records {some}; in {never} of them no completion at all is right"
-    ] * bool(records)
+        *[f"{held}no completion is that answer: records {', '.join(map(str, records))}"] * bool(records),
+        *[
+            f"no completion at all is right in {len(never)} of {len(answers)} examples: records "
+            f"{', '.join(map(str, never))}"
+        ]
+        * bool(never),
+    ]
 
 
 @pytest.mark.parametrize("stop", ['[""]', '["\\n", ""]', '""', "3"])

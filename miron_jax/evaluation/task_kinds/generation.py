@@ -124,8 +124,8 @@ class GenerationKind(PromptedKind[GenerationRow]):
                 always_right.append(question.row)
             if any(holds_stop(answer, profile) for answer in question.accepted):
                 with_stop.append(question.row)
-                if not may_be_right(question.accepted, profile):
-                    never_right.append(question.row)
+            if not may_be_right(question.accepted, profile):
+                never_right.append(question.row)
             num_end_in_space += row.prompt.tail != without_end_spaces(row.prompt.tail)
         return GenerationDetails(
             max_new_tokens=self.requests.max_new_tokens,

@@ -163,6 +163,10 @@ BROKEN: list[tuple[Callable[[Tree], object], str]] = [
         r"embedding_VD has shape \[12, 31\], expected \[31, 12\]",
     ),
     (
+        lambda tree: tree.update(embedding_VD=np.zeros((2, 31, 12))),
+        r"embedding_VD has shape \[2, 31, 12\], expected \[31, 12\]; .*flax\.jax_utils\.unreplicate",
+    ),
+    (
         lambda tree: tree.update(embedding_VD=np.zeros((31, 12), np.int8)),
         "embedding_VD holds int8, expected one of float64, float32, float16, bfloat16; save the weights unquantized",
     ),
