@@ -52,12 +52,16 @@ while status is None:
         status = ended
 try:
     while True:
-        for task in os.listdir("/proc/self/task"):
-            with open(f"/proc/self/task/{task}/children") as children:
-                for child in children.read().split():
-                    os.kill(int(child), signal.SIGKILL)
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/stat", "rb") as stat:
+                    fields = stat.read().rpartition(b")")[2].split()
+                if int(fields[1]) == os.getpid():
+                    os.kill(int(pid), signal.SIGKILL)
+            except (FileNotFoundError, ProcessLookupError):
+                pass
         time.sleep(0.001)
 except ChildProcessError:
     pass

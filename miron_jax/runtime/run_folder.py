@@ -4,6 +4,7 @@ Arrives: nothing.  Leaves: a folder, then none.  It deliberately does not know w
 """
 
 import os
+import secrets
 import stat
 import tempfile
 import time
@@ -27,29 +28,51 @@ def _remove(folder: Path) -> None:
     """Remove a folder; give up after REMOVE_SECONDS if something goes on writing there.
 
     Folders in folders are first moved up, so that neither depth nor the length of a path matters.
+    Each is reached by descriptor: what still writes there may put a link in a folder's place.
     """
     end = time.monotonic() + REMOVE_SECONDS
     while folder.exists() and time.monotonic() < end:
         with suppress(OSError):
-            _flatten(folder)
+            with _opened(str(folder)) as top:
+                _flatten(top)
             folder.rmdir()
 
 
-def _flatten(folder: Path) -> None:
+def _flatten(top: int) -> None:
     """Remove all that stands in a folder."""
-    folder.chmod(stat.S_IRWXU)
-    num_moved = 0
-    while entries := list(os.scandir(folder)):
+    while entries := _entries(top):
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False):
-                os.unlink(entry.path)
+                os.unlink(entry.name, dir_fd=top)
                 continue
-            os.chmod(entry.path, stat.S_IRWXU)
-            for inner in list(os.scandir(entry.path)):
-                if inner.is_dir(follow_symlinks=False):
-                    os.chmod(inner.path, stat.S_IRWXU)  # a folder that is moved is written to
-                    os.rename(inner.path, folder / f"{folder.name}-{num_moved}")
-                    num_moved += 1
-                else:
-                    os.unlink(inner.path)
-            os.rmdir(entry.path)
+            with _opened(entry.name, top) as middle:
+                for inner in _entries(middle):
+                    if inner.is_dir(follow_symlinks=False):
+                        with _opened(inner.name, middle):  # a folder that is moved is written to
+                            pass
+                        name = secrets.token_hex(8)
+                        os.rename(inner.name, name, src_dir_fd=middle, dst_dir_fd=top)
+                    else:
+                        os.unlink(inner.name, dir_fd=middle)
+            os.rmdir(entry.name, dir_fd=top)
+
+
+def _entries(folder: int) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return list(entries)
+
+
+@contextmanager
+def _opened(name: str, parent: int | None = None) -> Iterator[int]:
+    """A descriptor of a folder, made readable and writable.  Raises OSError of a link."""
+    flags = os.O_DIRECTORY | os.O_CLOEXEC
+    unread = os.open(name, flags | os.O_PATH | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        os.chmod(f"/proc/self/fd/{unread}", stat.S_IRWXU)
+        folder = os.open(".", flags, dir_fd=unread)
+    finally:
+        os.close(unread)
+    try:
+        yield folder
+    finally:
+        os.close(folder)

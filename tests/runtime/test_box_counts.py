@@ -289,3 +289,40 @@ def test_300_boxes_in_a_container_of_150_processes(box: Sandbox):
         pytest.skip("needs unshare --pid: run the tests as root of a container that lets it")
     assert ran.stdout == "True\n", ran.stderr
     assert container.left == []
+
+
+def test_a_link_put_in_a_folders_place_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Before, what lay in the folder that the link names was removed, and its mode changed."""
+    victim = tmp_path / "victim"
+    victim.mkdir(mode=0o750)
+    (victim / "kept").write_text("kept")
+    monkeypatch.setattr(run_folder.tempfile, "tempdir", str(tmp_path))
+    with run_folder.run_folder() as folder:
+        (folder / "swapped").mkdir()
+        look = run_folder._entries
+
+        def looked(descriptor: int) -> list[os.DirEntry[str]]:
+            entries = look(descriptor)
+            if (folder / "swapped").is_dir() and not (folder / "swapped").is_symlink():
+                assert [entry.is_dir(follow_symlinks=False) for entry in entries] == [True]
+                (folder / "swapped").rmdir()
+                (folder / "swapped").symlink_to(victim)
+            return entries
+
+        monkeypatch.setattr(run_folder, "_entries", looked)
+    assert not folder.exists()
+    assert (victim / "kept").read_text() == "kept"
+    assert victim.stat().st_mode & 0o777 == 0o750
+
+
+def test_folders_that_nobody_may_read_or_that_have_any_name_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(run_folder.tempfile, "tempdir", str(tmp_path))
+    with run_folder.run_folder() as folder:
+        for name in ("a", folder.name + "-0", "miron-box-0"):
+            (folder / name / "inner" / "most").mkdir(parents=True)
+            (folder / name / "inner").chmod(0)
+            (folder / name).chmod(0)
+        folder.chmod(0)
+    assert not folder.exists()
