@@ -15,7 +15,13 @@ from itertools import accumulate, islice
 from miron_jax.definitions.records import AnyTask, Example, Task, Wording
 from miron_jax.errors import InputError
 from miron_jax.prompting.draws import Distinct
-from miron_jax.prompting.repeats import ask_the_same, asks_the_same, keys_of, most_repeats
+from miron_jax.prompting.repeats import (
+    ask_the_same,
+    asks_the_same,
+    keys_of,
+    most_repeats,
+    tells_answer,
+)
 
 TAIL = 300  # characters of a prompt that samples show
 _END_SPACES = re.compile(r"[^\S\r\n]+\Z")
@@ -234,7 +240,9 @@ def _render_pool(
         texts = [*prefix, *(shots[i] for i in shot_idx)]
         prompt = _prompt(task, idx, example, profile.shot_separator.join(texts))
         asked = keys_of(example) if keys else None
-        is_leaked = asked is not None and any(ask_the_same(asked, keys[i]) for i in shot_idx)
+        is_leaked = asked is not None and any(
+            ask_the_same(asked, keys[i]) and tells_answer(example, pool[i]) for i in shot_idx
+        )
         yield replace(prompt, is_leaked=True) if is_leaked else prompt
 
 

@@ -24,6 +24,14 @@ def ask_the_same(keys: QuestionKeys, others: QuestionKeys) -> bool:
     return keys[0] == others[0] or keys[1] == others[1]
 
 
+def tells_answer(example: Example, shot: Example) -> bool:
+    """Whether a shot that asks the same shows an answer that is right: of a question, an accepted
+    one."""
+    if not (isinstance(example, Question) and isinstance(shot, Question)):
+        return True
+    return any(_words(shown) in map(_words, example.accepted) for shown in shot.accepted[:1])
+
+
 def keys_of(example: Example) -> QuestionKeys:
     """Examples of which either is equal ask the same.  White space does not count."""
     contexts = tuple(map(_words, example.contexts))

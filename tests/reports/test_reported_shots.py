@@ -205,3 +205,21 @@ def test_places_that_are_counted_from_one_are_said_or_refused(tmp_path: Path) ->
         read_task(tmp_path, CHOICE, rows("1", "2", "3", "4", c=list("wxyz")))
     few = read_task(tmp_path, CHOICE, rows(*"123" * 6, c=list("wxyz")))  # none happens to be 4
     assert "the right choice is never the first one in 18 examples: places are counted from 0" in [*findings(*few)]
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_leaked"),
+    [
+        (("up", "up"), True),
+        (("up", "down"), False),
+        ((["up", "high"], "high"), False),
+        (("high", ["high", "up"]), True),
+    ],
+)
+def test_a_shot_that_shows_another_answer_to_the_question_is_no_leak(
+    answers: tuple[Any, Any], is_leaked: bool, tmp_path: Path
+) -> None:
+    """Issue 54: equal questions alone were counted.  A shot shows the first of its answers."""
+    records = [{"q": "where?", "a": answer} for answer in answers]
+    prompts = prompts_of(tmp_path, TEXT + "num_fewshot: 1\nitem_order: file\n", records)
+    assert prompts[1].is_leaked == is_leaked
