@@ -32,7 +32,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # tests/ has the models
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.growing import GrowingText
-from miron_jax.engine.plain import PlainShape, compile_plain
+from miron_jax.engine.plain import PlainProgram
 from miron_jax.files.readers import JsonObject
 from miron_jax.model.checkpoints.fingerprint import compile_sums
 from miron_jax.model.config import ModelConfig, matmul_params
@@ -115,7 +115,7 @@ def others(case: Case, folder: Path) -> JsonObject:
     elif isinstance(model.config, OwnModel):
         programs["probe"] = compile_probe(model.config, model.state)
     length = min(1000, model.config.num_positions or 1000)
-    programs[f"self-check {length}"] = compile_plain(model, PlainShape(length, 40))
+    programs[f"self-check {length}"] = PlainProgram(model, length).compile()
     leaves = {(leaf.shape, str(leaf.sharding)): leaf for leaf in jax.tree.leaves(model.state)}
     programs["fingerprint, largest weight"] = [
         compile_sums(leaf) for leaf in sorted(leaves.values(), key=lambda leaf: leaf.size)

@@ -23,12 +23,12 @@ from jax.sharding import NamedSharding
 
 from miron_jax.config import RunConfig
 from miron_jax.engine.batches import Shape
+from miron_jax.engine.checked_requests import CheckedRequests
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.growing import READ
 from miron_jax.engine.model import Model
-from miron_jax.engine.plain import PlainShape, by_shape, compile_plain
-from miron_jax.engine.self_check import chosen_requests
+from miron_jax.engine.plain import MULTIPLE, PlainProgram
 from miron_jax.engine.slot_programs import ProgramKey
 from miron_jax.errors import InputError
 from miron_jax.evaluation.records import Inputs
@@ -44,7 +44,7 @@ from miron_jax.model.checkpoints.fingerprint import compile_sums
 from miron_jax.model.checkpoints.hf_reader import shapes_of
 from miron_jax.model.checkpoints.loading import check_one_copy, own_params
 from miron_jax.model.config import ModelConfig, attention_flops_per_pair, matmul_params
-from miron_jax.model.costs import network_flops
+from miron_jax.model.costs import cost_model, network_flops
 from miron_jax.model.decoder.decoder import abstract
 from miron_jax.model.decoder.sharding import placed_shapes
 from miron_jax.model.families.family_model import FamilyModel
@@ -136,12 +136,16 @@ class _Planner:
         batches = Counter[Shape]()
         parents = Counter[Shape]()
         checked = list[tuple[int, int]]()
+        config = self.model.config
+        choice = CheckedRequests(cost_model(config), num_positions=config.num_positions)
         for batch in self.tasks.request_batches(totals):
             self._score(batch, batches, parents)
-            checked += _checked(batch)
+            for r in choice.choose(batch):
+                num_tokens = len(batch.fresh.tokens(r))
+                checked.append((num_tokens, num_tokens - int(batch.fresh.span_start[r])))
         for shape in sorted(batches, key=lambda shape: shape.length):
             self._add_scoring(shape, batches[shape], parents[shape] / batches[shape])
-        self._add_self_check(checked)
+        self._add_self_check(checked, choice.lengths_of([tokens for tokens, _ in checked]))
         self._add_generation(kinds)
         self._add_dialogues(kinds)
         self._add_loading()
@@ -197,17 +201,20 @@ class _Planner:
             pairs=pairs,
         )
 
-    def _add_self_check(self, checked: list[tuple[int, int]]) -> None:
-        calls = Counter[PlainShape]()
-        for members, shape in by_shape(
-            [tokens for tokens, _ in checked], [start for _, start in checked]
-        ):
-            calls[shape] += len(members)
-        for shape, count in calls.items():
-            with _refused(f"the self-check of {shape.length} tokens"):
-                program = compile_plain(self.model, shape)
-            flops = self._flops(shape.length, shape.length * (shape.length + 1) / 2, shape.scored)
-            self._add(f"self-check {shape.length}", program, count, {}, flops)
+    def _add_self_check(self, checked: list[tuple[int, int]], lengths: list[int]) -> None:
+        """`checked`: tokens and scored tokens of each request; `lengths`: of its row."""
+        for length in sorted({*lengths}):
+            with _refused(f"the self-check of {length} tokens"):
+                program = PlainProgram(self.model, length).compile()
+            passes = [
+                -(-scored // MULTIPLE)
+                for (_, scored), each in zip(checked, lengths, strict=True)
+                if each == length
+            ]
+            mean = sum(passes) / len(passes)
+            flops = self._flops(length, length * (length + 1) / 2, mean * MULTIPLE)
+            loops = {"plain_head/while": mean}
+            self._add(f"self-check {length}", program, len(passes), loops, flops)
 
     # Generation
 
@@ -414,12 +421,6 @@ def _temporaries(program: jax.stages.Compiled) -> int:
     memory = program.memory_analysis()
     assert memory is not None
     return memory.temp_size_in_bytes
-
-
-def _checked(batch: RequestBatch) -> Iterator[tuple[int, int]]:
-    """Tokens and span start of each request of the batch that the self-check scores."""
-    for r in chosen_requests(batch):
-        yield len(batch.fresh.tokens(r)), int(batch.fresh.span_start[r])
 
 
 def _smallest_mesh(

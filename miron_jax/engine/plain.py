@@ -20,8 +20,9 @@ from miron_jax.runtime.devices import Placement, Tree
 from miron_jax.runtime.program_cache import library_matmuls
 from miron_jax.runtime.progress import SILENT, Progress
 
-# slots of plain rows that one more program must save: it compiles as long as some rows take
-PROGRAM_SLOTS = 4096
+# Lengths of rows are multiples of it, so that runs share programs; as many positions go through the
+# head at once.
+MULTIPLE = 64
 
 
 class PlainVisibility(Visibility):
@@ -36,26 +37,24 @@ class PlainVisibility(Visibility):
         sinks_N: jax.Array | None = None,
         **rules: Any,
     ) -> jax.Array:
-        """One key-value head at a time: the dense logits of all heads at once would set the run's
-        peak memory."""
-        (b, t, n, h), kv_heads = q_BTNH.shape, k_BTKH.shape[2]
-        q_KBTGH = jnp.moveaxis(
-            q_BTNH.astype(jnp.float32).reshape(b, t, kv_heads, n // kv_heads, h), 2, 0
+        """One head at a time: the dense logits of all heads at once would set the run's peak
+        memory."""
+        group = q_BTNH.shape[2] // k_BTKH.shape[2]
+        k_BTNH, v_BTNH = (jnp.repeat(x, group, axis=2) for x in (k_BTKH, v_BTKH))
+        q_NBT1H, k_NBT1H, v_NBT1H = (
+            jnp.moveaxis(x.astype(jnp.float32)[:, :, :, None], 2, 0)
+            for x in (q_BTNH, k_BTNH, v_BTNH)
         )
-        k_KBT1H, v_KBT1H = (
-            jnp.moveaxis(x.astype(jnp.float32)[:, :, :, None], 2, 0) for x in (k_BTKH, v_BTKH)
-        )
-
-        sinks_KG = None if sinks_N is None else sinks_N.reshape(kv_heads, -1)
+        sinks_N1 = None if sinks_N is None else sinks_N[:, None]
 
         def one_head(head: tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]) -> jax.Array:
-            q, k, v, sinks_G = head
+            q, k, v, sinks_1 = head
             return reference.forest_attention(
-                q, k, v, self.subtree_end_BT, self.position_BT, sinks_N=sinks_G, **rules
+                q, k, v, self.subtree_end_BT, self.position_BT, sinks_N=sinks_1, **rules
             )
 
-        out_KBTGH = jax.lax.map(one_head, (q_KBTGH, k_KBT1H, v_KBT1H, sinks_KG))
-        return jnp.moveaxis(out_KBTGH, 0, 2).reshape(b, t, n, h)
+        out_NBT1H = jax.lax.map(one_head, (q_NBT1H, k_NBT1H, v_NBT1H, sinks_N1))
+        return jnp.moveaxis(out_NBT1H[:, :, :, 0], 0, 2)
 
 
 class PlainScore(NamedTuple):
@@ -69,37 +68,48 @@ class PlainScore(NamedTuple):
     set_logprob: np.ndarray
 
 
-class PlainShape(NamedTuple):
-    """The sizes of one plain program."""
+def plain_length(num_tokens: int, num_positions: int | None = None) -> int:
+    """Slots of a plain row for so many tokens.  `num_positions`: that the model has learned."""
+    rounded = -(-num_tokens // MULTIPLE) * MULTIPLE
+    return max(num_tokens, min(rounded, num_positions or rounded))
 
-    length: int  # tokens of a row
-    scored: int  # positions that go through the head
 
+class PlainProgram:
+    """Scores one request a row of this length, with dense attention and the whole vocabulary at
+    once at the scored positions."""
 
-def by_shape(
-    num_tokens: Sequence[int], span_start: Sequence[int]
-) -> list[tuple[list[int], PlainShape]]:
-    """Requests of similar lengths together, each part with the shape of its longest: one program a
-    part.
+    def __init__(self, model: Model, length: int) -> None:
+        self.model = model = model.on_one_device
+        self._length = length
+        placement = model.placement or Placement.of(model.state)
+        options = library_matmuls(placement.device)
+        self._program = jax.jit(_score_plain, static_argnums=0, compiler_options=options)
 
-    No other parts have fewer slots, where a program counts as PROGRAM_SLOTS.
-    """
-    order = np.argsort(num_tokens, kind="stable")
-    length = np.asarray(num_tokens, np.int64)[order]
-    # of the shortest 0, 1, 2, .. requests: the least cost, where the last part begins
-    costs, begins = [0], list[int]()
-    for stop in range(1, len(order) + 1):
-        cost = np.asarray(costs) + np.arange(stop, 0, -1) * length[stop - 1] + PROGRAM_SLOTS
-        begins.append(int(cost.argmin()))
-        costs.append(int(cost.min()))
-    parts = list[tuple[list[int], PlainShape]]()
-    stop = len(order)
-    while stop:
-        part = order[begins[stop - 1] : stop].tolist()
-        scored = max(num_tokens[i] - span_start[i] for i in part)
-        parts.append((part, PlainShape(max(num_tokens[i] for i in part), scored)))
-        stop = begins[stop - 1]
-    return parts
+    def compile(self) -> jax.stages.Compiled:
+        """Compile it before its first call, which then finds it."""
+        arguments = self._arguments(np.zeros(1, np.int32), 1, None)
+        return self._program.lower(self.model.graphdef, self.model.state, *arguments).compile()
+
+    def __call__(
+        self, token_ids: np.ndarray, start: int, id_set: np.ndarray | None = None
+    ) -> tuple[jax.Array, ...]:
+        """What `PlainScore` has, as arrays of the row's length, on their way."""
+        arguments = self._arguments(token_ids, start, id_set)
+        return self._program(self.model.graphdef, self.model.state, *arguments)
+
+    def _arguments(
+        self, token_ids: np.ndarray, start: int, id_set: np.ndarray | None
+    ) -> tuple[np.ndarray | np.int32 | None, ...]:
+        config = self.model.config
+        row = np.zeros(self._length, np.int32)
+        row[: len(token_ids)] = token_ids
+        in_set = np.zeros(config.vocab_size, bool)
+        if id_set is not None:
+            in_set[id_set] = True
+        length_class = None
+        if config.rope_classes is not None:
+            length_class = np.int32(config.rope_classes.class_of(len(token_ids)))
+        return row, np.int32(start), np.int32(len(token_ids)), in_set, length_class
 
 
 def score_plainly(
@@ -108,76 +118,71 @@ def score_plainly(
     span_start: list[int],
     progress: Progress = SILENT,
     id_sets: Sequence[np.ndarray] | None = None,
+    lengths: Sequence[int] = (),
 ) -> tuple[list[PlainScore], int]:
-    """Score requests one per row, with dense attention and the whole vocabulary at once at the
-    scored positions.
+    """Score requests one per row.
 
-    `id_sets`: of each request, the token ids that are summed at the node before its span.  Returns
-    a score for each request and the number of programs.
+    `id_sets`: of each request, the token ids that are summed at the node before its span.
+    `lengths`: of each request's row; (): as the longest needs.  Returns a score for each request
+    and the number of programs.
     """
-    results: dict[int, PlainScore] = {}
-    model = model.on_one_device
-    placement = model.placement or Placement.of(model.state)
-    rope_classes = model.config.rope_classes
-    program = jax.jit(
-        _score_plain, static_argnums=0, compiler_options=library_matmuls(placement.device)
-    )
-    parts = by_shape([*map(len, token_ids)], span_start)
-    for part, (length, scored) in parts:
-        for i in part:
-            ids = token_ids[i]
-            start = span_start[i]
-            row = np.zeros(length, np.int32)
-            positions = np.ones(scored, np.int32)
-            row[: len(ids)] = ids
-            positions[: len(ids) - start] = np.arange(start, len(ids))
-            in_set = np.zeros(model.config.vocab_size, bool)
-            if id_sets is not None:
-                in_set[id_sets[i]] = True
-            length_class = None
-            if rope_classes is not None:
-                length_class = np.int32(rope_classes.class_of(len(ids)))
-            outputs = program(model.graphdef, model.state, row, positions, in_set, length_class)
-            logprob, margin, size, set_logprob = map(np.asarray, outputs)
-            span = slice(len(ids) - start)
-            results[i] = PlainScore(logprob[span], margin[span], size[span], set_logprob)
-            progress.advance("self-check", len(results), len(token_ids), "requests")
-    return [results[i] for i in range(len(token_ids))], len({shape for _, shape in parts})
-
-
-def compile_plain(model: Model, shape: PlainShape) -> jax.stages.Compiled:
-    """The program of this shape for devices that only compile."""
-    row = np.zeros(shape.length, np.int32)
-    positions = np.ones(shape.scored, np.int32)
-    in_set = np.zeros(model.config.vocab_size, bool)
-    length_class = None if model.config.rope_classes is None else np.int32(0)
-    program = jax.jit(_score_plain, static_argnums=0)
-    return program.lower(
-        model.graphdef, model.state, row, positions, in_set, length_class
-    ).compile()
+    longest = max(map(len, token_ids), default=0)
+    lengths = lengths or [plain_length(longest, model.config.num_positions)] * len(token_ids)
+    programs = {length: PlainProgram(model, length) for length in sorted({*lengths})}
+    results: list[PlainScore] = []
+    for i, (ids, start, length) in enumerate(zip(token_ids, span_start, lengths, strict=True)):
+        outputs = programs[length](ids, start, *(id_sets or ())[i : i + 1])
+        logprob, margin, size, set_logprob = map(np.asarray, outputs)
+        span = slice(len(ids) - start)
+        results.append(PlainScore(logprob[span], margin[span], size[span], set_logprob))
+        progress.advance("self-check", len(results), len(token_ids), "requests")
+    return results, len(programs)
 
 
 def _score_plain(
     network: Graph,
     state: Tree,
     token_ids_T: jax.Array,
-    position_N: jax.Array,
+    start: jax.Array,
+    stop: jax.Array,
     in_set_V: jax.Array,
     rope_class: jax.Array | None,
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """(log p, margin, size of the logits) of the tokens at these positions, and log p of a set in
+) -> tuple[jax.Array, ...]:
+    """(log p, margin, size of the logits) of the tokens from start to stop, and log p of a set in
     place of the first.  Padding is on the right, where causal attention never looks."""
     decoder = bind(network, state)
     length = token_ids_T.shape[0]
     position_1T = jnp.arange(length, dtype=jnp.int32)[None]
     visibility = PlainVisibility(jnp.full((1, length), length, jnp.int32), position_1T)
     more = () if rope_class is None else (jnp.full((1, length), rope_class),)
-    hidden_ND = decoder(token_ids_T[None], position_1T, visibility, *more)[0][position_N - 1]
-    logits_NV = decoder.head().logits(hidden_ND)
-    logprob_NV = jax.nn.log_softmax(logits_NV, axis=-1)
-    target_N1 = token_ids_T[position_N][:, None]
-    logprob_N = jnp.take_along_axis(logprob_NV, target_N1, axis=1)[:, 0]
-    others_NV = jnp.where(jnp.arange(logits_NV.shape[1])[None] == target_N1, -jnp.inf, logprob_NV)
-    in_set_V = jnp.pad(in_set_V, (0, logits_NV.shape[1] - len(in_set_V)))
-    set_logprob = jax.nn.logsumexp(jnp.where(in_set_V, logprob_NV[0], -jnp.inf))
-    return logprob_N, logprob_N - others_NV.max(axis=-1), logit_size(logits_NV), set_logprob
+    hidden_TD = decoder(token_ids_T[None], position_1T, visibility, *more)[0]
+    head = decoder.head()
+
+    def scored(first: jax.Array) -> tuple[jax.Array, ...]:
+        """Of MULTIPLE positions from this one, and log p of the set in place of the first."""
+        position_N = jnp.minimum(first + jnp.arange(MULTIPLE), length - 1)
+        logits_NV = head.logits(hidden_TD[position_N - 1])
+        logprob_NV = jax.nn.log_softmax(logits_NV, axis=-1)
+        target_N1 = token_ids_T[position_N][:, None]
+        logprob_N = jnp.take_along_axis(logprob_NV, target_N1, axis=1)[:, 0]
+        others_NV = jnp.where(
+            jnp.arange(logits_NV.shape[1])[None] == target_N1, -jnp.inf, logprob_NV
+        )
+        set_V = jnp.pad(in_set_V, (0, logits_NV.shape[1] - len(in_set_V)))
+        set_logprob = jax.nn.logsumexp(jnp.where(set_V, logprob_NV[0], -jnp.inf))
+        margin_N = logprob_N - others_NV.max(axis=-1)
+        return logprob_N, margin_N, logit_size(logits_NV), set_logprob
+
+    def add(c: jax.Array, so_far: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        *columns, set_logprob = so_far
+        *new, of_first = scored(start + c * MULTIPLE)
+        columns = [
+            jax.lax.dynamic_update_slice_in_dim(column, values, c * MULTIPLE, 0)
+            for column, values in zip(columns, new, strict=True)
+        ]
+        return *columns, jnp.where(c == 0, of_first, set_logprob)
+
+    room = jnp.zeros(-(-length // MULTIPLE) * MULTIPLE, jnp.float32)
+    num_passes = (stop - start + MULTIPLE - 1) // MULTIPLE
+    with jax.named_scope("plain_head"):
+        return jax.lax.fori_loop(0, num_passes, add, (room, room, room, jnp.float32(0)))

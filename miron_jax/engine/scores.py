@@ -66,7 +66,7 @@ def score_planned(
     """
     distinct = _DistinctScores()
     planner = ThreadPoolExecutor(1)
-    batches = _in_turn(planned, planner, hosts, name)
+    batches = _prepared(_in_turn(planned, planner, hosts, name), forward, check)
     try:
         if hosts.count > 1 and not forward.placement.is_global:
             assert journal is not None, "hosts meet in the journal"
@@ -96,6 +96,14 @@ def _in_turn(
         if batch is None:
             return
         yield f"{name}/{number}", batch
+
+
+def _prepared(
+    batches: Iterable[tuple[str, RequestBatch]], forward: Forward, check: SelfCheck
+) -> Iterator[tuple[str, RequestBatch]]:
+    for name, batch in batches:
+        check.prepare(forward.model, batch)
+        yield name, batch
 
 
 def _score_all(

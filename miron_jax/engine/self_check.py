@@ -1,5 +1,4 @@
-"""The self-check: requests of every program, of several rows, and a share of all are scored by
-`plain.py` too, and compared.
+"""The self-check: some requests are scored by `plain.py` too, and compared.
 
 Arrives: scores of a request batch, the model.  Leaves: `SelfCheck`, or SelfCheckFailed.  It
 deliberately does not know tasks.
@@ -8,24 +7,31 @@ deliberately does not know tasks.
 import math
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Self
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from miron_jax.engine.checked_requests import (
+    LEAST_FLOPS,
+    LEAST_FLOPS_ELSEWHERE,
+    CheckedRequests,
+)
 from miron_jax.engine.model import Model
-from miron_jax.engine.plain import PlainScore, score_plainly
+from miron_jax.engine.plain import PlainProgram, PlainScore, score_plainly
 from miron_jax.engine.records import Score, Scores
 from miron_jax.model.config import ModelConfig
+from miron_jax.model.costs import cost_model
 from miron_jax.model.network import Network
 from miron_jax.model.own import OwnModel
 from miron_jax.model.own_probe import check_own_model
-from miron_jax.planning.records import Plan
 from miron_jax.planning.request_batches import RequestBatch
 from miron_jax.runtime.answers import Answers
-from miron_jax.runtime.devices import Tree
+from miron_jax.runtime.compiling import in_thread
+from miron_jax.runtime.devices import Placement, Tree
 from miron_jax.runtime.progress import SILENT, Progress
 
 # Largest difference in nats per token that rounding may cause between a forest row and a plain row,
@@ -38,12 +44,6 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
 # times as large: right models reach 1/196 to 1/117 of it (SmolLM2, the demo) and 1/162 to 1/54
 # (tiny random ones), a wrong mask, position or token 1/6 and more.
 LOGIT_SHARE = 1 / 32
-CHECKED_AT_LEAST = 8
-CHECKED_SHARE = 1 / 1000
-# of a batch's nodes: most tokens of requests that are checked beyond needs and share
-CHECKED_TOKENS = 1 / 20
-# tokens of a request that is checked for its kind: dense attention takes memory for all pairs
-CHECKED_UP_TO = 8192
 
 
 class SelfCheckFailed(Exception):
@@ -67,8 +67,12 @@ class SelfCheck:
     largest: float = 0.0  # largest absolute difference so far, nats per token
     largest_bound: float = 0.0  # of the checks so far
     seconds: float = 0.0
-    programs: int = 0
     progress: Progress = SILENT
+    _checked: CheckedRequests | None = None  # None: no batch has come yet
+    # length of a plain row -> its program, which a thread compiles
+    _compiling: dict[int, Future[object]] = field(default_factory=dict)
+    # by the batch's identity: its requests, while it is scored
+    _prepared: dict[int, list[int]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -93,6 +97,28 @@ class SelfCheck:
         self.largest_bound = max(self.largest_bound, bound)
         return bound
 
+    @property
+    def programs(self) -> int:
+        return 0 if self._checked is None else len(self._checked.lengths)
+
+    def prepare(self, model: Model, batch: RequestBatch) -> None:
+        """Choose the requests of a batch that will be compared, and compile what scores them in
+        threads while the batch is scored."""
+        checked = self._checked_of(model)
+        self._prepared[id(batch)] = checked.choose(batch)
+        # on a mesh that spans hosts all compile in the same order
+        if model.placement is not None and not model.placement.is_global:
+            for length in sorted(checked.lengths - self._compiling.keys()):
+                self._compiling[length] = in_thread(PlainProgram(model, length).compile)
+
+    def _checked_of(self, model: Model) -> CheckedRequests:
+        if self._checked is None:
+            platform = (model.placement or Placement.of(model.state)).device.platform
+            flops = LEAST_FLOPS.get(platform, LEAST_FLOPS_ELSEWHERE)
+            cost = cost_model(model.config)
+            self._checked = CheckedRequests(cost, flops, model.config.num_positions)
+        return self._checked
+
     def compare(
         self,
         model: Model,
@@ -108,7 +134,9 @@ class SelfCheck:
         Without `judge` the programs run and nothing is compared: all processes of a mesh that spans
         hosts must run them.
         """
-        chosen = chosen_requests(batch)
+        chosen = self._prepared.pop(id(batch), None)
+        if chosen is None:
+            chosen = self._checked_of(model).choose(batch)
         of_request = batch.fresh.id_set
         if of_request is None:
             of_request = np.full(len(batch.fresh), -1)
@@ -135,7 +163,10 @@ class SelfCheck:
         self.progress.advance("self-check", 0, len(requests), "requests")
         token_ids = [ids for ids, _ in requests]
         firsts = [first for _, first in requests]
-        plain_scores, programs = score_plainly(model, token_ids, firsts, self.progress, id_sets)
+        lengths = self._checked_of(model).lengths_of([*map(len, token_ids)])
+        for length in self._compiling.keys() & lengths:
+            self._compiling[length].result()
+        plain_scores, _ = score_plainly(model, token_ids, firsts, self.progress, id_sets, lengths)
         self.progress.end("self-check")
         bound = self.bound(plain_scores)
         differences: list[np.ndarray] = []
@@ -149,7 +180,6 @@ class SelfCheck:
                 raise _failed(f"the median of the checked tokens differs by {median:.3g}", bound)
         self.tokens += sum(len(plain.logprob) for plain in plain_scores)
         self.requests += len(requests)
-        self.programs += programs
         self.seconds += time.perf_counter() - start
 
     def probe(self, model: Model) -> Answers:
@@ -195,6 +225,8 @@ class Unchecked(SelfCheck):
     """A self-check that does nothing, where all scores are compared by other means, or times alone
     count."""
 
+    def prepare(self, model: Model, batch: RequestBatch) -> None: ...
+
     def compare(self, *_: object, **more: object) -> None: ...
 
 
@@ -203,117 +235,3 @@ def _failed(what: str, bound: float) -> SelfCheckFailed:
         f"self-check: {what} nats from its plain score, expected at most {bound:.3g}; no score of "
         "this run can be trusted, please report it"
     )
-
-
-class _RequestKind(NamedTuple):
-    """Requests of a batch of which one may be computed wrongly where others are right."""
-
-    row_length: int  # the compiled program
-    has_query: bool  # an id set is summed too
-    is_stretched: bool  # the request's length selects other rotary frequencies than a short one's
-    is_first: bool  # of the rows of this length
-    is_second: bool
-    is_last: bool
-    has_siblings: bool  # the row has nodes of the same trie before its end that it must not see
-    has_strangers: bool  # the row has other tries before it
-
-    @property
-    def needs(self) -> set[tuple[object, ...]]:
-        """What a checked request of this kind covers of that which every batch must have
-        covered."""
-        program = ("program", self.row_length, self.has_query, self.is_stretched)
-        neighbours = self._with_length("has_siblings", "has_strangers")
-        return {program, *neighbours, *((name,) for name, _ in self.wishes)}
-
-    @property
-    def wishes(self) -> set[tuple[str, int]]:
-        """Of that which is covered as far as CHECKED_TOKENS allows: first, second and last rows of
-        each length."""
-        return self._with_length("is_first", "is_second", "is_last")
-
-    def _with_length(self, *names: str) -> set[tuple[str, int]]:
-        """Those of these traits that it has, each with the length of its row."""
-        return {(name, self.row_length) for name in names if getattr(self, name)}
-
-
-def chosen_requests(batch: RequestBatch) -> list[int]:
-    """The requests of a batch that are checked; its plan and digests alone decide, so all hosts and
-    a resumed run choose the same.
-
-    A fault may lie in one program, in one row of a batch, or only where a row holds other requests.
-    So the longest request is checked, then what covers all `_RequestKind.needs` of the batch, then
-    `_RequestKind.wishes`, then a share by the digests.
-    """
-    scored = np.flatnonzero(np.diff(batch.plan.request_edge_offset))
-    num_checked = max(CHECKED_AT_LEAST, math.ceil(CHECKED_SHARE * len(scored)))
-    chosen = dict.fromkeys(_covering(batch, scored, num_checked))
-    for r in sorted(scored.tolist(), key=batch.digests.__getitem__):
-        if len(chosen) >= num_checked:
-            break
-        chosen[r] = None
-    return list(chosen)
-
-
-def _covering(batch: RequestBatch, scored: np.ndarray, num_checked: int) -> list[int]:
-    """The longest request, those that cover the needs of a batch, and those that cover its wishes:
-    up to `num_checked`, and beyond as far as CHECKED_TOKENS allows.  `scored`: the requests with a
-    scored token."""
-    num_tokens = np.diff(batch.fresh.offsets)
-    requests = scored[num_tokens[scored] <= CHECKED_UP_TO]
-    if not len(requests):
-        return []
-    # Of each kind the request that ends furthest right in its row: it is long, and has most
-    # neighbours.
-    columns, slot = _kinds_of(batch.plan, requests)
-    digest = np.frombuffer(b"".join(batch.digests[r][:8] for r in requests.tolist()), ">u8")
-    order = np.lexsort((digest, -slot))
-    requests = requests[order]
-    columns = columns[order]
-    first = np.sort(np.unique(columns, axis=0, return_index=True)[1])
-    waiting = {_RequestKind(*columns[i].tolist()): int(requests[i]) for i in first}
-
-    longest = int(np.argmax(num_tokens[requests]))
-    kind = _RequestKind(*columns[longest].tolist())
-    chosen = [int(requests[longest])]
-    covered = kind.needs | kind.wishes
-    spare = CHECKED_TOKENS * batch.plan.unique_tokens
-    while waiting:
-        kind = max(
-            waiting, key=lambda kind: (len(kind.needs - covered), len(kind.wishes - covered))
-        )
-        r = waiting.pop(kind)
-        if kind.needs | kind.wishes <= covered:
-            break
-        if kind.needs <= covered and len(chosen) >= num_checked:
-            if num_tokens[r] > spare:
-                continue
-            spare -= num_tokens[r]
-        chosen.append(r)
-        covered |= kind.needs | kind.wishes
-    return list(dict.fromkeys(chosen))
-
-
-def _kinds_of(plan: Plan, requests: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(int64 [n, fields of _RequestKind], the slot of the node before each one's last token)."""
-    row = plan.request_row[requests]
-    slot = plan.edge_parent[plan.request_edge[plan.request_edge_offset[requests + 1] - 1]]
-    node = plan.node_offset[row] + slot
-    # every subtrie begins with its requests' first token
-    roots = np.flatnonzero(plan.position == 0)
-    root = roots[np.searchsorted(roots, node, side="right") - 1]
-    rope_class = plan.rope_class[node] if len(plan.rope_class) else np.zeros(len(node), np.int32)
-
-    _, length_idx, count = np.unique(plan.row_length, return_inverse=True, return_counts=True)
-    rank = np.empty(plan.num_rows, np.int64)  # of each row among those of its length
-    rank[np.argsort(length_idx, kind="stable")] = np.concatenate([*map(np.arange, count)])
-    columns = (
-        plan.row_length[row],
-        plan.request_query[requests] >= 0,
-        rope_class > 0,
-        rank[row] == 0,
-        rank[row] == 1,
-        rank[row] == count[length_idx[row]] - 1,
-        node - root > plan.position[node],
-        root > plan.node_offset[row],
-    )
-    return np.stack([column.astype(np.int64) for column in columns], axis=1), slot

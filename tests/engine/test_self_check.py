@@ -1,5 +1,6 @@
 """What the self-check chooses, and faults of the engine that lie in one program or one row only."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -10,20 +11,19 @@ from safetensors.numpy import load_file, save_file
 
 from miron_jax.engine import forward as forward_module
 from miron_jax.engine.batches import Arrays, Batch, Shape, assemble
-from miron_jax.engine.forward import Forward
-from miron_jax.engine.model import load_model
-from miron_jax.engine.plain import PlainScore, PlainShape, by_shape
-from miron_jax.engine.records import Scores
-from miron_jax.engine.scores import score_request_batches
-from miron_jax.engine.self_check import (
+from miron_jax.engine.checked_requests import (
     CHECKED_AT_LEAST,
     CHECKED_UP_TO,
-    LOGIT_SHARE,
-    TOLERANCE,
-    SelfCheck,
-    SelfCheckFailed,
-    chosen_requests,
+    COST_SHARE,
+    PLAIN_PRICE,
+    CheckedRequests,
 )
+from miron_jax.engine.forward import Forward
+from miron_jax.engine.model import load_model
+from miron_jax.engine.plain import PlainScore, plain_length
+from miron_jax.engine.records import Scores
+from miron_jax.engine.scores import score_request_batches
+from miron_jax.engine.self_check import LOGIT_SHARE, TOLERANCE, SelfCheck, SelfCheckFailed
 from miron_jax.model.config import RopeClasses
 from miron_jax.model.costs import cost_model
 from miron_jax.model.network import logit_size
@@ -41,6 +41,10 @@ ID_SETS = [np.asarray(ids, np.int32) for ids in ([7], [1, 2, 3], list(range(40, 
 def planned(requests: Requests, lengths: tuple[int, ...] = (), cost: CostModel = COST) -> RequestBatch:
     [batch] = plan_request_batches([requests], cost, Totals(), lengths, ID_SETS)
     return batch
+
+
+def chosen_requests(batch: RequestBatch, least_flops: float = math.inf) -> list[int]:
+    return CheckedRequests(COST, least_flops).choose(batch)
 
 
 Fault = Callable[[Arrays[np.ndarray], int], None]  # writes into the arrays of a batch with this many rows
@@ -172,9 +176,8 @@ def test_every_program_and_the_first_second_and_last_rows_are_checked(groups: in
     assert {name for _, name in places_of(batch, chosen)} == {"first", "second", "last"}
     num_tokens = np.diff(batch.fresh.offsets)
     assert num_tokens[chosen].max() == num_tokens[np.diff(plan.request_edge_offset) > 0].max(), "the longest"
-    if groups == 400:  # large enough that a twentieth of its tokens pays for the rows of each length
+    if groups == 400:
         assert places_of(batch, chosen) == places_of(batch, np.flatnonzero(plan.request_row >= 0).tolist())
-        assert num_tokens[chosen].sum() <= plan.unique_tokens / 10
 
 
 def test_the_choice_hangs_on_plan_and_digests_alone() -> None:
@@ -210,24 +213,63 @@ def test_a_request_beside_siblings_is_checked_where_all_others_are_alone() -> No
     assert second in chosen_requests(batch), "its row has a branch before it that it must not see"
 
 
-def test_requests_too_long_for_dense_attention_are_chosen_by_their_digests_alone() -> None:
+def test_requests_too_long_for_dense_attention_are_checked_where_there_are_no_others() -> None:
     rng = np.random.default_rng(0)
     items = [(rng.integers(1, 331, length).tolist(), length - 2) for length in (CHECKED_UP_TO + 1, *[20] * 300)]
-    batch = planned(requests_of(items))
-    assert 0 not in chosen_requests(batch)
-    few = planned(requests_of(items[:3]))
-    assert sorted(chosen_requests(few)) == [0, 1, 2]
+    assert 0 not in chosen_requests(planned(requests_of(items)))
+    assert sorted(chosen_requests(planned(requests_of(items[:3])))) == [1, 2]
+    assert chosen_requests(planned(requests_of(items[:1]))) == [0]
 
 
-def test_a_plain_program_is_added_where_it_saves_slots() -> None:
-    for num_tokens, parts in (
-        ([10, 11, 12, 90], [[0, 1, 2, 3]]),  # one program for 4 x 90 slots
-        ([100, 110, 120, 2000], [[3], [0, 1, 2]]),  # 2,000 + 3 x 120 slots and a program, not 4 x 2,000 slots
-        ([8000, 100, 120, 7990, 4000, 4000], [[3, 0], [4, 5], [1, 2]]),  # 4,000 more slots a row pay for each program
-        ([700, 100], [[1, 0]]),
-        ([5], [[0]]),
-        ([], []),
-    ):
-        shapes = by_shape(num_tokens, [n - 3 for n in num_tokens])
-        assert [part for part, _ in shapes] == parts, num_tokens
-        assert [shape for _, shape in shapes] == [PlainShape(max(num_tokens[i] for i in part), 3) for part in parts]
+def test_a_short_run_checks_the_longest_and_the_one_with_most_row_mates() -> None:
+    """The longest takes a row of 96 slots; another holds 24 requests of four nodes."""
+    rng = np.random.default_rng(0)
+    items = [(rng.integers(1, 331, length).tolist(), length - 1) for length in (97, *[5] * 24)]
+    batch = planned(requests_of(items), (96,))
+    assert np.bincount(batch.plan.request_row).tolist() in ([1, 24], [24, 1])
+    chosen = chosen_requests(batch, float(COST_SHARE * COST.row(batch.plan.row_length).sum()))
+    assert len(chosen) == 2
+    assert chosen[0] == 0
+    slots = batch.plan.edge_parent[batch.plan.request_edge]
+    assert slots[chosen[1]] == slots[1:].max(), "the last of its row sees whatever it must not see"
+
+
+def test_a_long_run_pays_a_tenth_of_its_cost_for_the_check() -> None:
+    """Batches of a run share it: what the first leaves is there for the second."""
+    rng = np.random.default_rng(0)
+    lengths = [2000, *rng.integers(20, 300, 600).tolist()]
+    batch = planned(requests_of([(rng.integers(1, 331, n).tolist(), n - 2) for n in lengths]))
+    choice = CheckedRequests(COST, 1e-9)
+    for _ in range(2):
+        chosen = choice.choose(batch)
+        num_tokens = np.diff(batch.fresh.offsets)[chosen]
+        assert len(chosen) >= CHECKED_AT_LEAST
+        assert choice.spent <= COST_SHARE * choice.planned
+        assert num_tokens[0] == num_tokens.max()
+    assert choice.planned == pytest.approx(2 * COST.row(batch.plan.row_length).sum())
+    assert choice.spent == pytest.approx(
+        2 * PLAIN_PRICE * COST.row(np.asarray(choice.lengths_of(num_tokens.tolist()))).sum()
+    )
+
+
+def test_a_run_has_two_plain_programs() -> None:
+    """The second is for rows of a quarter; what is a little longer than the first is left out."""
+    rng = np.random.default_rng(0)
+
+    def batch_of(longest: int) -> RequestBatch:
+        lengths = [longest, *rng.integers(20, 300, 600).tolist()]
+        return planned(requests_of([(rng.integers(1, 331, n).tolist(), n - 2) for n in lengths]))
+
+    program = COST.row(2048)
+    choice = CheckedRequests(replace(COST, flops_per_program=float(program)), float(20 * program))
+    for longest in (2000, 2500, 300):
+        chosen = choice.choose(batch_of(longest))
+        assert len(chosen) >= CHECKED_AT_LEAST
+        assert choice.lengths == {2048, 512}
+    choice.choose(batch_of(4097))
+    assert choice.lengths == {2048, 512, 4160}, "but not what is twice as long: a session's next texts"
+    assert choice.lengths_of([20, 512, 513, 4100]) == [512, 512, 2048, 4160]
+    alone = CheckedRequests(replace(COST, flops_per_program=1e99))
+    alone.choose(batch_of(2000))
+    assert alone.lengths == {2048}
+    assert [plain_length(n, 96) for n in (5, 90, 100)] == [64, 96, 100], "as many positions as are learned"

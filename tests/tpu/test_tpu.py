@@ -18,7 +18,7 @@ from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.growing import GrowingText
 from miron_jax.engine.model import Model
-from miron_jax.engine.plain import PlainShape, compile_plain
+from miron_jax.engine.plain import PlainProgram
 from miron_jax.kernels.forest_attention import implementation
 from miron_jax.kernels.forest_attention.tpu import TABLE, block_of
 from miron_jax.model.checkpoints.fingerprint import compile_sums
@@ -184,7 +184,7 @@ def test_programs_beside_the_rows(case: Case, tmp_path: Path) -> None:
     check_operands(case, text)
     for leaf in {(leaf.shape, str(leaf.sharding)): leaf for leaf in jax.tree.leaves(model.state)}.values():
         compile_sums(leaf)
-    compile_plain(model, PlainShape(320, 40))
+    PlainProgram(model, 320).compile()
 
 
 def test_a_model_of_ones_own_is_probed() -> None:

@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from miron_jax.engine.checked_requests import CheckedRequests
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.scores import score_request_batches
-from miron_jax.engine.self_check import SelfCheck, SelfCheckFailed, chosen_requests
+from miron_jax.engine.self_check import SelfCheck, SelfCheckFailed
 from miron_jax.errors import InputError
 from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.checkpoints.hf_reader import load_hf
@@ -191,7 +192,7 @@ def test_in_bfloat16_the_self_check_holds_the_median_token(tmp_path: Path) -> No
     [batch] = plan_request_batches([some_requests()], cost_model(config), Totals())
     [scores] = score_request_batches([batch.fresh], Forward(model, 256), cost_model(config), Totals(), check)
     few, all_ = replace(scores, logprob=scores.logprob.copy()), replace(scores, logprob=scores.logprob + 0.5)
-    few[chosen_requests(batch)[0]].logprob[0] += 5.0
+    few[CheckedRequests(cost_model(config)).choose(batch)[0]].logprob[0] += 5.0
     check.compare(model, batch, few)
     assert check.largest > 4
     with pytest.raises(SelfCheckFailed, match=r"the median of the checked tokens differs by 0\.[45]"):
