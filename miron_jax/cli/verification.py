@@ -184,7 +184,8 @@ def _one_a_row(
         for group in filter(None, groups):
             rows = [np.asarray(ids[i], np.int32) for i in group]
             scores, _ = score_plainly(session.model, rows, [start[i] for i in group])
-            session.check.bound(scores)
+            for score in scores:
+                session.check.bounds(score.logprob, score.logit_size)
             plain |= zip(group, scores, strict=True)
     spans: list[Score] = []
     others: list[_Compared] = []

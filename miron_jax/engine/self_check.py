@@ -6,7 +6,7 @@ deliberately does not know tasks.
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Self
@@ -43,7 +43,9 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
 # is 4 to 8 units in the last place of the largest.  Measured, logits as they are and up to 100
 # times as large: right models reach 1/196 to 1/117 of it (SmolLM2, the demo) and 1/162 to 1/54
 # (tiny random ones), a wrong mask, position or token 1/6 and more.
-LOGIT_SHARE = 1 / 32
+# In float32 right models reach 2**-20, and a common factor of the logits moves that by nothing.
+LOGIT_SHARE = {"float32": 2**-16, "bfloat16": 1 / 32}
+MASKED_ULPS = 4  # that the log-probability of a masked token, such as -1e9, may differ by
 
 
 class SelfCheckFailed(Exception):
@@ -57,7 +59,7 @@ class SelfCheck:
     request batches of a run."""
 
     tolerance: float  # nats per token, at least
-    share: float = 0.0  # of the largest logit, that is the bound where it is more
+    share: float = 0.0  # of its position's largest logit, that is a token's bound where it is more
     # Whether the median over a batch's checked tokens is held to it, not each token: in bfloat16 a
     # near tie of a router sends a few tokens of a mixture to other experts, and no bound holds for
     # those.
@@ -83,19 +85,17 @@ class SelfCheck:
         rounded = any(leaf.dtype in (jnp.bfloat16, jnp.float16) for leaf in jax.tree.leaves(state))
         if isinstance(model, OwnModel) and rounded:
             dtype = "bfloat16"
-        if dtype == "float32":
-            return cls(TOLERANCE[dtype], progress=progress)
         has_experts = isinstance(model, ModelConfig) and model.experts is not None
-        return cls(TOLERANCE[dtype], LOGIT_SHARE, by_median=has_experts, progress=progress)
+        by_median = has_experts and dtype == "bfloat16"
+        return cls(TOLERANCE[dtype], LOGIT_SHARE[dtype], by_median, progress=progress)
 
-    def bound(self, plain_scores: Iterable[PlainScore]) -> float:
-        """What a token of these may differ by, nats."""
-        bound = self.tolerance
-        for plain in plain_scores if self.share else ():
-            sizes = plain.logit_size[np.isfinite(plain.logit_size)]
-            bound = max(bound, self.share * float(sizes.max(initial=0.0)))
-        self.largest_bound = max(self.largest_bound, bound)
-        return bound
+    def bounds(self, logprob: np.ndarray, logit_size: np.ndarray) -> np.ndarray:
+        """What each of these may differ by, nats; a peaked position widens no other one's."""
+        rounding = MASKED_ULPS * np.spacing(np.abs(logprob.astype(np.float32)))
+        scaled = np.fmax(self.share * logit_size.astype(np.float64), rounding)
+        bounds = np.maximum(self.tolerance, np.where(np.isfinite(scaled), scaled, 0.0))
+        self.largest_bound = max(self.largest_bound, float(bounds.max(initial=self.tolerance)))
+        return bounds
 
     @property
     def programs(self) -> int:
@@ -168,16 +168,17 @@ class SelfCheck:
             self._compiling[length].result()
         plain_scores, _ = score_plainly(model, token_ids, firsts, self.progress, id_sets, lengths)
         self.progress.end("self-check")
-        bound = self.bound(plain_scores)
         differences: list[np.ndarray] = []
         for i, plain in enumerate(plain_scores if judge else ()):
             name = f"{names[i]} ({len(token_ids[i])} tokens)"
             has_set = id_sets is not None and len(id_sets[i]) > 0
-            differences.append(self._judge(scores[i], plain, name, has_set, bound))
+            differences.append(self._judge(scores[i], plain, name, has_set))
         if self.by_median and differences:
-            median = float(np.median(np.concatenate(differences)))
-            if median > bound:
-                raise _failed(f"the median of the checked tokens differs by {median:.3g}", bound)
+            difference, bounds = np.concatenate(differences, axis=1)
+            middle = np.argsort(difference / bounds)[len(bounds) // 2]
+            if difference[middle] > bounds[middle]:
+                what = f"the median of the checked tokens differs by {difference[middle]:.3g}"
+                raise _failed(what, bounds[middle])
         self.tokens += sum(len(plain.logprob) for plain in plain_scores)
         self.requests += len(requests)
         self.seconds += time.perf_counter() - start
@@ -192,33 +193,36 @@ class SelfCheck:
         self.seconds += time.perf_counter() - start
         return answers
 
-    def _judge(
-        self, score: Score, plain: PlainScore, name: str, has_set: bool, bound: float
-    ) -> np.ndarray:
-        """The differences of a request's tokens, nats, and of its id set."""
+    def _judge(self, score: Score, plain: PlainScore, name: str, has_set: bool) -> np.ndarray:
+        """(differences, bounds) of a request's tokens, nats, and of its id set [2, N]."""
         ours = score.logprob.astype(np.float64)
         theirs = plain.logprob
+        sizes = plain.logit_size
         if has_set:
             ours = np.append(ours, score.set_logprob)
             theirs = np.append(theirs, plain.set_logprob)
+            sizes = np.append(sizes, sizes[0])
+        bounds = self.bounds(theirs, sizes)
         same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
         with np.errstate(invalid="ignore"):  # infinity less infinity, which `same` has settled
             difference = np.where(same, 0.0, np.abs(ours - theirs))
-        worst = float(difference.max())
-        if not math.isfinite(worst) or (worst > bound and not self.by_median):
-            raise _failed(f"{name} differs by {worst:.3g}", bound)
-        self.largest = max(self.largest, worst)
+        excess = difference / bounds
+        worst = float(excess.max(initial=0.0))
+        if not math.isfinite(worst) or (worst > 1 and not self.by_median):
+            at = int(excess.argmax())
+            raise _failed(f"{name} differs by {difference[at]:.3g}", bounds[at])
+        self.largest = max(self.largest, float(difference.max(initial=0.0)))
         if self.by_median:
-            return difference
+            return np.stack([difference, bounds])
         # A margin beyond twice the bound decides whether the token is the most probable one,
         # and the rank must agree.
-        clear = np.abs(plain.margin) > 2 * bound
+        clear = np.abs(plain.margin) > 2 * bounds[: len(plain.margin)]
         if (clear & ((score.rank == 0) != (plain.margin > 0))).any():
             raise SelfCheckFailed(
                 f"self-check: {name} has a token whose rank {score.rank.tolist()} contradicts its "
                 "plain margin; no score of this run can be trusted, please report it"
             )
-        return difference
+        return np.stack([difference, bounds])
 
 
 class Unchecked(SelfCheck):

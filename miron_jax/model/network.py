@@ -35,7 +35,7 @@ from miron_jax.model.visibility import Visibility
 from miron_jax.runtime.devices import Tree
 
 PROBE_LENGTH = 16  # tokens of the rows that test whether a model satisfies the contract
-MASKED = 2000.0  # nats below the largest logit, from where a token is taken for a masked one
+MASKED = 2000.0  # nats below the largest logit, from where a token may be a masked one
 EVALUATION = (
     "turn dropout off and freeze batch statistics, with model.eval() before nnx.split, or in Linen "
     "with deterministic=True and use_running_average=True"
@@ -263,10 +263,22 @@ def _as_dtype(leaf: jax.Array, dtype: str) -> jax.Array:
 
 def logit_size(logits: ArrayLike) -> jax.Array:
     """The largest logit less their mean [...], of logits [..., V] or log-probabilities.  Tokens
-    that the model masks, far below all others, do not count."""
-    largest = jnp.max(logits, axis=-1, keepdims=True)
-    mean = jnp.mean(logits, axis=-1, keepdims=True, where=logits > largest - MASKED)
-    return (largest - mean)[..., 0]
+    that the model masks do not count: more than MASKED below, or a multiple of it that half of
+    the others keep to; and the lowest value there, whatever number share it."""
+    gap = jnp.max(logits, axis=-1, keepdims=True) - jnp.asarray(logits)
+    finite = jnp.isfinite(gap)
+    lowest = jnp.max(gap, axis=-1, keepdims=True, where=finite, initial=0.0)
+    others = finite & ((gap <= MASKED) | (gap < lowest))
+
+    def are_few(limit: jax.Array) -> jax.Array:
+        return jnp.mean(gap <= limit, axis=-1, keepdims=True, where=others) < 0.5
+
+    limit = jax.lax.while_loop(
+        lambda limit: are_few(limit).any(),
+        lambda limit: jnp.where(are_few(limit), 8 * limit, limit),
+        jnp.full_like(lowest, MASKED),
+    )
+    return jnp.mean(gap, axis=-1, where=others & (gap <= limit))
 
 
 def bind(network: nnx.GraphDef | Network | CastNetwork, params: Tree) -> Decoder | BoundNetwork:

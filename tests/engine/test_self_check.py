@@ -3,13 +3,16 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple, cast
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
 from miron_jax.engine import forward as forward_module
+from miron_jax.engine import self_check
 from miron_jax.engine.batches import Arrays, Batch, Shape, assemble
 from miron_jax.engine.checked_requests import (
     CHECKED_AT_LEAST,
@@ -19,9 +22,9 @@ from miron_jax.engine.checked_requests import (
     CheckedRequests,
 )
 from miron_jax.engine.forward import Forward
-from miron_jax.engine.model import load_model
+from miron_jax.engine.model import Model, load_model
 from miron_jax.engine.plain import PlainScore, plain_length
-from miron_jax.engine.records import Scores
+from miron_jax.engine.records import Score, Scores
 from miron_jax.engine.scores import score_request_batches
 from miron_jax.engine.self_check import LOGIT_SHARE, TOLERANCE, SelfCheck, SelfCheckFailed
 from miron_jax.model.config import RopeClasses
@@ -108,17 +111,67 @@ def test_a_right_engine_passes(engine: Engine) -> None:
         assert check.largest_bound == TOLERANCE["float32"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_a_right_engine_with_logits_of_10_000_passes_and_a_faulty_one_fails(
+    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_model(tmp_path / "tiny", width=48)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.norm.weight"] *= np.float32(1000)
+    save_file(tensors, folder / "model.safetensors")
+    engine = Engine(Forward(load_model(folder, dtype), token_budget=1024, id_sets=ID_SETS), dtype, True)
+    check, _ = engine.scored()
+    assert TOLERANCE[dtype] < check.largest < check.largest_bound
+    test_a_fault_in_rows_of_one_length_fails_the_run(engine, monkeypatch, 80, "the mask leaks")
+
+
 def test_masked_tokens_do_not_widen_the_bound() -> None:
     """1/32 of the largest logit less the mean, of those that are not masked: (80 - 20) / 32 = 1.875."""
-    check = SelfCheck(TOLERANCE["bfloat16"], LOGIT_SHARE)
-    for masked in (-1e4, -1e9, -np.inf):
-        size = logit_size(np.asarray([[80.0, 0.0, -20.0, masked], [1.0, 0.0, 0.0, masked]], np.float32))
-        plain = PlainScore(np.zeros(2), np.zeros(2), np.asarray(size), np.zeros(()))
-        assert check.bound([plain]) == 1.875
+    check = SelfCheck(TOLERANCE["bfloat16"], LOGIT_SHARE["bfloat16"])
+    for masked in ([-1e4], [-1e9], [-np.inf], [-1e9] * 90, [-np.inf] * 90, [-3e38] * 90):
+        size = logit_size(np.asarray([[80.0, 0.0, -20.0, *masked], [1.0, 0.0, 0.0, *masked]], np.float32))
+        assert check.bounds(np.zeros(2), np.asarray(size)).tolist() == [1.875, TOLERANCE["bfloat16"]]
     broken = np.asarray([np.nan, np.inf], np.float32)
-    assert check.bound([plain._replace(logit_size=broken)]) == TOLERANCE["bfloat16"]
+    for logprob in (0.0, -np.inf, np.nan):
+        assert check.bounds(np.full(2, logprob), broken).tolist() == [TOLERANCE["bfloat16"]] * 2
     assert check.largest_bound == 1.875
-    assert SelfCheck(TOLERANCE["float32"]).bound([plain]) == TOLERANCE["float32"]
+
+
+def test_the_bound_follows_logits_of_any_size() -> None:
+    """The mean of 0 to -n is n / 2 below the largest, that of their upper half n / 4."""
+    check = SelfCheck(TOLERANCE["float32"], LOGIT_SHARE["float32"])
+    for scale in (1e4, 1e30):
+        size = np.asarray(logit_size(np.linspace(-scale, 0, 101, dtype=np.float32)[None]))
+        assert scale * 2**-18 <= check.bounds(np.zeros(1), size)[0] <= scale * 2**-17
+    assert logit_size(np.full((1, 7), np.nan, np.float32)).tolist() == pytest.approx([np.nan], nan_ok=True)
+    assert check.bounds(np.asarray([-1e9]), np.zeros(1)).tolist() == [256.0]  # 4 times 64, float32's step there
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_a_peaked_request_hides_no_fault_beside_it(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes are 8 and 8e5: 0.5 % of the large one is no fault in bfloat16, and 0.5 nats of the small one are."""
+    sizes, small = (np.asarray([8e5, 8e5]), np.asarray([8.0, 8.0])), 5e-3 if dtype == "bfloat16" else 5e-6
+    zeros, rank = np.zeros(2), np.zeros(2, np.int32)
+    plain = [PlainScore(zeros, zeros, size, np.zeros(())) for size in sizes]
+    monkeypatch.setattr(self_check, "score_plainly", lambda *_: (plain, 1))
+    no_lengths = SimpleNamespace(lengths_of=lambda _: set())
+    monkeypatch.setattr(SelfCheck, "_checked_of", lambda *_: no_lengths)
+    requests = [(np.zeros(3, np.int32), 1)] * 2
+    peaked = Score(np.asarray([small * 8e5, 0.0]), rank)
+    for by_median in (False, True):
+        check = SelfCheck(TOLERANCE[dtype], LOGIT_SHARE[dtype], by_median)
+        check.compare_with(cast("Model", None), requests, [peaked, Score(zeros, rank)], ["peaked", "small"])
+        faulty = Score(np.asarray([0.0, 0.5]), rank)
+        if not by_median:
+            with pytest.raises(SelfCheckFailed, match=r"small .* differs by 0.5 nats"):
+                check.compare_with(cast("Model", None), requests, [peaked, faulty], ["peaked", "small"])
+    faulty = Score(np.asarray([0.5, 0.5]), rank)
+    with pytest.raises(SelfCheckFailed, match=r"the median of the checked tokens differs by 0.5 nats"):
+        check.compare_with(cast("Model", None), requests, [peaked, faulty], ["peaked", "small"])
+    empty = PlainScore(zeros[:0], zeros[:0], zeros[:0], np.zeros(()))
+    monkeypatch.setattr(self_check, "score_plainly", lambda *_: ([empty], 1))
+    SelfCheck(TOLERANCE[dtype]).compare_with(cast("Model", None), requests[:1], [Score(zeros[:0], rank[:0])], ["none"])
 
 
 @pytest.mark.parametrize(

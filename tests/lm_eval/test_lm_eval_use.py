@@ -96,6 +96,65 @@ def test_a_perplexity_that_overflows_is_infinite(capsys: pytest.CaptureFixture[s
         metrics.perplexity([-1000.0])
 
 
+def test_nothing_that_overflows_escapes_and_nothing_stays_patched(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of perplexities of exp(360) = 1e156 and more the squares overflow."""
+    from lm_eval.api import metrics
+    from lm_eval.tasks.careqa import utils_perplexity
+
+    monkeypatch.setenv("DISABLE_MULTIPROC", "1")
+    before = {**vars(metrics)}, math.exp
+    large, answer = [-360.0, -500.0, -400.0], {"answer": "two words"}
+
+    def pooled() -> float:
+        return metrics.pooled_sample_stderr([1e200, 1.0], [3, 3])
+
+    with miron_jax.lm_eval.infinite_perplexities():
+        from math import exp
+
+        mean, stderr = metrics.pooled_sample_stderr, metrics.stderr_for_metric(metrics.perplexity, 10)
+        assert stderr is not None
+        assert math.isnan(stderr(large))
+        assert math.isnan(pooled())
+        assert metrics.mean_stderr([0.0, 1.0]) == 0.5
+        assert metrics.perplexity(large) == pytest.approx(math.exp(420))
+    said = capsys.readouterr().err
+    assert said.count("miron-lm-eval: ") == said.count("miron-lm-eval: a standard error is no number") == 1
+    with miron_jax.lm_eval.infinite_perplexities():
+        assert utils_perplexity.process_results(answer, (-5000.0,))["word_perplexity"] == (-5000.0, 2)
+    assert "exp of a loss of 2500.0 nats" in capsys.readouterr().err
+    with pytest.raises(ZeroDivisionError), miron_jax.lm_eval.infinite_perplexities():
+        metrics.mean_stderr([1.0])
+    with miron_jax.lm_eval.infinite_perplexities():
+        assert math.isnan(metrics.mean_stderr([math.nan, 1.0]))
+    assert capsys.readouterr().err == "", "no number of the model's, not an overflow"
+    assert ({**vars(metrics)}, math.exp) == before
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: exp(1000.0), lambda: mean([1e200, 1.0], [3, 3]), pooled,
+        lambda: utils_perplexity.process_results(answer, (-5000.0,)),
+    )  # fmt: skip
+    for call in calls:
+        with pytest.raises(OverflowError):
+            call()
+
+
+def test_an_untrained_model_keeps_its_other_metrics_from_python(
+    folder: Path, tasks: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm = MironLM(str(folder), max_length=64)
+    scored = lm._loglikelihood_tokens
+    monkeypatch.setattr(lm, "_loglikelihood_tokens", lambda asked: [(1e4 * p, g) for p, g in scored(asked)])
+    options: dict[str, Any] = {"tasks": ["own_text", "own_choice"], "task_manager": tasks, "bootstrap_iters": 10}
+    results = miron_jax.lm_eval.simple_evaluate(model=lm, **options)["results"]
+    assert results["own_text"]["word_perplexity,none"] == math.inf
+    assert 1e3 < results["own_text"]["bits_per_byte,none"] < math.inf
+    assert 0 <= results["own_choice"]["acc,none"] <= 1
+    assert capsys.readouterr().err.count("a perplexity is infinite: exp of a loss of") == 1
+    with pytest.raises(OverflowError):
+        simple_evaluate(model=lm, **options)
+
+
 def test_wrong_arguments_are_one_sentence(folder_of: Callable[[str], Path], folder: Path, tmp_path: Path) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"dtypes": "float32"}, "dtypes is no option, expected dtype?"),
