@@ -21,8 +21,7 @@ __all__ = [
 ]  # fmt: skip
 
 if TYPE_CHECKING:
-    from miron_jax.engine.self_check import SelfCheckFailed
-    from miron_jax.errors import InputError
+    from miron_jax.errors import InputError, SelfCheckFailed
     from miron_jax.evaluator import Evaluator, TextScore, load_params, score
     from miron_jax.model.decoder.decoder import Head
     from miron_jax.model.own import OwnModel
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Evaluator": "evaluator", "TextScore": "evaluator", "load_params": "evaluator",
     "score": "evaluator", "InputError": "errors", "Head": "model.decoder.decoder",
-    "OwnModel": "model.own", "SelfCheckFailed": "engine.self_check",
+    "OwnModel": "model.own", "SelfCheckFailed": "errors",
     "Visibility": "model.visibility",
 }  # fmt: skip
 

@@ -1,8 +1,8 @@
-"""The one exception for input that a user can mend, the exit statuses, and how any text comes to a
+"""The exceptions that end a run with a sentence, the exit statuses, and how any text comes to a
 screen.
 
-Arrives: nothing.  Leaves: `InputError`.  It knows nothing of stages: whoever meets the bad input
-words the sentence.
+Arrives: nothing.  Leaves: `InputError`, for input that a user can mend, and `SelfCheckFailed`.  It
+knows nothing of stages: whoever meets the fault words the sentence.
 """
 
 from collections.abc import Sequence
@@ -16,6 +16,11 @@ class InputError(Exception):
 
     def __init__(self, sentence: str) -> None:
         super().__init__(" ".join(sentence.splitlines()))
+
+
+class SelfCheckFailed(Exception):
+    """Two ways that must agree do not, the engine and the plain scorer for one: no number of this
+    run can be trusted.  The command line exits with status 1."""
 
 
 def printable(text: str, most: int | None = None) -> str:

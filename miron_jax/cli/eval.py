@@ -220,7 +220,6 @@ def _score_checkpoints(
     work: _Work, inputs: "Inputs", files: "ModelFiles", screen: "Screen"
 ) -> None:
     """Score every checkpoint, write and log its results."""
-    from miron_jax.engine.self_check import SelfCheckFailed
     from miron_jax.evaluation.run import evaluate_checkpoints
     from miron_jax.evaluation.run_result import finished_run
     from miron_jax.report.exports.loggers import logged_numbers, open_loggers
@@ -264,9 +263,6 @@ def _score_checkpoints(
             keep(work.last, step)
             if step is not None:
                 start = time.perf_counter()
-    except SelfCheckFailed as error:
-        screen.warn(f"miron-jax: {error}")
-        sys.exit(FAILED)
     except InputError as error:
         if not work.by_step:
             raise

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from absl import flags, logging
 
 from miron_jax.cli import processes
-from miron_jax.errors import BAD_INPUT, FAILED, INTERRUPTED, InputError, printable
+from miron_jax.errors import BAD_INPUT, FAILED, INTERRUPTED, InputError, SelfCheckFailed, printable
 from miron_jax.runtime import limits, signals
 
 FLAGS = flags.FLAGS
@@ -37,6 +37,8 @@ def guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
         action()
     except InputError as error:
         return _failed(BAD_INPUT, str(error))
+    except SelfCheckFailed as error:
+        return _failed(FAILED, str(error))
     except OSError as error:
         if lacks_resources(error):
             return _failed(FAILED, limits.sentence(str(error)))

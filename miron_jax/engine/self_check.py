@@ -23,6 +23,7 @@ from miron_jax.engine.checked_requests import (
 from miron_jax.engine.model import Model
 from miron_jax.engine.plain import PlainProgram, PlainScore, score_plainly
 from miron_jax.engine.records import Score, Scores
+from miron_jax.errors import SelfCheckFailed
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import cost_model
 from miron_jax.model.network import Network
@@ -46,11 +47,6 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
 # In float32 right models reach 2**-20, and a common factor of the logits moves that by nothing.
 LOGIT_SHARE = {"float32": 2**-16, "bfloat16": 1 / 32}
 MASKED_ULPS = 4  # that the log-probability of a masked token, such as -1e9, may differ by
-
-
-class SelfCheckFailed(Exception):
-    """The engine and the plain scorer disagree: no number of this run can be trusted.  Exit status
-    1."""
 
 
 @dataclass(slots=True)

@@ -157,7 +157,7 @@ def main() -> None:
         register()
         from lm_eval.__main__ import cli_evaluate
 
-        from miron_jax.engine.self_check import SelfCheckFailed
+        from miron_jax.errors import SelfCheckFailed
 
         try:
             with infinite_perplexities():

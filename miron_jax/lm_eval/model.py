@@ -37,6 +37,7 @@ from miron_jax.model.own import OwnModel
 from miron_jax.runtime.devices import Tree
 from miron_jax.tokens.detokenize import WITHOUT_TEXT, num_without_text
 from miron_jax.tokens.pairs import TextTokens, context_kept
+from miron_jax.tokens.pieces import piece_encoder
 from miron_jax.tokens.ragged import end_to_end
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.spans import AFTER_CONTEXT_OR_DIFFERENCE
@@ -122,13 +123,15 @@ class MironLM(TemplateLM):
                 "prefix_token_id"
             )
         self._texts = TextTokens(
-            encode=encoder(self.tokenizer),
+            encode=piece_encoder(self.tokenizer),
             first=self._missing_bos(),
             special=self.add_bos_token is not False,
             bos=self.tokenizer.decode(self.prefix_token_id),
             prefix=self.prefix_token_id,
         )
-        self._keeps_space = self.tokenizer.decode(self._texts.encode([" a"])[0]).startswith(" ")
+        self._keeps_space = self.tokenizer.decode(self._texts.encode([" a"], False)[0]).startswith(
+            " "
+        )
 
     # Tokens
 
@@ -265,7 +268,7 @@ class MironLM(TemplateLM):
         Where none is left for the continuation, HFLM fails; here it begins at the first token that
         differs.
         """
-        pairs = self._texts.pairs(texts)
+        pairs = self._texts.pairs([((context,), behind) for context, behind in texts])
         whole = end_to_end([*map(context_kept, pairs)])
         before = end_to_end([pair.context for pair in pairs])
         starts = AFTER_CONTEXT_OR_DIFFERENCE.call(whole, before, np.ones(len(pairs), np.int64))

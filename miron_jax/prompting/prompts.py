@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from itertools import accumulate, islice
+from itertools import islice
 
 from miron_jax.definitions.records import AnyTask, Example, Task, Wording
 from miron_jax.errors import InputError
@@ -38,11 +38,9 @@ class Prompt:
     # as many as contexts; of a question: the answer as a shot would show it
     continuations: tuple[str, ...]
     gold: int | None  # the right choice; None if nothing is chosen (language modelling, questions)
-    preamble: str = ""  # shots and the text before them
+    shots: tuple[str, ...] = ()  # the preamble: shots and the text before them, end to end
     category: str | None = None
-    # offset in the preamble of each shot that may be dropped, in characters
-    shot_starts: tuple[int, ...] = ()
-    num_shots: int | None = None  # shots that it has kept; None: they are not counted
+    num_shots: int | None = None  # shots that it has kept; None: none may be dropped
     # contexts and continuations after those of the choices: scored too, but no choices
     num_extra: int = 0
     is_leaked: bool = False  # a shot asks what it asks, so the prompt holds its answer
@@ -50,9 +48,13 @@ class Prompt:
     digest: str = ""  # of all texts, likewise; equal digests are equal questions
 
     @property
+    def preamble(self) -> str:
+        return "".join(self.shots)
+
+    @property
     def num_chars(self) -> int:
         """Characters of all requests."""
-        preambles = len(self.contexts) * len(self.preamble)
+        preambles = len(self.contexts) * sum(map(len, self.shots))
         return preambles + sum(map(len, self.contexts)) + sum(map(len, self.continuations))
 
 
@@ -131,8 +133,7 @@ def without_shots(prompt: Prompt) -> Prompt:
         prompt,
         contexts=last_lines,
         continuations=continuations,
-        preamble="",
-        shot_starts=(),
+        shots=(),
         num_extra=0,
         tail=(prompt.preamble[-TAIL:] + contexts[0])[-TAIL:],
         digest=prompt.digest or digest_of(prompt.preamble, *distinct, *continuations),
@@ -157,11 +158,7 @@ def digest_of(*texts: str) -> str:
 
 def without_first_shot(prompt: Prompt) -> Prompt:
     """The prompt with one shot fewer; it must have at least one."""
-    cut = (*prompt.shot_starts, len(prompt.preamble))[1]
-    starts = tuple(start - cut for start in prompt.shot_starts[1:])
-    return replace(
-        prompt, preamble=prompt.preamble[cut:], shot_starts=starts, num_shots=len(starts)
-    )
+    return replace(prompt, shots=prompt.shots[1:], num_shots=len(prompt.shots) - 1)
 
 
 def pool_size(profile: Wording, limit: int | None) -> int | None:
@@ -232,13 +229,16 @@ def _render_pool(
 ) -> Iterator[Prompt]:
     profile = task.profile
     pool, sampled = _sampled(task, examples, limit)
-    shots = [_shot(example, profile) for example in pool]
-    prefix = [*filter(None, [profile.prompt_string])]
+    first = [*filter(None, [profile.prompt_string])]
+    texts = [*first, *(_shot(example, profile) for example in pool)]
+    # one string object each, whatever prompts hold it
+    separated = [text + profile.shot_separator for text in texts]
     keys = [keys_of(example) for example in pool] if profile.num_fewshot else []
     pairs = zip(examples, sampled, strict=False)
     for idx, (example, shot_idx) in enumerate(islice(pairs, limit), first_id):
-        texts = [*prefix, *(shots[i] for i in shot_idx)]
-        prompt = _prompt(task, idx, example, profile.shot_separator.join(texts))
+        before = [*range(len(first)), *(len(first) + i for i in shot_idx)]
+        preamble = (*(separated[i] for i in before[:-1]), *(texts[i] for i in before[-1:]))
+        prompt = _prompt(task, idx, example, preamble)
         asked = keys_of(example) if keys else None
         is_leaked = asked is not None and any(
             ask_the_same(asked, keys[i]) and tells_answer(example, pool[i]) for i in shot_idx
@@ -289,29 +289,29 @@ def _shot(example: Example, profile: Wording) -> str:
     return context + _of_choice(example.continuations, gold)
 
 
-def _question_delimiter(profile: Wording, example: Example, preamble: str) -> str:
+def _question_delimiter(profile: Wording, example: Example, has_preamble: bool) -> str:
     """The delimiter after the question itself."""
     if profile.question_delimiter != "right_stripped":
         return profile.delimiter
-    if len(example.contexts) > 1 and not preamble:  # a schema
+    if len(example.contexts) > 1 and not has_preamble:  # a schema
         return ""
     return profile.delimiter.rstrip()
 
 
 def _arranged(task: Task[Wording], idx: int, example: Example) -> Prompt:
     """The prompt of an example whose suite has sampled its shots itself."""
-    shots = example.shots or ()
-    prompt = _prompt(task, idx, example, "".join(shots))
+    shots = tuple(example.shots or ())
+    prompt = _prompt(task, idx, example, shots)
     if task.profile.truncation != "whole_shots":
         return prompt
-    starts = tuple(accumulate(map(len, shots[:-1]), initial=0))[: len(shots)]
-    return replace(prompt, shot_starts=starts, num_shots=len(shots))
+    return replace(prompt, num_shots=len(shots))
 
 
-def _prompt(task: Task[Wording], idx: int, example: Example, preamble: str) -> Prompt:
+def _prompt(task: Task[Wording], idx: int, example: Example, shots: tuple[str, ...]) -> Prompt:
     # A context that all choices share is one string object, however many choices there are.
-    between = task.profile.shot_separator if preamble and task.arrange is None else ""
-    delimiter = _question_delimiter(task.profile, example, preamble)
+    has_preamble = any(shots)
+    between = task.profile.shot_separator if has_preamble and task.arrange is None else ""
+    delimiter = _question_delimiter(task.profile, example, has_preamble)
     contexts = tuple(
         between + _context(example, choice, task.profile, delimiter)
         for choice in range(len(example.contexts))
@@ -332,7 +332,7 @@ def _prompt(task: Task[Wording], idx: int, example: Example, preamble: str) -> P
         continuations=(*continuations, *extra_continuations),
         num_extra=len(extra_contexts),
         gold=example.gold if num_choices > 1 else None,
-        preamble=preamble,
+        shots=shots,
         category=example.category,
     )
 

@@ -19,16 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from miron_jax.tokens.tokenizers import (
-    BosRule,
-    Encode,
-    Tokenizer,
-    encoder,
-    first_tokens,
-    reads_names_as_text,
-)
-
-TEXTS_AT_ONCE = 4096  # that the tokenizer gets
+from miron_jax.tokens.pieces import Text, piece_encoder
+from miron_jax.tokens.tokenizers import BosRule, Tokenizer, first_tokens, reads_names_as_text
 
 
 class TextPair(NamedTuple):
@@ -53,46 +45,45 @@ def context_kept(pair: TextPair) -> np.ndarray:
 class TextTokens:
     """Tokenizes texts with the special tokens that a rule puts there."""
 
-    encode: Encode
+    # texts, whether with special tokens -> token ids of each
+    encode: Callable[[Sequence[Text], bool], list[np.ndarray]]
     first: tuple[int, ...] = ()  # stand before a text
     special: bool = False  # a text has those that the tokenizer puts around it, behind `first`
     # a text that begins with it gets no special token; None: every text gets them
     bos: str | None = None
     prefix: int | None = None  # stands in place of an empty context; None: nothing does
 
-    def of(self, texts: Iterable[str]) -> dict[str, np.ndarray]:
+    def of(self, texts: Iterable[Text]) -> dict[Text, np.ndarray]:
         """Token ids of each distinct text."""
-        plain = list[str]()
-        others = list[str]()
+        plain = list[Text]()
+        others = list[Text]()
         for text in dict.fromkeys(texts):
-            has_bos = self.bos is not None and text.startswith(self.bos)
+            has_bos = self.bos is not None and "".join(text).startswith(self.bos)
             (plain if has_bos else others).append(text)
-        return self.alone(plain) | self._encoded(others, self.first, self.special)
+        encoded = dict(zip(others, self.encode(others, self.special), strict=True))
+        if self.first:
+            first = np.asarray(self.first, np.int32)
+            encoded = {text: np.concatenate([first, ids]) for text, ids in encoded.items()}
+        return self.alone(plain) | encoded
 
-    def alone(self, texts: Iterable[str]) -> dict[str, np.ndarray]:
+    def alone(self, texts: Iterable[Text]) -> dict[Text, np.ndarray]:
         """The same without special tokens."""
-        return self._encoded(list(dict.fromkeys(texts)), (), False)
-
-    def _encoded(
-        self, texts: Sequence[str], first: tuple[int, ...], special: bool
-    ) -> dict[str, np.ndarray]:
-        ids = dict[str, np.ndarray]()
-        for start in range(0, len(texts), TEXTS_AT_ONCE):
-            some = list(texts[start : start + TEXTS_AT_ONCE])
-            for text, each in zip(some, self.encode(some, special), strict=True):
-                ids[text] = np.asarray([*first, *each], np.int32)
-        return ids
+        unique = list(dict.fromkeys(texts))
+        return dict(zip(unique, self.encode(unique, False), strict=True))
 
     def pairs(
-        self, texts: Sequence[tuple[str, str]], strip: Callable[[str], str] = str.rstrip
+        self,
+        texts: Sequence[tuple[tuple[str, ...], str]],
+        strip: Callable[[str], str] = str.rstrip,
     ) -> list[TextPair]:
-        """`strip`: a context -> the text that is tokenized alone.
+        """`texts`: the parts of each context, and its continuation.  `strip`: str.rstrip or
+        str.strip, before a context is tokenized alone.
 
         The prefix stands for an empty context, and a continuation may begin with it itself.
         """
-        stripped = [(strip(context), context + continuation) for context, continuation in texts]
-        without_context = list[str]()
-        others = list[str]()
+        stripped = [(_stripped(parts, strip), (*parts, behind)) for parts, behind in texts]
+        without_context = list[Text]()
+        others = list[Text]()
         for context, whole in stripped:
             if context or self.prefix is None:
                 others += (context, whole)
@@ -123,12 +114,28 @@ class TextTokens:
         return TextPair(ids, prefix)
 
 
+def _stripped(parts: tuple[str, ...], strip: Callable[[str], str]) -> tuple[str, ...]:
+    """The parts of a text without white space at its end, or at both ends; () if nothing is
+    left."""
+    kept = [*parts]
+    while kept and not kept[-1].strip():
+        kept.pop()
+    if kept:
+        kept[-1] = kept[-1].rstrip()
+    if strip is str.strip:
+        while kept and not kept[0].strip():
+            del kept[0]
+        if kept:
+            kept[0] = kept[0].lstrip()
+    return tuple(kept)
+
+
 def text_tokens(bos: BosRule, tokenizer: Tokenizer) -> TextTokens:
     """The special tokens of a profile's rule, before a text that is tokenized as one."""
     if bos != "as_tokenizer_or_prefix":
-        return TextTokens(encoder(tokenizer), first_tokens(bos, tokenizer))
+        return TextTokens(piece_encoder(tokenizer), first_tokens(bos, tokenizer))
     known = (tokenizer.bos_token_id, tokenizer.eos_token_id)
     prefix = next((token for token in known if token is not None), None)
     is_name = prefix is not None and not reads_names_as_text(tokenizer)
     text = tokenizer.decode(prefix) if is_name else None
-    return TextTokens(encoder(tokenizer), special=True, bos=text, prefix=prefix)
+    return TextTokens(piece_encoder(tokenizer), special=True, bos=text, prefix=prefix)

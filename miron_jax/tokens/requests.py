@@ -24,16 +24,11 @@ from miron_jax.definitions.records import Profile
 from miron_jax.errors import InputError
 from miron_jax.prompting.prompts import Prompt, chunks_of
 from miron_jax.tokens.pairs import TextPair, context_kept, text_tokens
+from miron_jax.tokens.pieces import piece_encoder
 from miron_jax.tokens.ragged import Ragged, end_to_end
 from miron_jax.tokens.records import Requests, concatenate
 from miron_jax.tokens.spans import shared_with_context
-from miron_jax.tokens.tokenizers import (
-    Encode,
-    Tokenizer,
-    encode_each,
-    encoder,
-    writes_space_into_words,
-)
+from miron_jax.tokens.tokenizers import Tokenizer, writes_space_into_words
 
 _NO_TOKENS = np.zeros(0, np.int32)
 # text tokenized at a time: enough to feed every core, little enough to hold twice
@@ -63,15 +58,15 @@ def tokenize_questions(
 ) -> list[tuple[int, ...]]:
     """Token ids of every prompt up to its answer.  `first`: preamble and context are one text after
     these tokens; None: they are tokenized separately."""
-    encode = encoder(tokenizer)
     questions = list[tuple[int, ...]]()
     for chunk in chunks_of(prompts, _CHUNK_CHARS):
         if first is None:
-            encoded = _before_answers(chunk, encode, tokenizer)
+            encoded = _before_answers(chunk, tokenizer)
             questions += (tuple(ids.tolist()) for ids in encoded)
         else:
-            encoded = encode([prompt.preamble + prompt.contexts[0] for prompt in chunk])
-            questions += ((*first, *ids) for ids in encoded)
+            texts = [(*prompt.shots, prompt.contexts[0]) for prompt in chunk]
+            encoded = piece_encoder(tokenizer)(texts)
+            questions += ((*first, *ids.tolist()) for ids in encoded)
     return questions
 
 
@@ -112,13 +107,14 @@ def _joint(prompts: Sequence[Prompt], rules: _TokenRules, num_choices: np.ndarra
     its own tokens."""
     span = rules.profile.span
     texts = text_tokens(rules.profile.bos, rules.tokenizer)
-    choices = list[tuple[str, str]]()
+    choices = list[tuple[tuple[str, ...], str]]()
     for prompt in prompts:
         for context, continuation in zip(prompt.contexts, prompt.continuations, strict=True):
-            choices.append((prompt.preamble + context, continuation))
+            choices.append(((*prompt.shots, context), continuation))
     if span.context is None and texts.prefix is None:  # no rule looks at a context
-        ids = texts.of(map("".join, choices))
-        pairs = [TextPair(ids["".join(choice)], _NO_TOKENS) for choice in choices]
+        wholes = [(*context, continuation) for context, continuation in choices]
+        ids = texts.of(wholes)
+        pairs = [TextPair(ids[whole], _NO_TOKENS) for whole in wholes]
     else:
         pairs = texts.pairs(choices, span.context or str.rstrip)
     whole = end_to_end([pair.whole for pair in pairs])
@@ -146,27 +142,25 @@ def _segments(
 
     A SentencePiece tokenizer may put a stray space before each of them.
     """
-    encode = encoder(rules.tokenizer)
     continuations = [*chain(*(prompt.continuations for prompt in prompts))]
     texts = as_scored(continuations, rules.profile, rules.tokenizer)
-    before = _before_answers(prompts, encode, rules.tokenizer)
-    after = encode_each(encode, texts)
+    before = _before_answers(prompts, rules.tokenizer)
+    after = piece_encoder(rules.tokenizer)(texts)
     whole = end_to_end([*map(np.concatenate, zip(before, after, strict=True))])
     span_start = rules.profile.span.call(whole, end_to_end(before), num_choices)
     return _Untruncated(whole, span_start, np.zeros(len(texts), bool))
 
 
-def _before_answers(
-    prompts: Sequence[Prompt], encode: Encode, tokenizer: Tokenizer
-) -> list[np.ndarray]:
+def _before_answers(prompts: Sequence[Prompt], tokenizer: Tokenizer) -> list[np.ndarray]:
     """Token ids of preamble and context, tokenized separately, for each choice; an EOS after the
     preamble is dropped."""
+    encode = piece_encoder(tokenizer)
     eos = tokenizer.eos_token_id
     preambles = [
         ids[:-1] if len(ids) > 1 and ids[-1] == eos else ids
-        for ids in encode_each(encode, [prompt.preamble for prompt in prompts], special=True)
+        for ids in encode([prompt.shots for prompt in prompts], special=True)
     ]
-    contexts = iter(encode_each(encode, [*chain(*(prompt.contexts for prompt in prompts))]))
+    contexts = iter(encode([*chain(*(prompt.contexts for prompt in prompts))]))
     before = list[np.ndarray]()
     for prompt, preamble in zip(prompts, preambles, strict=True):
         for context in islice(contexts, len(prompt.contexts)):

@@ -57,6 +57,7 @@ SPECIAL_NAMES = (
     "cls_token",
     "mask_token",
 )
+TEXTS_AT_ONCE = 4096  # that a tokenizer gets, whose lists of ids take memory
 PROBED_TOKENS = 50  # added tokens that the two tokenizers are compared on
 PROBES = (
     "In 1987 there were 12345 birds", "caf\u00e9 and na\u00efve", "cafe\u0301", "a  b   c", " a",
@@ -445,6 +446,9 @@ def encoder(tokenizer: Tokenizer) -> Encode:
 def encode_each(encode: Encode, texts: list[str], special: bool = False) -> list[np.ndarray]:
     """The tokens of each text; equal texts are tokenized once."""
     unique = list(dict.fromkeys(texts))
-    arrays = (np.array(ids, np.int32) for ids in encode(unique, special))
-    encoded = dict(zip(unique, arrays, strict=True))
+    encoded = dict[str, np.ndarray]()
+    for start in range(0, len(unique), TEXTS_AT_ONCE):
+        batch = unique[start : start + TEXTS_AT_ONCE]
+        arrays = (np.array(ids, np.int32) for ids in encode(batch, special))
+        encoded |= zip(batch, arrays, strict=True)
     return [encoded[text] for text in texts]

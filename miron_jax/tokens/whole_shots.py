@@ -9,7 +9,8 @@ from itertools import chain, islice
 
 from miron_jax.definitions.records import Wording
 from miron_jax.prompting.prompts import Prompt, without_first_shot
-from miron_jax.tokens.tokenizers import Tokenizer, encoder, first_tokens
+from miron_jax.tokens.pieces import Text, piece_encoder
+from miron_jax.tokens.tokenizers import Tokenizer, first_tokens
 
 
 def fitting(
@@ -23,9 +24,9 @@ def fitting(
     if profile.truncation != "whole_shots" or max_length is None:
         return list(prompts)
     kept = list(prompts)
-    encode = encoder(tokenizer)
+    encode = piece_encoder(tokenizer)
     room = max_length - len(first_tokens(profile.bos, tokenizer))
-    waiting = [i for i, prompt in enumerate(kept) if prompt.shot_starts]
+    waiting = [i for i, prompt in enumerate(kept) if prompt.num_shots]
     while waiting:
         texts = {i: _texts(kept[i]) for i in waiting}
         encoded = iter(encode([*chain(*texts.values())]))
@@ -34,11 +35,11 @@ def fitting(
             longest = max(map(len, islice(encoded, len(of_prompt))))
             if longest > room:
                 kept[i] = without_first_shot(kept[i])
-                if kept[i].shot_starts:
+                if kept[i].num_shots:
                     waiting.append(i)
     return kept
 
 
-def _texts(prompt: Prompt) -> list[str]:
+def _texts(prompt: Prompt) -> list[Text]:
     pairs = zip(prompt.contexts, prompt.continuations, strict=True)
-    return [prompt.preamble + context + continuation for context, continuation in pairs]
+    return [(*prompt.shots, context, continuation) for context, continuation in pairs]

@@ -20,8 +20,8 @@ from miron_jax.engine.model import Model, load_model
 from miron_jax.engine.plain import score_plainly
 from miron_jax.engine.records import Scores
 from miron_jax.engine.scores import score_request_batches
-from miron_jax.engine.self_check import TOLERANCE, SelfCheck, SelfCheckFailed, Unchecked
-from miron_jax.errors import InputError
+from miron_jax.engine.self_check import TOLERANCE, SelfCheck, Unchecked
+from miron_jax.errors import InputError, SelfCheckFailed
 from miron_jax.kernels.forest_attention import tpu
 from miron_jax.kernels.forest_attention.choose import AttentionChoice
 from miron_jax.model.costs import cost_model, useful_flops

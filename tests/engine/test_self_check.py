@@ -26,7 +26,8 @@ from miron_jax.engine.model import Model, load_model
 from miron_jax.engine.plain import PlainScore, plain_length
 from miron_jax.engine.records import Score, Scores
 from miron_jax.engine.scores import score_request_batches
-from miron_jax.engine.self_check import LOGIT_SHARE, TOLERANCE, SelfCheck, SelfCheckFailed
+from miron_jax.engine.self_check import LOGIT_SHARE, TOLERANCE, SelfCheck
+from miron_jax.errors import SelfCheckFailed
 from miron_jax.model.config import RopeClasses
 from miron_jax.model.costs import cost_model
 from miron_jax.model.network import logit_size

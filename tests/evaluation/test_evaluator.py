@@ -14,8 +14,8 @@ from flax import nnx
 
 import miron_jax
 from miron_jax.config import RunConfig
-from miron_jax.engine.self_check import TOLERANCE, SelfCheck, SelfCheckFailed
-from miron_jax.errors import InputError
+from miron_jax.engine.self_check import TOLERANCE, SelfCheck
+from miron_jax.errors import InputError, SelfCheckFailed
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate
 from miron_jax.evaluation.run_result import run_result

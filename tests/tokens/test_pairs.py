@@ -1,5 +1,6 @@
 """Pairs of texts as lm-eval splits them: by hand, and against lm-eval's own code for several tokenizers."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from miron_jax.errors import InputError
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.tasks.request_sets.requests_suite import PROFILE
 from miron_jax.tokens.pairs import TextTokens, context_kept, text_tokens
+from miron_jax.tokens.pieces import Text
 from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.requests import tokenize
 from miron_jax.tokens.tokenizers import load_tokenizer
@@ -29,9 +31,9 @@ PAIRS = [
 SPELLED = {"(": 1, '("': 2, "a": 3, '"': 4, " b": 5, " ": 6, "b": 7, "<s>": 8, "ab": 9}
 
 
-def spell(texts: list[str], special: bool = False) -> list[list[int]]:
+def spell(texts: Sequence[Text], special: bool = False) -> list[np.ndarray]:
     """The longest spelling first, and <s> before a text with special tokens."""
-    return [[8] * special + list(_spelled(text)) for text in texts]
+    return [np.asarray([8] * special + list(_spelled("".join(text))), np.int32) for text in texts]
 
 
 def _spelled(text: str) -> Any:
@@ -56,9 +58,15 @@ def _spelled(text: str) -> Any:
     ],
 )
 def test_pairs_by_hand(context: str, continuation: str, read: list[int], start: int) -> None:
-    tokenizer: Any = SimpleNamespace(bos_token_id=8, eos_token_id=None, decode=lambda token: "<s>")
+    class Bos:
+        bos_token_id, eos_token_id = 8, None
+
+        def decode(self, token: int) -> str:
+            return "<s>"
+
+    tokenizer: Any = Bos()
     [pair] = replace(text_tokens("as_tokenizer_or_prefix", tokenizer), encode=spell, special=False).pairs(
-        [(context, continuation)]
+        [((context,), continuation)]
     )
     ids = context_kept(pair).tolist()
     shared = np.equal(pair.whole[: len(pair.context)], pair.context[: len(pair.whole)]).argmin()

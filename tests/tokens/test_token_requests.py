@@ -236,7 +236,7 @@ def test_no_eos_stays_after_a_preamble():
     profile = replace(TEXT, boundary="segments", bos="as_tokenizer", span=CONTINUATION)
     tokenizer = adding("<s> $A </s>")
     for preamble in ("", "the sky "):
-        prompt = replace(prompt_of(["the cat"], [" sat"]), preamble=preamble)
+        prompt = replace(prompt_of(["the cat"], [" sat"]), shots=(preamble,))
         [(tokens, start)] = tokenize([prompt], profile, tokenizer, None, "test")
         before = tokenizer.encode(preamble)[:-1] + tokenizer.encode("the cat", add_special_tokens=False)
         assert tokens[:start].tolist() == before

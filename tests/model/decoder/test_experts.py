@@ -15,8 +15,8 @@ import pytest
 from miron_jax.engine.checked_requests import CheckedRequests
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.scores import score_request_batches
-from miron_jax.engine.self_check import SelfCheck, SelfCheckFailed
-from miron_jax.errors import InputError
+from miron_jax.engine.self_check import SelfCheck
+from miron_jax.errors import InputError, SelfCheckFailed
 from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.checkpoints.hf_reader import load_hf
 from miron_jax.model.config import Experts, matmul_params

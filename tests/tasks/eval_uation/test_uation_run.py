@@ -164,8 +164,8 @@ def test_shots_that_fit_and_both_text_suites(files: Files, tmp_path: Path, capsy
         room = max((num_tokens(f" {text}\n") + task.profile.extra_tokens for text in accepted), default=0)
         needed[name] = [
             [
-                room + max(num_tokens(prompt.preamble[start:] + a + b) for a, b in pairs)
-                for start in (len(prompt.preamble), *reversed(prompt.shot_starts))
+                room + max(num_tokens("".join(prompt.shots[first:]) + a + b) for a, b in pairs)
+                for first in range(len(prompt.shots), -1, -1)
             ]
             for prompt in render(task, examples)
             for pairs in [list(zip(prompt.contexts, prompt.continuations, strict=True))]

@@ -58,10 +58,7 @@ SHOTS = st.lists(st.text(alphabet="аб\n", min_size=1, max_size=9), max_size=4)
 def test_truncation_removes_whole_shots(shots: list[str], options: list[str], puts_bos: bool) -> None:
     """At every limit."""
     profile = TASKS["eval-ua-tion/lmes_low"].profile
-    starts = tuple(sum(map(len, shots[:i])) for i in range(len(shots)))
-    prompt = Prompt(
-        0, 0, ("д:",) * len(options), tuple(options), 0, "".join(shots), shot_starts=starts, num_shots=len(shots)
-    )
+    prompt = Prompt(0, 0, ("д:",) * len(options), tuple(options), 0, tuple(shots), num_shots=len(shots))
     longest = puts_bos + 2 + max(map(len, options))
     for limit in range(2, longest + sum(map(len, shots)) + 2):
         [kept] = fitting([prompt], profile, Characters(puts_bos), limit)
@@ -69,7 +66,7 @@ def test_truncation_removes_whole_shots(shots: list[str], options: list[str], pu
         fits = [n for n in range(len(shots) + 1) if longest + sum(map(len, shots[len(shots) - n :])) <= limit]
         most = max(fits, default=0)
         assert kept.preamble == "".join(shots[len(shots) - most :]), limit
-        assert (kept.num_shots, len(kept.shot_starts)) == (most, most)
+        assert (kept.num_shots, len(kept.shots)) == (most, most)
         assert (kept.contexts, kept.continuations) == (prompt.contexts, prompt.continuations)
     assert fitting([prompt], replace(profile, truncation="keep_last"), Characters(puts_bos), 2) == [prompt]
 

@@ -14,8 +14,8 @@ from miron_jax.engine.growing import READ, GrowingText
 from miron_jax.engine.model import Model, load_model
 from miron_jax.engine.plain import score_plainly
 from miron_jax.engine.records import Score
-from miron_jax.engine.self_check import TOLERANCE, SelfCheck, SelfCheckFailed
-from miron_jax.errors import InputError
+from miron_jax.engine.self_check import TOLERANCE, SelfCheck
+from miron_jax.errors import InputError, SelfCheckFailed
 from miron_jax.evaluation.task_kinds.choice import ChoiceRow
 from miron_jax.evaluation.task_kinds.dialogue import DialogueKind
 from miron_jax.evaluation.task_kinds.interface import LoadedTask, Setup, TaskScores

@@ -1,0 +1,286 @@
+"""Texts, each given as its parts -> token ids; what texts have in common is tokenized once.
+
+Arrives: parts of texts (shots, a question, a choice).  Leaves: the token ids of each text as a
+whole.  It deliberately does not know prompts or spans.
+
+A text is cut into pieces at ends of lines and between its parts, where the tokenizer cuts too: the
+tokens on both sides are then those of the sides alone, and a piece that stands in a thousand texts
+is tokenized once.  Whether it cuts is asked of the tokenizer itself, for the few characters on both
+sides and for fewer of them: normalizer and pre-tokenizer must make of both together what they make
+of each alone, but that the last word and the first may be one, if no merge can cross the border.
+
+    parts     "Q: two?\\nA: 2\\n\\n" + "Q: one?\\nA:" + " 1"
+    pieces    |Q: two?\\n|A: 2\\n\\n|Q: one?\\n|A:| 1|
+
+A tokenizer without such places (a prefix before every text, a Unigram) gets whole texts.  Of the
+others some texts are tokenized whole as well, and a difference ends the run.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, lru_cache, partial
+from itertools import chain, pairwise
+
+import numpy as np
+from tokenizers import AddedToken
+from tokenizers import Tokenizer as Backend
+from tokenizers.models import BPE
+
+from miron_jax.errors import InputError, SelfCheckFailed
+from miron_jax.tokens.ragged import gather, offsets_of
+from miron_jax.tokens.tokenizers import Tokenizer, encode_each, encoder, special_tokens
+
+# A text: its parts, end to end.
+Text = str | tuple[str, ...]
+
+SEEN = 4  # characters on each side of a cut that decide it
+KEPT_CHARS = 20_000_000  # of pieces; then all are forgotten
+CHECKED = 256  # one text in so many is tokenized whole as well
+_LINE = re.compile(r"\n(?=\S)")
+
+
+class PieceEncoder:
+    """Tokenizes texts; remembers pieces, from call to call."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._encode = encoder(tokenizer)
+        self._cuts = getattr(tokenizer, "is_fast", False)
+        if self._cuts:
+            is_cut = _cuts_of(tokenizer)
+            self._cut_between = lru_cache(maxsize=1 << 16)(partial(_cut_between, is_cut))
+        self._num_texts = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._pieces_of = dict[str, tuple[str, ...]]()  # a part -> its pieces
+        self._number = dict[str, int]()  # of a piece
+        self._ids = np.zeros(0, np.int32)  # of all pieces, end to end
+        self._begin = np.zeros(0, np.int64)
+        self._length = np.zeros(0, np.int64)
+        self._num_chars = 0
+
+    def __call__(self, texts: Sequence[Text], special: bool = False) -> list[np.ndarray]:
+        """Token ids of each text, int32.  `special`: with the tokens that the tokenizer puts around
+        a text.  Raises SelfCheckFailed."""
+        if not self._cuts or (special and self._around is None):
+            return encode_each(self._encode, ["".join(text) for text in texts], special)
+        if self._num_chars > KEPT_CHARS:
+            self._forget()
+        pieces = [*map(self._pieces, texts)]
+        self._tokenize(dict.fromkeys(chain.from_iterable(pieces)))
+        number = self._number
+        numbers = np.fromiter((number[piece] for piece in chain.from_iterable(pieces)), np.int64)
+        of_text = offsets_of([*map(len, pieces)])
+        ids, offsets = gather(self._ids, self._begin[numbers], self._length[numbers])
+        each = np.split(ids, offsets[of_text[1:-1]]) if pieces else []
+        if special and self._around is not None:
+            before, after = self._around
+            each = [np.concatenate([before, ids, after]) for ids in each]
+        self._check(texts, each, special)
+        return each
+
+    @cached_property
+    def _around(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The tokens that stand around every text; None: they hang on the text."""
+        try:
+            before, after, _ = special_tokens(self._tokenizer)
+        except InputError:
+            return None
+        if [*before, *after] != self._encode([""], True)[0]:
+            return None
+        return np.asarray(before, np.int32), np.asarray(after, np.int32)
+
+    def _pieces(self, text: Text) -> list[str]:
+        pieces = list[str]()
+        parts = (text,) if isinstance(text, str) else text
+        last = len(parts) - 1
+        for i, part in enumerate(parts):
+            if not part:
+                continue
+            of_part = self._pieces_of.get(part)
+            if of_part is None:
+                of_part = self._pieces_of[part] = tuple(self._split(part))
+                self._num_chars += len(part)
+            pieces += self._joined(pieces, of_part, i == last) if pieces else of_part
+        return pieces
+
+    def _joined(
+        self, pieces: list[str], of_part: tuple[str, ...], is_last: bool
+    ) -> tuple[str, ...]:
+        """The pieces of the next part behind those before it, whose last one may lose its end to
+        them."""
+        before = pieces.pop()
+        first, *others = of_part
+        begins = not pieces and len(before) <= SEEN
+        ends = is_last and len(first) <= SEEN
+        at = self._cut_between(before[-SEEN - 1 :], first[:SEEN], begins, ends)
+        if at is None:
+            return (before + first, *others)
+        at += len(before)
+        return (before[:at], before[at:] + first, *others)
+
+    def _split(self, part: str) -> Iterator[str]:
+        cuts = [0]
+        for match in _LINE.finditer(part, SEEN + 1, len(part) - SEEN + 1):
+            end = match.end()
+            at = self._cut_between(part[end - SEEN - 1 : end], part[end : end + SEEN], False, False)
+            if at is not None:
+                cuts.append(end + at)
+        return (part[a:b] for a, b in pairwise([*cuts, len(part)]))
+
+    def _tokenize(self, pieces: dict[str, None]) -> None:
+        """Tokenize the pieces that are new."""
+        new = [piece for piece in pieces if piece not in self._number]
+        if not new:
+            return
+        for piece in new:
+            self._number[piece] = len(self._number)
+        ids = encode_each(self._encode, new)
+        length = np.asarray([*map(len, ids)], np.int64)
+        self._begin = np.append(self._begin, len(self._ids) + offsets_of(length)[:-1])
+        self._length = np.append(self._length, length)
+        self._ids = np.concatenate([self._ids, *ids])
+        self._num_chars += sum(map(len, new))
+
+    def _check(self, texts: Sequence[Text], each: Sequence[np.ndarray], special: bool) -> None:
+        first = -self._num_texts % CHECKED
+        self._num_texts += len(texts)
+        checked = range(first, len(texts), CHECKED)
+        whole = encode_each(self._encode, ["".join(texts[i]) for i in checked], special)
+        for i, ids in zip(checked, whole, strict=True):
+            if not np.array_equal(ids, each[i]):
+                raise SelfCheckFailed(
+                    f"the text {''.join(texts[i])[-200:]!r} has other tokens in pieces than as a "
+                    "whole: please report the tokenizer"
+                )
+
+
+@lru_cache(maxsize=4)
+def piece_encoder(tokenizer: Tokenizer) -> PieceEncoder:
+    """The same for the same tokenizer, so that tasks share their pieces."""
+    return PieceEncoder(tokenizer)
+
+
+def _cuts_of(tokenizer: Tokenizer) -> Callable[[str, str], bool]:
+    """A function that says of the last characters of a text and the first ones of another whether
+    the tokenizer cuts between them."""
+    backend = tokenizer.backend_tokenizer
+    normalizer = backend.normalizer
+    pre_tokenizer = backend.pre_tokenizer
+    is_one_token = _neighbours_in_tokens(backend)
+
+    def normalized(text: str) -> str:
+        if normalizer is None:
+            return text
+        return normalizer.normalize_str(text)
+
+    added = [*backend.get_added_tokens_decoder().values()]
+    as_written = {token.content: token for token in added if not token.normalized}
+    as_normalized = {normalized(token.content): token for token in added if token.normalized}
+    contents = [*as_written, *as_normalized]
+    inner = {pair for content in contents for pair in pairwise(content)}
+    begins = tuple({content[:n] for content in contents for n in range(1, len(content))})
+    ends = tuple({content[n:] for content in contents for n in range(1, len(content))})
+    split_written = _split_at(as_written)
+    split_normalized = _split_at(as_normalized)
+    strips = any(token.rstrip for token in added)
+    if any(token.single_word for token in added):
+        return lambda left, right: False
+
+    @lru_cache(maxsize=1 << 16)
+    def words(text: str) -> list[str]:
+        """What no token crosses, as the tokenizer finds it; added tokens are marked."""
+        cut = list[str]()
+        for i, span in enumerate(split_written(text)):
+            if i % 2:
+                cut.append(f"\0{span}")
+                continue
+            for k, between in enumerate(split_normalized(normalized(span))):
+                if k % 2:
+                    cut.append(f"\0{between}")
+                elif pre_tokenizer is None:
+                    cut += filter(None, [between])
+                else:
+                    cut += (word for word, _ in pre_tokenizer.pre_tokenize_str(between))
+        return cut
+
+    def meets(left: str, right: str) -> bool:
+        before = words(left)
+        after = words(right)
+        both = words(left + right)
+        if both == before + after:
+            return True
+        if not (before and after and before[-1] and after[0]):
+            return False
+        in_a_word = both == [*before[:-1], before[-1] + after[0], *after[1:]]
+        return in_a_word and not is_one_token(before[-1][-1], after[0][0])
+
+    def is_cut(left: str, right: str) -> bool:
+        # an added token may stand across, or end and begin out of sight
+        if (left[-1], right[0]) in inner or (strips and left.isspace()):
+            return False
+        for before, behind in [(left, right), (normalized(left), normalized(right))]:
+            if before.startswith(ends) or behind.endswith(begins):
+                return False
+        # white space is cut by what stands behind it
+        least = min(len(right) - len(right.lstrip()) + 1, len(right))
+        nearer = all(meets(left[-n:], right) for n in range(1, len(left)))
+        return nearer and all(meets(left, right[:n]) for n in range(least, len(right) + 1))
+
+    return is_cut
+
+
+def _split_at(added: dict[str, AddedToken]) -> Callable[[str], list[str]]:
+    """A function that splits a text at added tokens; every second item is one, with the white space
+    that it takes in."""
+    patterns = list[str]()
+    for content in sorted(filter(None, added), key=len, reverse=True):
+        before = r"\s*" * added[content].lstrip
+        behind = r"\s*" * added[content].rstrip
+        patterns.append(f"{before}{re.escape(content)}{behind}")
+    return re.compile(f"({'|'.join(patterns)})").split if patterns else lambda text: [text]
+
+
+def _cut_between(
+    is_cut: Callable[[str, str], bool], left: str, right: str, begins: bool, ends: bool
+) -> int | None:
+    """Where between two texts the tokenizer cuts: 0, or -1 before the line break at the end of the
+    first, which some tokenizers join with those before it unless a letter follows; None: nowhere.
+
+    `begins`: nothing stands before `left`; `ends`: nothing stands behind `right`.
+    """
+    for at in (0, -1) if left[-1] == "\n" else (0,):
+        before = left[: len(left) + at]
+        behind = left[len(left) + at :] + right
+        is_seen = begins or len(before) >= SEEN
+        is_all = ends and len(behind) <= SEEN
+        is_seen &= is_all or (len(behind) >= SEEN and not behind[:SEEN].isspace())
+        if before and is_seen and is_cut(before[-SEEN:], behind[:SEEN]):
+            return at
+    return None
+
+
+def _neighbours_in_tokens(backend: Backend) -> Callable[[str, str], bool]:
+    """A function that says of two characters of a word whether a token may hold both.
+
+    Merges of a BPE never cross two characters that stand side by side in no token.  Of other
+    models, and of characters that are no tokens themselves, it is not known.
+    """
+    model = backend.model
+    if not isinstance(model, BPE) or model.dropout or getattr(model, "ignore_merges", False):
+        return lambda left, right: True
+    if model.continuing_subword_prefix or model.end_of_word_suffix:
+        return lambda left, right: True
+
+    @lru_cache(maxsize=1)
+    def tokens() -> str:
+        return "\0".join(backend.get_vocab(with_added_tokens=False))
+
+    @lru_cache(maxsize=1 << 16)
+    def is_one_token(left: str, right: str) -> bool:
+        if model.token_to_id(left) is None or model.token_to_id(right) is None:
+            return True
+        return left + right in tokens()
+
+    return is_one_token

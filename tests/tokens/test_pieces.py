@@ -1,0 +1,172 @@
+"""Texts in pieces have the tokens of whole texts, for tokenizers of every kind, and what repeats is tokenized once."""
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
+from miron_jax.errors import SelfCheckFailed
+from miron_jax.tokens import pieces
+from miron_jax.tokens.pieces import PieceEncoder
+from miron_jax.tokens.tokenizers import load_tokenizer
+
+CORPUS = [
+    "Question: is it 1987, or 12345?\nAnswer: it's 12.5.\n\nQ: ¿café?\nA:\tnaïve  x\n\n\nabc def\n 12\r\nx\u00a0y <b> \"a",
+    "Питання: хто це? Відповідь: кіт.\n\n数字は123です。\nhe said: “don't”…\n",
+] * 3
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+QUOTES = r'"[^"]*"|[^"\s]+|\s+'  # what stands far away decides
+
+
+def byte_level(regex: str | None = None, prefix: bool = False) -> pre_tokenizers.PreTokenizer:
+    if regex is None:
+        return pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+    split = pre_tokenizers.Split(Regex(regex), "isolated")
+    return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+KINDS: dict[str, tuple[Any, Any, Any]] = {  # model, normalizer, pre-tokenizer
+    "gpt2": (models.BPE(), None, byte_level()),
+    "gpt2 with a prefix": (models.BPE(), None, byte_level(prefix=True)),
+    "llama3": (models.BPE(), None, byte_level(LLAMA3)),
+    "digits": (models.BPE(), normalizers.NFC(), pre_tokenizers.Sequence([pre_tokenizers.Digits(True), byte_level()])),
+    "bert": (
+        models.WordPiece(unk_token="[UNK]"),
+        normalizers.BertNormalizer(lowercase=True),
+        pre_tokenizers.BertPreTokenizer(),
+    ),
+    "nfkc, lower": (models.BPE(), normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()]), byte_level()),
+    "metaspace": (models.Unigram(), None, pre_tokenizers.Metaspace()),
+    "gemma": (
+        models.BPE(byte_fallback=True, fuse_unk=True),
+        normalizers.Replace(" ", "▁"),
+        pre_tokenizers.Split(" ", "merged_with_previous"),
+    ),
+    "no pre-tokenizer": (models.BPE(fuse_unk=True, unk_token="[UNK]"), normalizers.Replace(" ", "▁"), None),
+    "whole": (models.BPE(), normalizers.Prepend("▁"), None),
+}  # fmt: skip
+
+
+def tokenizer_of(kind: str, added: Sequence[str | AddedToken] = ("<b>",), corpus: Sequence[str] = CORPUS) -> Any:
+    model, normalizer, pre_tokenizer = KINDS[kind]
+    backend = Tokenizer(deepcopy(model))
+    if normalizer is not None:
+        backend.normalizer = normalizer
+    if pre_tokenizer is not None:
+        backend.pre_tokenizer = pre_tokenizer
+    of_model: dict[type, Callable[..., Any]] = {
+        models.BPE: trainers.BpeTrainer,
+        models.Unigram: trainers.UnigramTrainer,
+        models.WordPiece: trainers.WordPieceTrainer,
+    }
+    unknown = {"unk_token": "[UNK]"} if isinstance(model, models.Unigram) else {}
+    special = ["[UNK]", "<s>", *(f"<0x{byte:02X}>" for byte in range(256) if getattr(model, "byte_fallback", False))]
+    backend.train_from_iterator(
+        corpus,
+        of_model[type(model)](vocab_size=400 + len(special), special_tokens=special, show_progress=False, **unknown),
+    )
+    backend.add_special_tokens([*added])
+    backend.add_tokens([AddedToken("\n\nAb c", normalized=True)])
+    backend.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
+    backend.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>")
+
+
+TOKENIZERS = {kind: tokenizer_of(kind) for kind in KINDS}
+PARTS = st.lists(
+    st.one_of(
+        st.sampled_from([
+            "Question: is it 1987?\n", "\n\n", "Answer:", " it's 12.5", "\nAnswer: “don’t”…\n\n", "1", "2345",
+            " ", "'ll", "cafe", "\u0301x", "<b", ">", "<b>", "\r\n", "x\n", "\u00a0", "Відповідь: кіт.\n\nПит",
+            "数字は12", "3です\n", " \n \nx", "", "\n\nAB c", "\nAb c\n",
+        ]),
+        st.text(alphabet="ab1.\n '\u0301", max_size=12),
+    ),
+    max_size=6,
+).map(tuple)  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(sorted(KINDS)), st.lists(PARTS, max_size=4), st.booleans())
+def test_pieces_have_the_tokens_of_whole_texts(kind: str, texts: list[tuple[str, ...]], special: bool):
+    tokenizer = TOKENIZERS[kind]
+    expected = [tokenizer("".join(text), add_special_tokens=special)["input_ids"] for text in texts]
+    assert [ids.tolist() for ids in PieceEncoder(tokenizer)(texts, special)] == expected
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_unknown_characters_side_by_side_are_one_token(kind: str):
+    tokenizer = TOKENIZERS[kind]
+    for text in [("abcd\u0301", "\u0301abcd"), ("abcd\u0301", "abcd"), ("abcd", "\u0302\u0301abcd")]:
+        expected = tokenizer("".join(text), add_special_tokens=False)["input_ids"]
+        assert PieceEncoder(tokenizer)([text])[0].tolist() == expected
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_what_repeats_is_tokenized_once(kind: str, monkeypatch: pytest.MonkeyPatch):
+    """A thousand texts of the same ten shots: each line comes to the tokenizer once where it cuts at ends of lines."""
+    encoder = PieceEncoder(TOKENIZERS[kind])
+    shots = tuple(f"Question: what is {i}?\nAnswer: {i}\n\n" for i in range(10))
+    given = list[str]()
+    whole = encoder._encode
+    monkeypatch.setattr(encoder, "_encode", lambda texts, special=False: given.extend(texts) or whole(texts, special))
+    encoder([(*shots[i % 10 :], f"Question: and {i}?\nAnswer:", " a") for i in range(1000)])
+    checked = sum(i % pieces.CHECKED == 0 for i in range(1000))
+    if kind in ("gpt2 with a prefix", "metaspace", "whole"):
+        assert len(given) >= 1000
+    else:  # a shot may come as the first and behind another, and the question behind one
+        assert len(given) <= 3 * 10 + 1000 + 2 + checked
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_token_may_stand_across_parts_and_lines(kind: str):
+    added = [AddedToken("<b>", lstrip=True), AddedToken("\nQ"), AddedToken("long<special>token", rstrip=True)]
+    tokenizer = tokenizer_of(kind, added)
+    texts = [
+        ("abcd efgh\n", "Question: abcd"),
+        ("abcd efgh\n\n", "<b>abcd"),
+        ("abcd long<special>token     \n", "abcd efgh"),
+        ("abcd long<sp", "ecial>token"),
+        ("abcd long<special>token", "\nabc"),
+        ("abcd efgh\n\n", "LONG<Special>token"),
+        ("\n\n", "<b>"),
+    ]
+    expected = [tokenizer("".join(text), add_special_tokens=False)["input_ids"] for text in texts]
+    assert [ids.tolist() for ids in PieceEncoder(tokenizer)(texts)] == expected
+
+
+def test_a_difference_ends_the_run(monkeypatch: pytest.MonkeyPatch):
+    """A pre-tokenizer that looks far: an open quotation mark joins the lines behind it."""
+    monkeypatch.setitem(KINDS, "quotes", (models.BPE(), None, byte_level(QUOTES)))
+    encoder = PieceEncoder(tokenizer_of("quotes", corpus=['"abcd\nabcd"'] * 20))
+    monkeypatch.setattr(pieces, "CHECKED", 1)
+    with pytest.raises(SelfCheckFailed, match="other tokens in pieces"):
+        encoder([('he "said: abcd\nabcd efgh\nabcd"',)])
+
+
+def test_pieces_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pieces, "KEPT_CHARS", 100)
+    encoder = PieceEncoder(TOKENIZERS["gpt2"])
+    for i in range(50):
+        text = (f"Question: {i} and {i * i}?\nAnswer:", " no")
+        assert encoder([text])[0].tolist() == TOKENIZERS["gpt2"]("".join(text), add_special_tokens=False)["input_ids"]
+    assert encoder._num_chars < 250
+    assert len(encoder._number) < 10
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_a_real_tokenizer(smollm2: Path, special: bool):
+    tokenizer = load_tokenizer(str(smollm2))
+    texts = [tuple(CORPUS[0][a : a + 17] for a in range(start, len(CORPUS[0]), 17)) for start in range(40)]
+    for text, ids in zip(texts, PieceEncoder(tokenizer)(texts, special), strict=True):
+        assert np.array_equal(ids, tokenizer("".join(text), add_special_tokens=special)["input_ids"])
