@@ -43,7 +43,8 @@ class Prompt:
     num_shots: int | None = None  # shots that it has kept; None: none may be dropped
     # contexts and continuations after those of the choices: scored too, but no choices
     num_extra: int = 0
-    is_leaked: bool = False  # a shot asks what it asks, so the prompt holds its answer
+    # the last shots, from one on that asks what it asks and tells its answer; 0: none does
+    leak: int = 0
     tail: str = ""  # the end of the first context with its preamble, kept when both are dropped
     digest: str = ""  # of all texts, likewise; equal digests are equal questions
 
@@ -158,7 +159,9 @@ def digest_of(*texts: str) -> str:
 
 def without_first_shot(prompt: Prompt) -> Prompt:
     """The prompt with one shot fewer; it must have at least one."""
-    return replace(prompt, shots=prompt.shots[1:], num_shots=len(prompt.shots) - 1)
+    shots = prompt.shots[1:]
+    leak = 0 if prompt.leak > len(shots) else prompt.leak
+    return replace(prompt, shots=shots, num_shots=len(shots), leak=leak)
 
 
 def pool_size(profile: Wording, limit: int | None) -> int | None:
@@ -240,10 +243,11 @@ def _render_pool(
         preamble = (*(separated[i] for i in before[:-1]), *(texts[i] for i in before[-1:]))
         prompt = _prompt(task, idx, example, preamble)
         asked = keys_of(example) if keys else None
-        is_leaked = asked is not None and any(
-            ask_the_same(asked, keys[i]) and tells_answer(example, pool[i]) for i in shot_idx
-        )
-        yield replace(prompt, is_leaked=True) if is_leaked else prompt
+        for leak, i in enumerate(reversed(shot_idx), 1):
+            if asked and ask_the_same(asked, keys[i]) and tells_answer(example, pool[i]):
+                prompt = replace(prompt, leak=leak)
+                break
+        yield prompt
 
 
 def _check_sizes(

@@ -222,4 +222,4 @@ def test_a_shot_that_shows_another_answer_to_the_question_is_no_leak(
     """Issue 54: equal questions alone were counted.  A shot shows the first of its answers."""
     records = [{"q": "where?", "a": answer} for answer in answers]
     prompts = prompts_of(tmp_path, TEXT + "num_fewshot: 1\nitem_order: file\n", records)
-    assert prompts[1].is_leaked == is_leaked
+    assert (prompts[1].leak > 0) == is_leaked

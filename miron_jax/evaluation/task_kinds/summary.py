@@ -122,7 +122,7 @@ def num_shots_of(prompts: Sequence[Prompt]) -> dict[str, int] | None:
 
 
 def num_leaked(prompts: Sequence[Prompt]) -> int | None:
-    return sum(prompt.is_leaked for prompt in prompts) or None
+    return sum(prompt.leak > 0 for prompt in prompts) or None
 
 
 def submitted_meta(example: Example | Problem | None) -> JsonObject | None:

@@ -56,7 +56,7 @@ SHOTS = st.lists(st.text(alphabet="аб\n", min_size=1, max_size=9), max_size=4)
 @settings(max_examples=20, deadline=None)
 @given(SHOTS, st.lists(st.text(alphabet="вг", min_size=1, max_size=6), min_size=1, max_size=3), st.booleans())
 def test_truncation_removes_whole_shots(shots: list[str], options: list[str], puts_bos: bool) -> None:
-    """At every limit."""
+    """At every limit.  A leak that the length cuts away is none, whatever the rule (issue 54)."""
     profile = TASKS["eval-ua-tion/lmes_low"].profile
     prompt = Prompt(0, 0, ("д:",) * len(options), tuple(options), 0, tuple(shots), num_shots=len(shots))
     longest = puts_bos + 2 + max(map(len, options))
@@ -68,6 +68,13 @@ def test_truncation_removes_whole_shots(shots: list[str], options: list[str], pu
         assert kept.preamble == "".join(shots[len(shots) - most :]), limit
         assert (kept.num_shots, len(kept.shots)) == (most, most)
         assert (kept.contexts, kept.continuations) == (prompt.contexts, prompt.continuations)
+        for leak in range(1, len(shots) + 1):
+            shortest = puts_bos + 2 + min(map(len, options)) + sum(map(len, shots[-leak:]))
+            leaking = replace(prompt, leak=leak)
+            [kept] = fitting([leaking], profile, Characters(puts_bos), limit)
+            assert kept.leak == (leak if leak <= most else 0), limit
+            [kept] = fitting([leaking], replace(profile, truncation="keep_last"), Characters(puts_bos), limit)
+            assert kept == replace(prompt, leak=leak if shortest <= limit else 0)
     assert fitting([prompt], replace(profile, truncation="keep_last"), Characters(puts_bos), 2) == [prompt]
 
 

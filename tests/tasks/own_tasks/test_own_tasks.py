@@ -303,7 +303,7 @@ def test_distinct_shots_never_ask_the_question(draw: str, shots: str, tmp_path: 
         assert all(prompt.preamble.count("Question") == 6 for prompt in prompts)
         questions = [f" {row['n']}\nAnswer" for row in rows]
         leaked = [questions[prompt.row] in prompt.preamble for prompt in prompts]
-        assert [prompt.is_leaked for prompt in prompts] == leaked
+        assert [prompt.leak > 0 for prompt in prompts] == leaked
         return sum(leaked)
 
     assert leaks("fewshot: any\n") > 0
