@@ -180,8 +180,8 @@ def _cuts_of(tokenizer: Tokenizer) -> Callable[[str, str], bool]:
     as_normalized = {normalized(token.content): token for token in added if token.normalized}
     contents = [*as_written, *as_normalized]
     inner = {pair for content in contents for pair in pairwise(content)}
-    begins = tuple({content[:n] for content in contents for n in range(1, len(content))})
-    ends = tuple({content[n:] for content in contents for n in range(1, len(content))})
+    begins = {content[:n] for content in contents for n in range(1, len(content))}
+    ends = {content[n:] for content in contents for n in range(1, len(content))}
     split_written = _split_at(as_written)
     split_normalized = _split_at(as_normalized)
     strips = any(token.rstrip for token in added)
@@ -220,8 +220,12 @@ def _cuts_of(tokenizer: Tokenizer) -> Callable[[str, str], bool]:
         # an added token may stand across, or end and begin out of sight
         if (left[-1], right[0]) in inner or (strips and left.isspace()):
             return False
+        if len(normalized(left + right)) > 2 * SEEN:
+            return False
         for before, behind in [(left, right), (normalized(left), normalized(right))]:
-            if before.startswith(ends) or behind.endswith(begins):
+            if any(before[:n] in ends for n in range(1, len(before) + 1)):
+                return False
+            if any(behind[-n:] in begins for n in range(1, len(behind) + 1)):
                 return False
         # white space is cut by what stands behind it
         least = min(len(right) - len(right.lstrip()) + 1, len(right))
@@ -232,10 +236,12 @@ def _cuts_of(tokenizer: Tokenizer) -> Callable[[str, str], bool]:
 
 
 def _split_at(added: dict[str, AddedToken]) -> Callable[[str], list[str]]:
-    """A function that splits a text at added tokens; every second item is one, with the white space
-    that it takes in."""
+    """A function that splits a text of what is seen at added tokens; every second item is one, with
+    the white space that it takes in."""
     patterns = list[str]()
-    for content in sorted(filter(None, added), key=len, reverse=True):
+    for content in sorted(added, key=len, reverse=True):
+        if not 0 < len(content) <= 2 * SEEN:
+            continue
         before = r"\s*" * added[content].lstrip
         behind = r"\s*" * added[content].rstrip
         patterns.append(f"{before}{re.escape(content)}{behind}")
