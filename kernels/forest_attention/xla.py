@@ -6,7 +6,7 @@ nearly half of the square at 64 queries a block.  Matmuls run in the dtype of q,
 float32 sums; softmax is float32.
 
 A CPU takes the rows one after another, so that a block's logits stay in its second cache; other
-devices take them all.
+devices take them all, NVIDIA GPUs in larger blocks.
 """
 
 from functools import partial
@@ -54,15 +54,35 @@ def forest_attention(
     `bias_BTT` is `hidden_bias` of the same rows and window, where the caller has it: a seventh
     faster on CPU than comparing indices again in every layer.
     """
+    length = q_BTNH.shape[1]
     attend = partial(
-        _attend, scale=scale, window=window, softcap=softcap, sinks_N=sinks_N, block=block
+        _attend,
+        scale=scale,
+        window=window,
+        softcap=softcap,
+        sinks_N=sinks_N,
+        block=block or _query_block(length, QUERY_BLOCK, MAX_BLOCKS),
     )
+    on_cuda = partial(attend, block=block or _cuda_block(length))
 
     def row_by_row(*rows: jax.Array | None) -> jax.Array:
         return jax.lax.map(lambda row: attend(*jax.tree.map(lambda x: x[None], row))[0], rows)
 
     rows = (q_BTNH, k_BTKH, v_BTKH, subtree_end_BT, position_BT, bias_BTT)
-    return jax.lax.platform_dependent(*rows, cpu=row_by_row, default=attend)
+    return jax.lax.platform_dependent(*rows, cpu=row_by_row, cuda=on_cuda, default=attend)
+
+
+def _cuda_block(length: int) -> int:
+    """By the GPU's compiler (benchmarks/results/README.md): 16 blocks of a row of 1,024 take two
+    minutes to compile and three times the kernels of 4; larger ones take more memory."""
+    if length <= 256:
+        return 128
+    return 256 if length <= 1024 else _query_block(length, 512, 8)
+
+
+def _query_block(length: int, smallest: int, most: int) -> int:
+    """A multiple of `smallest` of which at most `most` cover the row."""
+    return max(1, -(-length // (most * smallest))) * smallest
 
 
 def _attend(
@@ -77,12 +97,11 @@ def _attend(
     window: jax.Array | int | None,
     softcap: float | None,
     sinks_N: jax.Array | None = None,
-    block: int | None,
+    block: int,
 ) -> jax.Array:
     b, t, n, h = q_BTNH.shape
     kv_heads = k_BTKH.shape[2]
     groups = n // kv_heads
-    block = block or max(QUERY_BLOCK, -(-t // (MAX_BLOCKS * QUERY_BLOCK)) * QUERY_BLOCK)
     q = (
         (q_BTNH * jnp.asarray(scale, q_BTNH.dtype))
         .reshape(b, t, kv_heads, groups, h)

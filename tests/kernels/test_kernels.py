@@ -88,6 +88,7 @@ def test_forest_attention_equals_its_definition(name: str) -> None:
         return {
             "row by row": attention_xla.forest_attention(*rows, **more),
             "all rows, with a bias": attend(*rows, bias_BTT, **more, block=96),
+            "in a GPU's blocks": attend(*rows, None, **more, block=256),
             "for TPU": attention_tpu.forest_attention(*rows, **more, block=128, interpret=True),
         }
 
@@ -114,6 +115,21 @@ def test_forest_attention_lowers_for_tpu(dtype: str, head_dim: int) -> None:
     sinks_N = jax.ShapeDtypeStruct((case.heads,), jnp.float32)
     traced = jax.jit(attend).trace(jax.ShapeDtypeStruct((), jnp.int32), sinks_N, *rows, *seen)
     assert "tpu_custom_call" in traced.lower(lowering_platforms=("tpu",)).as_text()
+
+
+@newest
+def test_a_gpu_takes_larger_blocks_of_queries() -> None:
+    """Two matmuls a block: lowered for each platform, nothing compiled."""
+    blocks = {"cpu": {}, "cuda": {}}
+    for length in (64, 256, 300, 1024, 2048, 4096, 8192):
+        rows = [jax.ShapeDtypeStruct((2, length, 2, 8), jnp.bfloat16)] * 3
+        seen = [jax.ShapeDtypeStruct((2, length), jnp.int32)] * 2
+        traced = jax.jit(partial(attention_xla.forest_attention, scale=0.1)).trace(*rows, *seen)
+        for platform, of_length in blocks.items():
+            text = traced.lower(lowering_platforms=(platform,)).as_text()
+            of_length[length] = text.count("stablehlo.dot_general") / 2
+    assert blocks["cpu"] == {64: 1, 256: 4, 300: 5, 1024: 16, 2048: 16, 4096: 16, 8192: 16}
+    assert blocks["cuda"] == {64: 1, 256: 2, 300: 2, 1024: 4, 2048: 4, 4096: 8, 8192: 8}
 
 
 @newest
