@@ -144,7 +144,11 @@ def _mixer(
         h_IN = jnp.exp(dt_I[:, None] * a_IN) * h_IN + (dt_I * x_I)[:, None] * b_N[None]
         return h_IN, (h_IN * c_N[None]).sum(axis=-1)
 
-    h_IN, y_TI = jax.lax.scan(token, before["ssm"], (x_TI, dt_TI, b_TN, c_TN))
+    walk = partial(jax.lax.scan, token)
+    # a GPU launches three kernels a token otherwise
+    h_IN, y_TI = jax.lax.platform_dependent(
+        before["ssm"], (x_TI, dt_TI, b_TN, c_TN), cuda=partial(walk, unroll=16), default=walk
+    )
     y_TI = (y_TI + x_TI * weights["D_I"][None]) * jax.nn.silu(gate_TI)
     return matmul(weights["out"], y_TI), {"conv": conv, "ssm": h_IN}
 

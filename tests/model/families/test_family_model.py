@@ -1,6 +1,7 @@
 """Mamba 1 and 2, Falcon Mamba, RecurrentGemma and Gemma 3n against torch: requests that share tokens, texts, refusals."""
 
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.checkpoints.hf_reader import load_hf
 from miron_jax.model.checkpoints.training_run import load_step
 from miron_jax.model.costs import cost_model
-from miron_jax.model.families import gemma3n, mamba2
+from miron_jax.model.families import gemma3n, mamba, mamba2
 from miron_jax.model.stateful.walk import group_sizes
 from miron_jax.planning.request_batches import Totals
 from miron_jax.tokens.tokenizers import load_tokenizer
@@ -151,6 +152,25 @@ def test_a_block_of_mamba_2_keeps_its_precision_where_tokens_forget_fast() -> No
     last, outputs = mamba2._block(jnp.zeros((1, heads, dim, states)), *arrays)
     np.testing.assert_allclose(outputs, np.stack(wanted), rtol=KERNEL, atol=KERNEL)
     np.testing.assert_allclose(last, h, rtol=KERNEL, atol=KERNEL)
+
+
+def test_a_gpu_walks_16_tokens_of_mamba_a_trip() -> None:
+    """Counts the steps of a trip in what each platform lowers."""
+    channels, states, rank = 6, 2, 1
+    sizes = mamba._MambaSizes(1, channels, states, rank, 4, 1e-5, "relu", None)
+    shapes: Any = {
+        "in": {"kernel_IO": (4, 2 * channels)}, "x": {"kernel_IO": (channels, rank + 2 * states)},
+        "dt": {"kernel_IO": (rank, channels)}, "out": {"kernel_IO": (channels, 4)},
+        "conv": {"weight_C1K": (channels, 1, 4)}, "A_log_IN": (channels, states), "D_I": (channels,),
+    }  # fmt: skip
+    state = {"conv": (3, channels), "ssm": (channels, states)}
+    weights, before = (jax.tree.map(jnp.ones, tree, is_leaf=lambda x: isinstance(x, tuple)) for tree in (shapes, state))
+    traced = jax.jit(partial(mamba._mixer, sizes)).trace(weights, before, jnp.ones((64, 4)))
+    walked = {
+        platform: traced.lower(lowering_platforms=(platform,)).as_text().count("call @closed_call")
+        for platform in ("cpu", "cuda")
+    }
+    assert walked == {"cpu": 1, "cuda": 16}
 
 
 def test_a_token_beyond_gemma_3ns_table_of_the_layers_reads_its_first_row() -> None:
