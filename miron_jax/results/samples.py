@@ -9,10 +9,8 @@ Field names are the keys of a line.  A number that is not defined is NaN here an
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
-from typing import NamedTuple
 
 from miron_jax.files.readers import Json, JsonObject
-from miron_jax.results.records import RunResult
 from miron_jax.results.records import RunResult
 
 
