@@ -27,13 +27,12 @@ def fitting(
     if max_length is None:
         return kept
     encode = piece_encoder(tokenizer)
-    room = max_length - len(first_tokens(profile.bos, tokenizer))
     if profile.truncation == "whole_shots":
-        _drop_shots(kept, encode, room)
+        _drop_shots(kept, encode, max_length - len(first_tokens(profile.bos, tokenizer)))
     for i, prompt in enumerate(kept):
         if prompt.leak:
             seen = _texts(replace(prompt, shots=prompt.shots[-prompt.leak :]))
-            if min(map(len, encode(seen))) > room:
+            if min(map(len, encode(seen))) > max_length:
                 kept[i] = replace(prompt, leak=0)
     return kept
 

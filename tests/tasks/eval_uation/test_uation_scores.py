@@ -69,7 +69,7 @@ def test_truncation_removes_whole_shots(shots: list[str], options: list[str], pu
         assert (kept.num_shots, len(kept.shots)) == (most, most)
         assert (kept.contexts, kept.continuations) == (prompt.contexts, prompt.continuations)
         for leak in range(1, len(shots) + 1):
-            shortest = puts_bos + 2 + min(map(len, options)) + sum(map(len, shots[-leak:]))
+            shortest = 2 + min(map(len, options)) + sum(map(len, shots[-leak:]))
             leaking = replace(prompt, leak=leak)
             [kept] = fitting([leaking], profile, Characters(puts_bos), limit)
             assert kept.leak == (leak if leak <= most else 0), limit
