@@ -261,6 +261,7 @@ def _as_dtype(leaf: jax.Array, dtype: str) -> jax.Array:
     return leaf.astype(dtype)
 
 
+@jax.jit
 def logit_size(logits: ArrayLike) -> jax.Array:
     """The largest logit less their mean [...], of logits [..., V] or log-probabilities.  Tokens
     that the model masks do not count: more than MASKED below, or a multiple of it that half of
