@@ -52,8 +52,8 @@ class _RequestKind(NamedTuple):
 
     @property
     def wishes(self) -> set[tuple[str, int]]:
-        """Of that which is covered as far as CHECKED_TOKENS allows: first, second and last rows of
-        each length."""
+        """Of that which is covered as far as its cost allows: first, second and last rows of each
+        length."""
         return self._with_length("is_first", "is_second", "is_last")
 
     def _with_length(self, *names: str) -> set[tuple[str, int]]:

@@ -134,9 +134,9 @@ class PieceEncoder:
         new = [piece for piece in pieces if piece not in self._number]
         if not new:
             return
+        ids = encode_each(self._encode, new)  # may raise, with nothing remembered
         for piece in new:
             self._number[piece] = len(self._number)
-        ids = encode_each(self._encode, new)
         length = np.asarray([*map(len, ids)], np.int64)
         self._begin = np.append(self._begin, len(self._ids) + offsets_of(length)[:-1])
         self._length = np.append(self._length, length)
@@ -180,8 +180,8 @@ def _cuts_of(tokenizer: Tokenizer) -> Callable[[str, str], bool]:
     as_normalized = {normalized(token.content): token for token in added if token.normalized}
     contents = [*as_written, *as_normalized]
     inner = {pair for content in contents for pair in pairwise(content)}
-    begins = {content[:n] for content in contents for n in range(1, len(content))}
-    ends = {content[n:] for content in contents for n in range(1, len(content))}
+    prefixes = {content[:n] for content in contents for n in range(1, len(content))}
+    suffixes = {content[n:] for content in contents for n in range(1, len(content))}
     split_written = _split_at(as_written)
     split_normalized = _split_at(as_normalized)
     strips = any(token.rstrip for token in added)
@@ -223,9 +223,9 @@ def _cuts_of(tokenizer: Tokenizer) -> Callable[[str, str], bool]:
         if len(normalized(left + right)) > 2 * SEEN:
             return False
         for before, behind in [(left, right), (normalized(left), normalized(right))]:
-            if any(before[:n] in ends for n in range(1, len(before) + 1)):
+            if any(before[:n] in suffixes for n in range(1, len(before) + 1)):
                 return False
-            if any(behind[-n:] in begins for n in range(1, len(behind) + 1)):
+            if any(behind[-n:] in prefixes for n in range(1, len(behind) + 1)):
                 return False
         # white space is cut by what stands behind it
         least = min(len(right) - len(right.lstrip()) + 1, len(right))

@@ -154,6 +154,14 @@ def test_a_difference_ends_the_run(monkeypatch: pytest.MonkeyPatch):
         encoder([('he "said: abcd\nabcd efgh\nabcd"',)])
 
 
+def test_a_text_that_cannot_be_tokenized_leaves_nothing_behind():
+    encoder = PieceEncoder(TOKENIZERS["gpt2"])
+    with pytest.raises(UnicodeEncodeError):
+        encoder([("abcd\n", "\ud800 efgh")])
+    [ids] = encoder([("abcd\n", "Question: abcd")])
+    assert ids.tolist() == TOKENIZERS["gpt2"]("abcd\nQuestion: abcd", add_special_tokens=False)["input_ids"]
+
+
 def test_pieces_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pieces, "KEPT_CHARS", 100)
     encoder = PieceEncoder(TOKENIZERS["gpt2"])
