@@ -154,10 +154,16 @@ def test_a_difference_ends_the_run(monkeypatch: pytest.MonkeyPatch):
         encoder([('he "said: abcd\nabcd efgh\nabcd"',)])
 
 
-def test_a_text_that_cannot_be_tokenized_leaves_nothing_behind():
+def test_texts_that_cannot_be_tokenized_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch):
     encoder = PieceEncoder(TOKENIZERS["gpt2"])
-    with pytest.raises(UnicodeEncodeError):
-        encoder([("abcd\n", "\ud800 efgh")])
+
+    def fail(texts: Sequence[str], special: bool = False) -> Any:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(encoder, "_encode", fail)
+        with pytest.raises(MemoryError):
+            encoder(["efgh"])
     [ids] = encoder([("abcd\n", "Question: abcd")])
     assert ids.tolist() == TOKENIZERS["gpt2"]("abcd\nQuestion: abcd", add_special_tokens=False)["input_ids"]
 
