@@ -23,7 +23,7 @@ from miron_jax.definitions.records import Suite, Task
 from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, JsonObject
 from miron_jax.humans.annotations import PROJECTS, Columns, read_annotations, read_skills
-from miron_jax.humans.gold import rule_of
+from miron_jax.humans.gold import gold_of
 from miron_jax.prompting.prompts import render
 from miron_jax.tasks import core, eval_bundle, miron
 from miron_jax.tasks.gauntlet import programming, yaml_files
@@ -171,13 +171,11 @@ def _read_humans(folder: Path) -> None:
     annotations = read_annotations([folder / "plain.tsv"])
     read_annotations([folder / "rutie.tsv"], Columns(), PROJECTS["rutie"])
     read_skills(folder / "skills.csv")
-    file, rule = (
-        rule_of(str(folder / "gold.csv"), ["INPUT:text"]),
-        rule_of("arithmetic", ["INPUT:text"]),
-    )
+    file = gold_of(str(folder / "gold.csv"), ["INPUT:text"])
+    computed = gold_of("arithmetic", ["INPUT:text"])
     for answer in annotations.answers:
-        file(answer.item)
-        rule(answer.item)
+        file.rule(answer.item)
+        computed.rule(answer.item)
 
 
 def _write_parquet(folder: Path) -> None:

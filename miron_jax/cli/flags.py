@@ -117,9 +117,17 @@ _HUMANS = {
     "project": Setting(
         "plain",
         "annotations",
-        "The form of the files, for MERA's projects that differ; other files are plain.",
+        "Whose files these are: your own are plain; of MERA's those that differ have names.",
         "enum",
-        ("plain", "ruhhh", "rutie", "ruethics", "rudetox"),
+        ("plain", "mera", "ruhhh", "rutie", "ruethics", "rudetox"),
+    ),
+    "votes_needed": Setting(
+        None,
+        "annotations",
+        "Equal votes that label an item by procedure A; absent: more than half of the item's "
+        "votes, and MERA's projects have their own rules.",
+        "integer",
+        low=1,
     ),
     "skills": Setting(
         None,

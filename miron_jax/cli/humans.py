@@ -24,13 +24,18 @@ def command() -> None:
     from miron_jax.humans.baseline import baseline
     from miron_jax.humans.ethics import ethics_values, read_ethics_gold
     from miron_jax.humans.glad import abilities
-    from miron_jax.humans.gold import rule_of
+    from miron_jax.humans.gold import gold_of
     from miron_jax.report.tables.humans import print_baseline, print_ethics
 
     if not FLAGS.annotations:
         raise InputError(
             "humans wants --annotations, the files of answers: Toloka TSV, or CSV with the columns "
             "named by flags"
+        )
+    if FLAGS.votes_needed is not None and FLAGS.project != "plain":
+        raise InputError(
+            f"--votes_needed={FLAGS.votes_needed} is for files of your own, and "
+            f"--project={FLAGS.project} has MERA's rule: leave one of them out"
         )
     paths = [*map(local_path, FLAGS.annotations)]
     if FLAGS.project == "rudetox":
@@ -43,14 +48,16 @@ def command() -> None:
         FLAGS.worker_column,
     )
     project = PROJECTS[FLAGS.project]
+    if FLAGS.votes_needed is not None:
+        project = project._replace(needed=FLAGS.votes_needed)
     annotations = read_annotations(paths, named, project)
-    rule, five_labels = None, None
+    gold = five_labels = None
     if FLAGS.gold is not None and FLAGS.project == "ruethics":  # a text has five right answers
         five_labels = read_ethics_gold(local_path(FLAGS.gold))
     elif FLAGS.gold is not None:
-        rule = rule_of(FLAGS.gold, annotations.inputs)
+        gold = gold_of(FLAGS.gold, annotations.inputs)
     skills = {} if FLAGS.skills is None else read_skills(local_path(FLAGS.skills))
-    computed, labels, decided = baseline(annotations, rule, skills, project=project, glad=abilities)
+    computed, labels, decided = baseline(annotations, gold, skills, project, abilities)
     by_procedure = {}
     if five_labels is not None:
         kept_b = {item: vote.answer for item, vote in decided.items() if vote.origin != "undecided"}

@@ -43,9 +43,10 @@ class Project(NamedTuple):
     # a line's answer is a list [{"question": ..., "answer": ...}, ...] of items
     lists: bool = False
     texts_a_row: int = 1  # items of a line, in numbered columns: INPUT:text_1, OUTPUT:answer_1
-    # control tasks are items too; an annotator's first answer to each counts
-    controls_vote: bool = False
-    plurality: bool = False  # procedure A labels by strict plurality, not by equal votes
+    controls_vote: bool = False  # control tasks are items too
+    one_vote: bool = False  # of an annotator's answers to an item the first in time counts
+    needed: int | None = 3  # equal votes for a label of procedure A; None: more than half
+    plurality: bool = False  # procedure A labels by strict plurality, whatever `needed`
     # annotators are rejected by their control tasks; else the platform has done that
     is_filtered: bool = True
     answer_column: str = ""  # if several columns begin with OUTPUT:
@@ -53,8 +54,9 @@ class Project(NamedTuple):
 
 
 PROJECTS = {
-    "plain": Project(),
-    "ruhhh": Project(controls_vote=True, plurality=True, time_column=SUBMITTED),
+    "plain": Project(one_vote=True, needed=None),
+    "mera": Project(),
+    "ruhhh": Project(controls_vote=True, one_vote=True, plurality=True, time_column=SUBMITTED),
     "rutie": Project(lists=True, is_filtered=False, answer_column="OUTPUT:result"),
     "ruethics": Project(texts_a_row=3, is_filtered=False),
 }

@@ -14,12 +14,12 @@ import numpy as np
 
 from miron_jax.humans.agreement import krippendorff_alpha
 from miron_jax.humans.annotations import PROJECTS, Annotations, Project
-from miron_jax.humans.gold import GoldRule
+from miron_jax.humans.gold import Gold
 from miron_jax.humans.votes import (
-    NEEDED,
     Label,
     Votes,
     collect_votes,
+    most_common,
     procedure_a,
     procedure_b,
     workers,
@@ -53,7 +53,10 @@ class Procedure:
 class Baseline:
     rows: int
     dropped_rows: int  # without item or worker
+    repeated: int  # answers of an annotator who had answered the item before, which do not count
     items: int  # other than control tasks
+    test_items: int | None  # of the whole test set; None: not known
+    even: int  # items whose most common answers have equally many votes; A drops them
     overlap: dict[int, int]  # votes an item -> items, before annotators are rejected
     workers: int
     rejected: dict[str, tuple[int, int]]  # worker -> (controls, right)
@@ -68,9 +71,8 @@ class Baseline:
 
 def baseline(
     annotations: Annotations,
-    rule: GoldRule | None,
+    gold: Gold | None,
     skills: Mapping[str, float],
-    needed: int = NEEDED,
     project: Project = PROJECTS["plain"],
     glad: Callable[[Annotations], Mapping[str, float] | None] = lambda annotations: None,
 ) -> tuple[Baseline, dict[tuple[str, ...], str], dict[tuple[str, ...], Label]]:
@@ -84,12 +86,12 @@ def baseline(
     }
     everyone = collect_votes(annotations.answers, (), project)
     kept = collect_votes(annotations.answers, rejected, project)
-    right = {item: rule and rule(item) for item in everyone}
-    labels = procedure_a(kept, needed, project.plurality)
+    right = {item: gold and gold.rule(item) for item in everyone}
+    labels = procedure_a(kept, project)
     decided = procedure_b(kept, skills)
     if any(label.origin == "undecided" for label in decided.values()):
         decided = procedure_b(kept, skills, glad(annotations))
-    how = "a strict plurality" if project.plurality else f"{needed} equal votes"
+    counted = sum(answer.right is None or project.controls_vote for answer in annotations.answers)
     single = [
         vote.answer == right[item]
         for item, votes in kept.items()
@@ -99,7 +101,13 @@ def baseline(
     measured = Baseline(
         rows=len(annotations.answers),
         dropped_rows=annotations.num_dropped,
+        repeated=counted - sum(map(len, everyone.values())),
         items=len(everyone),
+        test_items=None if gold is None else gold.items,
+        even=sum(
+            bool(cast) and most_common(Counter(vote.answer for vote in cast)) is None
+            for cast in kept.values()
+        ),
         overlap=dict(sorted(Counter(map(len, everyone.values())).items())),
         workers=len(known),
         rejected=rejected,
@@ -108,15 +116,21 @@ def baseline(
         alpha_before=_alpha(everyone),
         alpha=_alpha(kept),
         single_annotator=_accuracy(single),
-        a=_procedure(labels, Counter({how: len(labels)}), right, rule),
+        a=_procedure(labels, Counter({_rule_of_a(project): len(labels)}), right, gold),
         b=_procedure(
             {item: label.answer for item, label in decided.items() if label.origin != "undecided"},
             Counter(label.origin for label in decided.values()),
             right,
-            rule,
+            gold,
         ),
     )
     return measured, labels, decided
+
+
+def _rule_of_a(project: Project) -> str:
+    if project.plurality:
+        return "a strict plurality"
+    return "more than half" if project.needed is None else f"{project.needed} equal votes"
 
 
 def _alpha(votes: Votes) -> float | None:
@@ -127,11 +141,13 @@ def _procedure(
     labels: Mapping[tuple[str, ...], str],
     origins: Counter[str],
     right: Mapping[tuple[str, ...], str | None],
-    rule: GoldRule | None,
+    gold: Gold | None,
 ) -> Procedure:
-    pairs = [(answer, gold) for item, answer in labels.items() if (gold := right[item]) is not None]
-    accuracy = _accuracy([answer == gold for answer, gold in pairs])
-    unknown = 0 if rule is None else len(labels) - len(pairs)
+    pairs = [
+        (answer, known) for item, answer in labels.items() if (known := right[item]) is not None
+    ]
+    accuracy = _accuracy([answer == known for answer, known in pairs])
+    unknown = 0 if gold is None else len(labels) - len(pairs)
     coverage = len(labels) / len(right) if right else 0.0
     return Procedure(len(labels), coverage, dict(origins), unknown, accuracy, *_over_all(pairs))
 

@@ -11,10 +11,17 @@ from typing import NamedTuple
 
 from miron_jax.errors import InputError
 from miron_jax.files.regular import read_regular
-from miron_jax.humans.annotations import Annotations, Columns, normalized, read_annotations
+from miron_jax.humans.annotations import (
+    PROJECTS,
+    Annotations,
+    Columns,
+    normalized,
+    read_annotations,
+)
 from miron_jax.humans.votes import collect_votes, procedure_a, workers
 
 TOXIC, REWRITE = "INPUT:toxic_comment", "INPUT:neutral_comment"
+_MERA = PROJECTS["mera"]
 _PASS = {"OUTPUT:fluent": "fluent", "OUTPUT:toxic": "false", "OUTPUT:is_match": "true"}
 
 
@@ -41,7 +48,7 @@ def kept_pairs(paths: Sequence[Path]) -> Kept:
         rejected = {
             name for name, worker in workers(annotations.answers).items() if worker.is_rejected
         }
-        labels = procedure_a(collect_votes(annotations.answers, rejected))
+        labels = procedure_a(collect_votes(annotations.answers, rejected, _MERA), _MERA)
         kept.labelled[name] = len(labels)
         kept.rejected[name] = len(rejected)
         passing[name] = _passing(annotations, labels, _PASS[name])

@@ -8,6 +8,7 @@ import ast
 import operator
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import NamedTuple
 
 from rapidfuzz.distance import LCSseq
 
@@ -16,6 +17,12 @@ from miron_jax.files.places import local_path
 from miron_jax.humans.annotations import canonical, normalized, read_table
 
 GoldRule = Callable[[tuple[str, ...]], str | None]
+
+
+class Gold(NamedTuple):
+    rule: GoldRule
+    items: int | None  # of the test set; None: the rule gives right answers to any item
+
 
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 _OPERATORS = {
@@ -80,7 +87,7 @@ RULES: dict[str, GoldRule] = {
 }
 
 
-def rule_of(name: str, inputs: Sequence[str]) -> GoldRule:
+def gold_of(name: str, inputs: Sequence[str]) -> Gold:
     """A named rule, or one that looks answers up in a file: a table of the item's columns and the
     right answer.
 
@@ -93,7 +100,7 @@ def rule_of(name: str, inputs: Sequence[str]) -> GoldRule:
                 f"--gold={name} wants {num_columns} column{'s' * (num_columns > 1)} an item, here "
                 f"are {', '.join(inputs)}: name them with --input_columns, or another rule"
             )
-        return RULES[name]
+        return Gold(RULES[name], None)
     path = local_path(name)
     if not path.is_file():
         raise InputError(
@@ -115,4 +122,4 @@ def rule_of(name: str, inputs: Sequence[str]) -> GoldRule:
                 f"--gold={name}, line {number}: this item has another right answer in an earlier "
                 "line"
             )
-    return lambda item: right.get(normalized(item))
+    return Gold(lambda item: right.get(normalized(item)), len(right))

@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from miron_jax.humans.annotations import PROJECTS, Answer, Project
+from miron_jax.humans.annotations import Answer, Project
 
-NEEDED = 3  # equal votes that procedure A needs, whatever the number of votes
 REJECT_BELOW = 0.5  # share of control tasks that a kept annotator has right
 MOST_SKILLED = 3
 
@@ -46,47 +45,49 @@ def workers(answers: Sequence[Answer]) -> dict[str, Worker]:
 
 def collect_votes(
     answers: Sequence[Answer],
-    rejected: Collection[str] = (),
-    project: Project = PROJECTS["plain"],
+    rejected: Collection[str],
+    project: Project,
 ) -> Votes:
     """Votes by item in file order: answers to items other than control tasks, of annotators who are
     not rejected.
 
-    An item without votes keeps its entry.  If the project's control tasks count as items too, an
-    annotator who met one several times has one vote on it, the earliest.
+    An item without votes keeps its entry.  Where the project gives an annotator one vote an item,
+    it is the first in time; without times, the first in the files.
     """
     counted = [answer for answer in answers if answer.right is None or project.controls_vote]
     votes: Votes = {answer.item: [] for answer in counted}
     voted: set[tuple[str, tuple[str, ...]]] = set()
-    if project.controls_vote:
+    if project.one_vote:
         counted.sort(key=lambda answer: answer.time)
     for vote in counted:
-        is_repeated = project.controls_vote and (vote.worker, vote.item) in voted
+        is_repeated = project.one_vote and (vote.worker, vote.item) in voted
         if vote.worker not in rejected and not is_repeated:
             voted.add((vote.worker, vote.item))
             votes[vote.item].append(vote)
     return votes
 
 
-def procedure_a(
-    votes: Votes, needed: int = NEEDED, plurality: bool = False
-) -> dict[tuple[str, ...], str]:
-    """The most common answer of each item: with `plurality` if no other is as common, else if
-    `needed` annotators gave it.
-
-    Other items are dropped.
-    """
+def procedure_a(votes: Votes, project: Project) -> dict[tuple[str, ...], str]:
+    """The most common answer of each item, if no other is as common and enough annotators gave it
+    (see `Project`).  Other items are dropped."""
     labels = {}
     for item, cast in votes.items():
-        if not cast:
+        counts = Counter(vote.answer for vote in cast)
+        answer = most_common(counts)
+        if answer is None:
             continue
-        (answer, most), *others = Counter(vote.answer for vote in cast).most_common(2)
-        has_won = most >= needed
-        if plurality:
-            has_won = not others or most > others[0][1]
-        if has_won:
+        needed = len(cast) // 2 + 1 if project.needed is None else project.needed
+        if project.plurality or counts[answer] >= needed:
             labels[item] = answer
     return labels
+
+
+def most_common(counts: Counter[str]) -> str | None:
+    """The most common answer; None if another is as common, or there is none."""
+    ranked = counts.most_common(2)
+    if not ranked or (len(ranked) == 2 and ranked[0][1] == ranked[1][1]):
+        return None
+    return ranked[0][0]
 
 
 def procedure_b(
@@ -104,9 +105,8 @@ def _decide(
     counts = Counter(vote.answer for vote in votes)
     if len(counts) == 1:
         return Label(votes[0].answer, "one answer")
-    (first, most), (_, second) = counts.most_common(2)
-    if most > second:
-        return Label(first, "plurality")
+    if (winner := most_common(counts)) is not None:
+        return Label(winner, "plurality")
     if (winner := _most_skilled(votes, skills)) is not None:
         return Label(winner, "skill")
     few = sorted(votes, key=lambda vote: -skills.get(vote.worker, 0.0))[:MOST_SKILLED]

@@ -185,7 +185,7 @@ def test_humans_writes_a_baseline_and_its_labels(miron, tmp_path: Path) -> None:
     header = "INPUT:formula\tOUTPUT:result\tASSIGNMENT:worker_id"
     lines = [f"1 + {k}\t{k + 1}\tw{w}" for k in (1, 2) for w in (1, 2, 3)]
     path.write_text("\n".join([header, *lines, "5 - 1\t3\tw1", ""]))
-    ran = miron("humans", f"--annotations={path}", "--gold=arithmetic", f"--output={out}")
+    ran = miron("humans", f"--annotations={path}", "--gold=arithmetic", "--votes_needed=3", f"--output={out}")
     assert ran.status == 0, ran.err
     humans = json.loads((out / "humans.json").read_text())
     assert (humans["a"]["accuracy"]["right"], humans["a"]["accuracy"]["n"], humans["items"]) == (2, 2, 3)
@@ -217,6 +217,7 @@ def test_humans_writes_a_baseline_and_its_labels(miron, tmp_path: Path) -> None:
         ([f"--annotations={path}", "--worker_column=who"], "no column who"),
         ([f"--annotations={path}", "--gold=lsc"], "is no file and none of lcs, brackets, arithmetic"),
         ([f"--annotations={tmp_path / 'none.tsv'}"], "No such file"),
+        ([f"--annotations={path}", "--project=mera", "--votes_needed=2"], "--project=mera has MERA's rule"),
     ):
         ran = miron("humans", *more, f"--output={tmp_path / 'other'}")
         assert ran.status == 2

@@ -16,7 +16,7 @@ from miron_jax.humans.baseline import baseline
 from miron_jax.humans.detox import kept_pairs
 from miron_jax.humans.ethics import ethics_values, read_ethics_gold
 from miron_jax.humans.glad import abilities
-from miron_jax.humans.gold import RULES, arithmetic, brackets, common_subsequence, rule_of
+from miron_jax.humans.gold import RULES, Gold, arithmetic, brackets, common_subsequence, gold_of
 from miron_jax.humans.votes import Votes, collect_votes, procedure_a, procedure_b, workers
 from miron_jax.metrics.detox import detox_scores
 from miron_jax.report.tables.humans import print_baseline
@@ -26,6 +26,7 @@ from tests.support.tolerances import printed
 
 HEADER = "INPUT:q\tOUTPUT:a\tGOLDEN:a\tASSIGNMENT:worker_id\n"
 Labels = dict[tuple[str, ...], str]
+MERA = PROJECTS["mera"]
 
 
 def table(tmp_path: Path, text: str, name: str = "a.tsv") -> Path:
@@ -63,7 +64,7 @@ def published(shared_data: Path, name: str) -> Annotations:
 def test_published_baselines_come_out_and_each_mistake_changes_them(name: str, shared_data: Path) -> None:
     gold, counts, alpha, single, mistakes = PUBLISHED[name]
     annotations, rule = published(shared_data, name), RULES[gold]
-    measured, labels, _ = baseline(annotations, rule, {})
+    measured, labels, _ = baseline(annotations, Gold(rule, None), {}, MERA)
     a, one = measured.a.accuracy, measured.single_annotator
     assert a is not None
     assert one is not None
@@ -73,13 +74,13 @@ def test_published_baselines_come_out_and_each_mistake_changes_them(name: str, s
     assert one.value == pytest.approx(one.value if single is None else single, abs=printed(3))
 
     answers, known = annotations.answers, workers(annotations.answers)
-    kept = collect_votes(answers, {name for name, worker in known.items() if worker.is_rejected})
+    kept = collect_votes(answers, {name for name, worker in known.items() if worker.is_rejected}, MERA)
     half = {name for name, worker in known.items() if worker.controls and 2 * worker.right <= worker.controls}
     wrong = (
-        procedure_a(collect_votes(answers)),
-        procedure_a(collect_votes(answers, half)),
+        procedure_a(collect_votes(answers, (), MERA), MERA),
+        procedure_a(collect_votes(answers, half, MERA), MERA),
         {item: Counter(v.answer for v in cast).most_common(1)[0][0] for item, cast in kept.items() if cast},
-        procedure_a({item: cast for item, cast in kept.items() if len(cast) == 5}),
+        procedure_a({item: cast for item, cast in kept.items() if len(cast) == 5}, MERA),
     )
     judged = [[label == rule(item) for item, label in each.items() if rule(item) is not None] for each in wrong]
     assert tuple((len(each), sum(each)) for each in judged) == mistakes
@@ -87,7 +88,7 @@ def test_published_baselines_come_out_and_each_mistake_changes_them(name: str, s
 
 def test_lcs_by_procedure_b(shared_data: Path) -> None:
     """Answers alone decide 22 and 58 items, as in MERA's notebook; the skills that decide the others are not published."""
-    measured, _, _ = baseline(published(shared_data, "LCS"), common_subsequence, {})
+    measured, _, _ = baseline(published(shared_data, "LCS"), Gold(common_subsequence, None), {}, MERA)
     assert measured.b.origins == {"one answer": 22, "plurality": 58, "undecided": 20}
     assert measured.a.accuracy is not None
     assert measured.a.accuracy.ci95 == pytest.approx((0.572, 0.809), abs=printed(3))
@@ -96,7 +97,7 @@ def test_lcs_by_procedure_b(shared_data: Path) -> None:
 def test_lcs_by_procedure_b_with_crowd_kit(shared_data: Path) -> None:
     """GLAD decides what answers alone do not.  MERA's 0.56 decides 15 of these 20 by skills, which are not published."""
     needs("crowdkit")
-    measured, _, _ = baseline(published(shared_data, "LCS"), common_subsequence, {}, glad=abilities)
+    measured, _, _ = baseline(published(shared_data, "LCS"), Gold(common_subsequence, None), {}, MERA, abilities)
     assert (measured.b.origins, measured.b.labelled) == ({"one answer": 22, "plurality": 58, "GLAD": 20}, 100)
 
 
@@ -124,7 +125,7 @@ def test_votes_controls_and_dropped_lines(tmp_path: Path, capsys: pytest.Capture
     lines += "\tyes\t\tw0\nsame\tyes\t\t\n"
     annotations = read_annotations([table(tmp_path, HEADER + lines)])
     right: Labels = {("same",): "yes", ("only",): "no"}
-    measured, labels, _ = baseline(annotations, right.get, {})
+    measured, labels, _ = baseline(annotations, Gold(right.get, None), {}, MERA)
     assert labels == {("same",): "yes"}
     assert measured.rejected == {"w4": (1, 0)}
     assert (measured.items, measured.dropped_rows, measured.workers_without_controls) == (3, 2, 3)
@@ -137,6 +138,34 @@ def test_votes_controls_and_dropped_lines(tmp_path: Path, capsys: pytest.Capture
     assert baseline(annotations, None, {})[0].a.accuracy is None
     print_baseline(measured)
     assert "rejected: 1 annotators, less than half of their control tasks right (1 in all)" in capsys.readouterr().out
+
+
+def test_an_own_set_has_one_vote_a_person_and_more_than_half_of_them_label(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One person answers 1 + 1 three times with 3, two others with 2: two of three people say 2."""
+    votes = {"1 + 1": "3a 3a 3a 2b 2c", "even": "xa xb xc yd ye yf", "split": "xa xb xc yd ye zf", "two": "xa xb yc"}
+    lines = "".join(f"{item}\t{vote[0]}\t\t{vote[1]}\n" for item, cast in votes.items() for vote in cast.split())
+    gold = gold_of(str(table(tmp_path, "INPUT:q,right\n1 + 1,2\nunasked,5\n", "gold.csv")), ("INPUT:q",))
+    annotations = read_annotations([table(tmp_path, HEADER + lines)])
+    measured, labels, _ = baseline(annotations, gold, {})
+    assert labels == {("1 + 1",): "2", ("two",): "x"}  # 3 to 2 to 1 is not more than half of six
+    assert (measured.repeated, measured.even, measured.overlap) == (2, 1, {3: 2, 6: 2})
+    assert measured.a.origins == {"more than half": 2}
+    print_baseline(measured)
+    out = capsys.readouterr().out
+    assert "the test set has 2 items; 4 have answers here, A labels 2 and B 3\n" in out
+    assert "2 answers are an annotator's second or later one to an item, and do not count\n" in out
+    assert "1 items have an even split of votes, and A drops them\n" in out
+    three = PROJECTS["plain"]._replace(needed=3)
+    assert baseline(annotations, gold, {}, three)[1] == {("split",): "x"}  # 3 to 3 is even all the same
+    assert baseline(annotations, gold, {}, MERA)[1] == {("1 + 1",): "3", ("split",): "x"}  # as published sets count
+
+
+def test_the_first_answer_in_time_is_the_vote(tmp_path: Path) -> None:
+    header = HEADER.replace("\n", "\tASSIGNMENT:started\n")
+    lines = "q\tlate\t\ta\t2024-02-01\nq\tearly\t\ta\t2024-01-01\n"
+    assert baseline(read_annotations([table(tmp_path, header + lines)]), None, {})[1] == {("q",): "early"}
 
 
 @pytest.mark.parametrize(
@@ -162,7 +191,7 @@ def test_two_votes_against_two(skills: dict[str, float], ability: dict[str, floa
 def test_labels_have_macro_f1_and_matthews_correlation() -> None:
     answers = [Answer((str(i),), worker, said, None) for i, said in enumerate("1101001") for worker in "abc"]
     right: Labels = {(str(i),): gold for i, gold in enumerate("1001011")}
-    a = baseline(Annotations(("INPUT:q",), answers, 0), right.get, {})[0].a
+    a = baseline(Annotations(("INPUT:q",), answers, 0), Gold(right.get, None), {}, MERA)[0].a
     assert a.accuracy is not None
     assert a.accuracy.right == 5  # tp 3, tn 2, fp 1, fn 1
     assert a.mcc == pytest.approx((3 * 2 - 1 * 1) / (4 * 4 * 3 * 3) ** 0.5)
@@ -177,18 +206,18 @@ def test_values_have_one_spelling_and_columns_can_be_named(tmp_path: Path) -> No
     assert tables.read_skills(table(tmp_path, "worker_id|skill_value\nw|50\n")) == {"w": 50.0}
     lines = "text;said;by;known\n" + "".join(f"a  b;x;{worker};\n" for worker in (1, 2, 3))
     annotations = read_annotations([table(tmp_path, lines, "own.csv")], Columns(("text",), "said", "known", "by"))
-    gold = rule_of(str(table(tmp_path, "text,right\na b,x\n", "gold.csv")), annotations.inputs)
+    gold = gold_of(str(table(tmp_path, "text,right\na b,x\n", "gold.csv")), annotations.inputs)
     measured, labels, _ = baseline(annotations, gold, {})
     assert labels == {("a  b",): "x"}
     assert measured.a.accuracy is not None
-    assert measured.a.accuracy.right == 1
+    assert (measured.a.accuracy.right, measured.test_items) == (1, 1)
 
 
 OTHERWISE = json.dumps([{"text": "t", "pair": ["a", "b"], **dict.fromkeys(ETHICS, label)} for label in "01"])
 READ: dict[str, Callable[[Path], object]] = {
     "annotations": lambda path: read_annotations([path]),
     "skills": tables.read_skills,
-    "gold": lambda path: rule_of(str(path), ("INPUT:q",)),
+    "gold": lambda path: gold_of(str(path), ("INPUT:q",)),
     "ethics": read_ethics_gold,
 }
 
@@ -222,9 +251,9 @@ def test_bad_files_raise(what: str, content: str, sentence: str, tmp_path: Path)
 
 def test_a_rule_that_cannot_be_is_refused() -> None:
     with pytest.raises(InputError, match="is no file and none of lcs"):
-        rule_of("nothing", ("INPUT:q",))
+        gold_of("nothing", ("INPUT:q",))
     with pytest.raises(InputError, match="--gold=lcs wants 2 columns an item, here are INPUT:formula"):
-        rule_of("lcs", ["INPUT:formula"])
+        gold_of("lcs", ["INPUT:formula"])
 
 
 # ----------------------------------------------------------- projects of MERA whose tables have shapes of their own

@@ -79,7 +79,9 @@ def of_topology(folder: Path, miron: Any) -> object:
 def of_humans(folder: Path, miron: Any) -> object:
     accuracy = Accuracy(0.812, 1234, 1002, (0.789, 0.833))
     procedure = Procedure(1234, 0.987, {"plurality": 1200, "skills": 34}, 10, accuracy, 0.765, 0.654)
-    return print_baseline(Baseline(9, 0, 9, {5: 9}, 9, {}, 0, 2.0, 0.5, 0.6, accuracy, procedure, procedure))
+    return print_baseline(
+        Baseline(9, 0, 0, 9, None, 0, {5: 9}, 9, {}, 0, 2.0, 0.5, 0.6, accuracy, procedure, procedure)
+    )
 
 
 def of_mera(folder: Path, miron: Any) -> object:

@@ -24,7 +24,7 @@ def print_baseline(measured: Baseline) -> None:
         gives_way=("decided by", "MCC", "macro F1", "right", "coverage"),
     )
     for name, procedure in (
-        ("A: equal votes, else dropped", measured.a),
+        ("A: enough votes, else dropped", measured.a),
         ("B: plurality, then skills", measured.b),
     ):
         scores = (
@@ -106,6 +106,18 @@ def print_ethics(by_procedure: Mapping[str, EthicsValues]) -> None:
 
 def _notes(measured: Baseline) -> list[str]:
     notes = []
+    if measured.test_items is not None:
+        notes.append(
+            f"the test set has {measured.test_items} items; {measured.items} have answers here, "
+            f"A labels {measured.a.labelled} and B {measured.b.labelled}"
+        )
+    if measured.repeated:
+        notes.append(
+            f"{measured.repeated} answers are an annotator's second or later one to an item, and "
+            "do not count"
+        )
+    if measured.even:
+        notes.append(f"{measured.even} items have an even split of votes, and A drops them")
     if measured.dropped_rows:
         notes.append(f"{measured.dropped_rows} lines without an item or an annotator are left out")
     if measured.a.without_gold or measured.b.without_gold:
