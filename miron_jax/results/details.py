@@ -133,6 +133,7 @@ class ProgramDetails(Details):
     max_new_tokens: int = 0  # of each program
     ended: Mapping[str, int] = field(default_factory=dict)
     sandboxed: bool = True  # False: programs ran under resource limits only
+    no_sandbox: str = ""  # why no sandbox could be used, in one word
     # what counted their memory: "cgroup" (the kernel), or "watch" (looks from outside)
     bounded_by: str = "watch"
     no_cgroup: str = ""  # why no control group could be made, in one word

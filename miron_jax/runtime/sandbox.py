@@ -67,6 +67,13 @@ _DEVICES = (
 )  # fmt: skip
 _LANGUAGES = {"node": "javascript", "g++": "c++"}  # of commands; a compiled program is C++
 
+NoSandbox = Literal["absent", "old", "denied", "unusable"]
+# what bubblewrap says, and the kernel through it
+_REFUSALS: dict[NoSandbox, tuple[str, ...]] = {
+    "old": ("Unknown option",),
+    "denied": ("not permitted", "ermission", "/proc/sys/user/max_"),
+}
+
 
 class Ran(NamedTuple):
     """How a run ended."""
@@ -149,6 +156,7 @@ class Sandbox:
     # wall time are over.
     patience: float = 2.0
     groups: BoxGroups | Reason = "absent"  # or why no control groups can be made
+    no_sandbox: NoSandbox | Literal[""] = ""  # why bubblewrap cannot be used; "": it is
 
     @classmethod
     def find(cls, allow_unsandboxed: bool = False) -> "Sandbox":
@@ -156,6 +164,7 @@ class Sandbox:
         `allow_unsandboxed`."""
         python = _interpreter()
         bwrap = shutil.which("bwrap")
+        word: NoSandbox = "absent"
         if bwrap is None:
             reason = "programs that a model writes are run in a sandbox, and bwrap is not on PATH"
         else:
@@ -168,8 +177,9 @@ class Sandbox:
             except InputError as refusal:  # a tool that says what a box needs
                 error = str(refusal)
             reason = f"the sandbox {bwrap} does not work here ({error:.200})"
+            word = _refusal_in(error)
         if allow_unsandboxed:
-            return cls(None, python)._with_groups()
+            return cls(None, python, no_sandbox=word)._with_groups()
         raise InputError(
             f"{reason}: install bubblewrap (Debian: apt-get install bubblewrap) on a machine that "
             "lets users make namespaces, or pass --allow_unsandboxed_code where the machine itself "
@@ -363,6 +373,14 @@ class Sandbox:
             "--remount-ro",
             "/",
         ]
+
+
+def _refusal_in(error: str) -> NoSandbox:
+    """One word for what a sandbox that does not work has said."""
+    for word, signs in _REFUSALS.items():
+        if any(sign in error for sign in signs):
+            return word
+    return "unusable"
 
 
 def _gate(stack: ExitStack) -> int:

@@ -12,7 +12,8 @@ import pytest
 
 from miron_jax.definitions.records import Problem
 from miron_jax.errors import InputError
-from miron_jax.evaluation.task_kinds.programs import PATIENCE_ALONE, STARVED, Judge
+from miron_jax.evaluation.task_kinds.program_languages import LANGUAGES
+from miron_jax.evaluation.task_kinds.programs import PATIENCE_ALONE, STARVED, Judge, check_languages
 from miron_jax.evaluation.task_kinds.saved_verdicts import JournalVerdicts
 from miron_jax.files.store import Store
 from miron_jax.runtime import box_watch, sandbox
@@ -22,6 +23,7 @@ from miron_jax.runtime.sandbox import Ran, Sandbox
 from tests.conftest import REPOSITORY
 from tests.runtime.test_sandbox import box
 from tests.support.command import in_process
+from tests.support.corpus import right_programs
 from tests.support.tiny_model import make_model
 
 __all__ = ["box"]  # a fixture
@@ -157,6 +159,51 @@ def test_expected_values_that_take_too_long_are_refused():
         Judge(Box("bwrap", "python"), 1.0).verdicts([(problem(), "right")])
 
 
+@pytest.mark.parametrize("how", ["all_tests", "answers"])
+@pytest.mark.parametrize(
+    ("ends", "trial", "ended"),
+    [
+        ([(127, "")], (0, ""), "passed"),
+        ([(126, ""), (127, "")], (127, "sh: exec: python: not found"), "not judged"),
+        ([(127, ""), (127, "")], (0, ""), "failed"),  # the program's status
+        ([(1, "g++: fatal error: cannot execute 'cc1plus'"), (2, "sh: Cannot fork")], (127, ""), "not judged"),
+        ([(1, "NameError")], (127, ""), "failed"),
+    ],
+)
+def test_what_could_not_be_executed_in_its_box_is_no_verdict(ends: Any, trial: Any, ended: str, how: Any):
+    """Before, each was an error of the program; the trial tells a machine that executes nothing."""
+    runs = list[tuple[int, str]]()
+
+    class Box(Sandbox):
+        def run(self, command: Sequence[str], files: Any, limits: Limits = Limits(), quiet: bool = False) -> Ran:  # noqa: B008
+            if "program" not in files:
+                return Ran("exit", 0, "", "", b'["1/1"]')
+            status, err = trial
+            if files["program"].endswith("right"):
+                runs.append(ends[len(runs)] if len(runs) < len(ends) else (0, ""))
+                status, err = runs[-1]
+            value = b"=1" if command[-2] == "text" else b"1/1"
+            return Ran("exit", status, "", err, value if status == 0 else b"")
+
+    verdict = Judge(Box("bwrap", "python"), 1.0, how=how).verdicts([(problem(), "right")])[0]
+    failed = "error" if how == "all_tests" else "wrong"
+    assert verdict.ended == (failed if ended == "failed" else ended)
+    assert len(runs) == len(ends) + (ended == "passed")
+    if ended == "not judged":
+        assert verdict.why == f"a program that is right fails too (error: {trial[1]})"
+
+
+def test_a_trial_that_is_not_judged_is_said_before_weights_are_loaded():
+    """Before, it passed in silence."""
+
+    class Box(Sandbox):
+        def run(self, command: Sequence[str], files: Any, limits: Limits = Limits(), quiet: bool = False) -> Ran:  # noqa: B008
+            return Ran("not started", 1, "", "no namespaces")
+
+    with pytest.raises(InputError, match=r"^t: a python program that is right does not pass here.*no namespaces"):
+        check_languages(Judge(Box("bwrap", "python"), 1.0), [problem()], "t")
+
+
 TEXTS = ["right", "refused", "starved once", "starved", "slow"]
 
 
@@ -232,7 +279,7 @@ def test_a_run_with_programs_that_are_not_judged_is_to_be_run_again(tmp_path: Pa
         judged.append(program)
         return Ran("not started", 0, "", "no memory") if is_broken and len(judged) == 2 else Ran("exit", 1, "", "")
 
-    monkeypatch.setattr(Sandbox, "find", lambda allow_unsandboxed: Sandbox("bwrap", "python"))
+    monkeypatch.setattr(Sandbox, "find", lambda allow_unsandboxed: Sandbox(None, "python", no_sandbox="denied"))
     monkeypatch.setattr(Sandbox, "run", run)
     flags = [f"--task_path={tmp_path / 't.yaml'}", f"--output={tmp_path / 'out'}", "--allow_code_execution"]
     flags += [f"--model={make_model(tmp_path / 'model')}", "--compilation_cache="]
@@ -243,6 +290,7 @@ def test_a_run_with_programs_that_are_not_judged_is_to_be_run_again(tmp_path: Pa
     task = json.loads((tmp_path / "out" / "results.json").read_text())["tasks"]["own/t"]
     assert (task["n"], task["skipped"], task["ended"]) == (1, 1, {"error": 3, "not judged": 1})
     assert task["not_judged"] == ["no memory"]
+    assert (task["sandboxed"], task["no_sandbox"]) == (False, "denied")
     assert "1 programs were not judged (no memory)" in first.out
     again = [judged[1]]
     is_broken = False
@@ -256,6 +304,29 @@ def test_a_run_with_programs_that_are_not_judged_is_to_be_run_again(tmp_path: Pa
 
 
 # Real boxes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", list(LANGUAGES))
+def test_a_box_that_executes_nothing_gives_no_verdict(box: Sandbox, monkeypatch: pytest.MonkeyPatch, language: str):
+    """The program that ends with the same status of its own accord has a verdict."""
+    right = right_programs(language)[0]
+    given = [(right, right.solution), (right, EXITS[language])]
+    assert [(verdict.ended, verdict.why) for verdict in Judge(box, 5.0).verdicts(given)] == [
+        ("passed", ""),
+        ("error", ""),
+    ]
+    monkeypatch.setattr(sandbox, "_BOX_LAUNCHER", sandbox._BOX_LAUNCHER.replace('"$@"', "/nowhere"))
+    verdicts = Judge(box, 5.0).verdicts(given)
+    assert [verdict.ended for verdict in verdicts] == ["not judged"] * 2
+    assert "not found" in verdicts[0].why
+
+
+EXITS = {
+    "python": "    import os\n    os._exit(127)\n",
+    "javascript": "  process.exit(127)\n}\n",
+    "c++": "_exit(127);\n}\n",
+}
 
 
 @pytest.mark.slow

@@ -137,13 +137,35 @@ def test_no_sandbox_is_refused_unless_asked_for(box: Sandbox, monkeypatch: pytes
     with pytest.raises(InputError, match=r"bwrap is not on PATH.*--allow_unsandboxed_code"):
         Sandbox.find()
     bare = Sandbox.find(allow_unsandboxed=True)
-    assert bare.bwrap is None
+    assert (bare.bwrap, bare.no_sandbox, box.no_sandbox) == (None, "absent", "")
     assert run(bare, "print(1)").out == "1\n"
     assert run(bare, "while True: pass", Limits(seconds=1.0)).ended == "time"
     assert "MemoryError" in run(bare, "x = bytearray(10 << 30)").err
-    monkeypatch.setattr(sandbox.shutil, "which", lambda name, path=None: "/bin/false")
-    with pytest.raises(InputError, match="does not work here"):
+
+
+@pytest.mark.parametrize(
+    ("said", "word"),
+    [
+        ("Unknown option --json-status-fd", "old"),
+        ("No permissions to create new namespace, likely because the kernel does not allow it", "denied"),
+        ("Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded (ENOSPC)", "denied"),
+        ("setting up uid map: Permission denied", "denied"),
+        ("", "unusable"),
+    ],
+)
+def test_why_no_sandbox_is_used_is_one_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, word: str):
+    """Before, results did not say."""
+    bwrap = tmp_path / "bwrap"
+    bwrap.write_text(f"#!/bin/sh\necho 'bwrap: {said}' >&2; exit 1\n")
+    bwrap.chmod(0o755)
+    tmp_path.chmod(0o755)
+    monkeypatch.setattr(sandbox, "START_PAUSES", ())
+    monkeypatch.setattr(sandbox, "_user_switch", lambda folder: ([], None))
+    monkeypatch.setattr(sandbox.shutil, "which", lambda name, path=None: str(bwrap))
+    with pytest.raises(InputError, match="does not work here") as refused:
         Sandbox.find()
+    assert said in str(refused.value)
+    assert Sandbox.find(allow_unsandboxed=True).no_sandbox == word
 
 
 # What programs compute

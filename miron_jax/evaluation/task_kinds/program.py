@@ -139,6 +139,7 @@ class ProgramKind(TaskKind[ProgramRow]):
             max_new_tokens=self.requests.max_new_tokens,
             ended=Counter(verdict.ended for row in scores.rows for verdict in row.verdicts),
             sandboxed=self.judge.sandbox.bwrap is not None,
+            no_sandbox=self.judge.sandbox.no_sandbox,
             bounded_by=self.judge.sandbox.bounded_by,
             no_cgroup=self.judge.sandbox.no_cgroup,
             ceiling=ceiling,

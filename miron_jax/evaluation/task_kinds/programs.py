@@ -10,7 +10,8 @@ compared here.
 
 A fault of the machine is no verdict of a program: one that could not be started is "not judged".
 The clock of a program stops while it waits for a processor; one that waits too long runs again
-alone, with more patience.
+alone, with more patience.  So does one that fails as it would where the machine cannot execute
+it inside of its box; if it fails again, a program that is right decides whose fault it is.
 """
 
 from collections.abc import Sequence
@@ -32,6 +33,10 @@ PATIENCE_ALONE = 20.0  # in its wall time
 WHY_LEN = 60  # characters of what a program says of its value
 WRONG_LEN = 8000  # characters of a wrong text that samples keep; right ones are kept whole
 STARVED = "it waited too long for a processor, alone too"
+# statuses of a shell and of the dynamic linker that cannot execute a program
+NOT_EXECUTED = (126, 127)
+# what a shell and a compiler print that cannot start another program
+CANNOT_START = ("Cannot fork", "g++: fatal error: ", "collect2: fatal error: ")
 
 Ended = Literal[
     "passed",
@@ -60,7 +65,8 @@ class Verdict:
     why: str = field(default="", compare=False)
     # under the rule "answers": str() of each returned value, or why there is none
     answers: tuple[str, ...] = ()
-    is_starved: bool = field(default=False, compare=False)  # it should run again alone
+    # the machine may have failed it: it should run again alone
+    is_doubtful: bool = field(default=False, compare=False)
 
 
 def solution_of(problem: Problem) -> str:
@@ -75,13 +81,6 @@ def check_languages(judge: "Judge", problems: Sequence[Problem], task_name: str)
     """Raises InputError if a compiler or interpreter is missing, or if a right program does not
     pass within the limits of the task."""
     sandbox = judge.sandbox
-    trial_judge = replace(
-        judge,
-        test_seconds=max(TRIAL_SECONDS, judge.test_seconds),
-        cpu_seconds=max(TRIAL_SECONDS, judge.cpu_seconds or 0.0),
-        how="all_tests",
-        _expected={},
-    )
     for language, problem in {problem.language: problem for problem in problems}.items():
         tool = LANGUAGES[language].tool
         if tool and sandbox.which(tool) is None:
@@ -90,19 +89,8 @@ def check_languages(judge: "Judge", problems: Sequence[Problem], task_name: str)
                 f"{task_name}: its programs are {language}, and {tool} is not in {path}: install "
                 "it there"
             )
-        prompt, solution = _TRIAL[language]
-        inputs = ("(1,)" if language == "python" else "1",)
-        trial = replace(
-            problem,
-            prompt=prompt,
-            code=None,
-            entry_point="f",
-            inputs=inputs,
-            outputs=("1",),
-            solution=solution,
-        )
-        verdict = trial_judge.verdicts([(trial, solution)])[0]
-        if not verdict.passed and verdict.ended != "not judged":
+        verdict = judge.trial(problem)
+        if not verdict.passed:
             reason = f"{verdict.ended}: {verdict.why}"
             raise InputError(
                 f"{task_name}: a {language} program that is right does not pass here, with "
@@ -174,7 +162,7 @@ class Judge:
 
         def judge(key: tuple[int, str]) -> Verdict:
             verdict = self._judge(due[key], key[1])
-            if saved is not None and not verdict.is_starved:
+            if saved is not None and not verdict.is_doubtful:
                 saved.put(self, due[key], key[1], verdict)
             return verdict
 
@@ -184,22 +172,68 @@ class Judge:
                 problems = {id(problem): problem for problem in due.values()}
                 list(threads.map(self._evaluate, problems.values()))
                 for key, problem in problems.items():
-                    if _is_starved(self._expected[key][1]):
-                        alone._evaluate(problem)
+                    if _is_doubtful(self._expected[key][1]):
+                        alone._evaluate_again(problem)
             verdicts |= zip(due, threads.map(judge, due), strict=True)
         for key, problem in due.items():
-            if verdicts[key].is_starved:
-                verdict = alone._judge(problem, key[1])
-                if verdict.is_starved:
-                    verdict = Verdict(False, "not judged", STARVED)
+            if verdicts[key].is_doubtful:
+                verdicts[key] = alone._judge_again(problem, key[1])
                 if saved is not None:
-                    saved.put(self, problem, key[1], verdict)
-                verdicts[key] = verdict
+                    saved.put(self, problem, key[1], verdicts[key])
         return [verdicts[id(problem), text] for problem, text in programs]
 
-    def _evaluate(self, problem: Problem) -> None:
-        if id(problem) in self._expected and not _why_of_machine(self._expected[id(problem)][1]):
+    def trial(self, problem: Problem) -> Verdict:
+        """Judge a program that is right, of the same language."""
+        prompt, solution = _TRIAL[problem.language]
+        inputs = ("(1,)" if problem.language == "python" else "1",)
+        trial = replace(
+            problem,
+            prompt=prompt,
+            code=None,
+            entry_point="f",
+            inputs=inputs,
+            outputs=("1",),
+            solution=solution,
+        )
+        judge = replace(
+            self,
+            sandbox=replace(self.sandbox, patience=PATIENCE_ALONE),
+            test_seconds=max(TRIAL_SECONDS, self.test_seconds),
+            cpu_seconds=max(TRIAL_SECONDS, self.cpu_seconds or 0.0),
+            how="all_tests",
+            _expected={},
+        )
+        judge._evaluate(trial)
+        return judge._judge(trial, solution)
+
+    def _judge_again(self, problem: Problem, text: str) -> Verdict:
+        """Of a program whose verdict was doubtful.  A doubtful "time" is want of a processor."""
+        verdict = self._judge(problem, text)
+        if not verdict.is_doubtful:
+            return verdict
+        why = STARVED if verdict.ended == "time" else self._why_no_trial(problem)
+        return Verdict(False, "not judged", why) if why else verdict
+
+    def _evaluate_again(self, problem: Problem) -> None:
+        self._evaluate(problem)
+        _, expected = self._expected[id(problem)]
+        if _why_of_machine(expected) or not _is_doubtful(expected):
             return
+        if why := self._why_no_trial(problem):
+            self._expected[id(problem)] = problem, Ran("not started", 0, "", why)
+
+    def _why_no_trial(self, problem: Problem) -> str:
+        """Why a program that is right does not pass either; "": it passes."""
+        trial = self.trial(problem)
+        if trial.passed:
+            return ""
+        return f"a program that is right fails too ({trial.ended}: {trial.why})"
+
+    def _evaluate(self, problem: Problem) -> None:
+        if id(problem) in self._expected:
+            _, before = self._expected[id(problem)]
+            if not _why_of_machine(before) and not _is_doubtful(before):
+                return
         expected = LANGUAGES[problem.language].expected(self.sandbox, problem)
         self._expected[id(problem)] = problem, expected
         if isinstance(expected, Ran) and expected.ended != "exit" and not _why_of_machine(expected):
@@ -244,16 +278,19 @@ class Judge:
         assert not isinstance(ready, Ran)
         limits = self._limits()
         answers = tuple[str, ...]()
+        is_doubtful = False
         for test in range(len(problem.inputs)):
             ran = _PYTHON.run(self.sandbox, ready, problem, test, limits, "text")
             if ran.ended == "not started" or ran.is_starved:
                 return _failed(ran)
             answers += (_answer(ran),)
+            is_doubtful |= _is_doubtful(ran)
         if not problem.outputs:
-            return Verdict(False, "answered", answers=answers)
+            return Verdict(False, "answered", answers=answers, is_doubtful=is_doubtful)
         if answers == problem.outputs:
             return Verdict(True, "passed", answers=answers)
-        return Verdict(False, "wrong", answers=tuple(map(_short, answers)))
+        short = tuple(map(_short, answers))
+        return Verdict(False, "wrong", answers=short, is_doubtful=is_doubtful)
 
     def _limits(self) -> Limits:
         seconds = self.test_seconds + STARTING_SECONDS
@@ -282,15 +319,22 @@ def _answer(ran: Ran) -> str:
     return ran.value[1:].decode("utf-8", "replace")
 
 
-def _is_starved(ran: tuple[str, ...] | Ran) -> bool:
-    return isinstance(ran, Ran) and ran.is_starved
+def _is_doubtful(ran: tuple[str, ...] | Ran) -> bool:
+    """Whether a run may have failed for want of a processor, or because what should run in its box
+    could not be executed.  The program may end in the same way."""
+    if not isinstance(ran, Ran):
+        return False
+    is_executed = ran.status not in NOT_EXECUTED and not any(
+        sign in ran.err for sign in CANNOT_START
+    )
+    return ran.is_starved or (ran.ended == "exit" and not ran.good and not is_executed)
 
 
 def _why_of_machine(ran: tuple[str, ...] | Ran) -> str:
     """Why the machine could not run it; "": it ran."""
     if isinstance(ran, Ran) and ran.ended == "not started":
         return _last_of(ran)
-    return STARVED if _is_starved(ran) else ""
+    return STARVED if isinstance(ran, Ran) and ran.is_starved else ""
 
 
 def _last_of(ran: Ran) -> str:
@@ -309,7 +353,7 @@ def _short(answer: str) -> str:
 
 def _failed(ran: Ran) -> Verdict:
     if ran.ended == "exit":
-        return Verdict(False, "error", _last_of(ran))
+        return Verdict(False, "error", _last_of(ran), is_doubtful=_is_doubtful(ran))
     if ran.ended == "not started":
         return Verdict(False, "not judged", _last_of(ran))
-    return Verdict(False, ran.ended, is_starved=ran.is_starved)
+    return Verdict(False, ran.ended, is_doubtful=ran.is_starved)

@@ -11,7 +11,7 @@ from miron_jax.definitions.records import Problem
 from miron_jax.evaluation.task_kinds.programs import Judge, Verdict
 from miron_jax.runtime.journal import VERDICT, Journal, JournalText
 
-RULES = 2  # version of the judge's: raise it whenever a verdict may change
+RULES = 3  # version of the judge's: raise it whenever a verdict may change
 
 
 class JournalVerdicts:
