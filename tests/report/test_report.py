@@ -203,3 +203,23 @@ def test_a_report_that_cannot_be_written(tmp_path: Path, miron, flag: str) -> No
         assert (ran.status, ran.err.count("\n"), f"--{flag}=" in ran.err, sentence in ran.err) == (2, 1, True, True), (
             ran.err
         )
+
+
+def test_a_category_is_drawn_where_all_runs_average_the_same_tasks_of_it(tmp_path: Path) -> None:
+    """Runs a and b lack a task of "part", the same one; of "unlike" each has another."""
+    folders = []
+    for run, only in (("a", "x"), ("b", "y")):
+        composites = {name: composite(0.5, {"own/x": 0.5, "own/y": 0.5}, complete=True) for name in ("one", "two")}
+        for name, task in (("part", "x"), ("unlike", only)):
+            missing = {"complete": False, "missing": [f"own/not {task}"]}
+            composites[name] = composite(None, {}, **missing)
+            composites[f"partial_{name}"] = composite(0.4, {f"own/{task}": 1.0}, **missing)
+        samples = {"own/x": samples_of([1, 0]), "own/y": samples_of([1, 0])}
+        folders.append(str(write_run(tmp_path / run, samples, composites)))
+    page = page_of(read_runs(folders))
+    assert (
+        "Without some of their tasks: part of 1 tasks. Not drawn, as the runs have other tasks of them: unlike." in page
+    )
+    (radar,) = [svg for svg in re.findall(r"<svg.*?</svg>", page, re.DOTALL) if ">two<" in svg and ">one<" in svg]
+    assert (">part<" in radar, ">unlike<" in radar) == (True, False)
+    assert "Not drawn" not in page_of(read_runs(folders[:1]))

@@ -7,7 +7,7 @@ made.
 import io
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
@@ -18,7 +18,7 @@ from miron_jax.report.tables.cloze import cloze_of
 from miron_jax.report.tables.curves import curves_figure, label_of
 from miron_jax.report.tables.results import PARTIAL
 from miron_jax.results.details import ClozeDetails, Drift
-from miron_jax.results.records import UNKNOWN, CompositeResult
+from miron_jax.results.records import UNKNOWN, CompositeResult, SuiteResult
 from miron_jax.results.run_folder import Run
 from miron_jax.statistics.estimate import Estimate
 
@@ -55,12 +55,9 @@ def pictures_of(runs: Sequence[Run]) -> list[Picture]:
 def _figures(runs: Sequence[Run]) -> Iterator[tuple["Figure", str]]:
     if rows := _composites(runs):
         yield _intervals(runs, rows), "Composites with 95 % intervals."
-    suite, spokes = _radar_spokes(runs)
-    if spokes:
-        yield (
-            _radar(runs, spokes),
-            f"The categories of {suite}: averages of rescaled accuracies, 0 is chance.",
-        )
+    radar = _radar_spokes(runs)
+    if len(radar.spokes) > 2:
+        yield _radar(runs, radar.spokes), radar.caption
     if tasks := _tasks_with_chance(runs):
         caption = "Accuracy beside chance (line) and people (diamond); 95 % intervals."
         if len(tasks) > MOST_BARS:
@@ -111,32 +108,52 @@ def _intervals(runs: Sequence[Run], rows: dict[str, list[CompositeResult]]) -> "
 # Categories of one suite
 
 
-def _radar_spokes(runs: Sequence[Run]) -> tuple[str, dict[str, list[float]]]:
-    """The first suite that has partial composites; its categories -> their average in each run, a
-    partial one where tasks are missing.  ("", {}) for less than three categories."""
-    for suite, result in runs[0].result.suites.items():
-        if not any(name.startswith(PARTIAL) for name in result.composites):
+class Radar(NamedTuple):
+    spokes: Mapping[str, Sequence[float]]  # category -> its average in each run
+    caption: str
+
+
+def _radar_spokes(runs: Sequence[Run]) -> Radar:
+    """The categories of the first suite that has partial composites.  A category is drawn where all
+    runs average the same tasks of it, be they all of its tasks or not."""
+    suites = runs[0].result.suites
+    suite = next((suite for suite in suites if _has_partial(suites[suite])), None)
+    if suite is None:
+        return Radar({}, "")
+    spokes = dict[str, list[float]]()
+    partial = []
+    unlike = []
+    for name in suites[suite].composites:
+        of_runs = [_whole_or_partial(run, suite, name) for run in runs]
+        is_category = not name.startswith(PARTIAL) and "_average" not in name
+        if not is_category or any(math.isnan(each.value) for each in of_runs):
             continue
-        spokes = dict[str, list[float]]()
-        for name in result.composites:
-            values = [_value_or_partial(run, suite, name) for run in runs]
-            is_category = not name.startswith(PARTIAL) and "_average" not in name
-            if is_category and all(map(math.isfinite, values)):
-                spokes[name] = values
-        if len(spokes) > 2:
-            return (suite, spokes)
-        return ("", {})
-    return "", {}
+        if any(each.weights.keys() != of_runs[0].weights.keys() for each in of_runs):
+            unlike.append(name)
+            continue
+        spokes[name] = [each.value for each in of_runs]
+        if not of_runs[0].complete:
+            partial.append(f"{name} of {len(of_runs[0].weights)} tasks")
+    caption = f"The categories of {suite}: averages of rescaled accuracies, 0 is chance."
+    if partial:
+        caption += f" Without some of their tasks: {', '.join(partial)}."
+    if unlike:
+        caption += f" Not drawn, as the runs have other tasks of them: {', '.join(unlike)}."
+    return Radar(spokes, caption)
 
 
-def _value_or_partial(run: Run, suite: str, name: str) -> float:
-    value = run.result.composite(suite, name).value
-    if math.isnan(value):
-        return run.result.composite(suite, PARTIAL + name).value
-    return value
+def _has_partial(suite: SuiteResult) -> bool:
+    return any(name.startswith(PARTIAL) for name in suite.composites)
 
 
-def _radar(runs: Sequence[Run], spokes: dict[str, list[float]]) -> "Figure":
+def _whole_or_partial(run: Run, suite: str, name: str) -> CompositeResult:
+    composite = run.result.composite(suite, name)
+    if math.isnan(composite.value):
+        return run.result.composite(suite, PARTIAL + name)
+    return composite
+
+
+def _radar(runs: Sequence[Run], spokes: Mapping[str, Sequence[float]]) -> "Figure":
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5.5, 5), layout="constrained")
