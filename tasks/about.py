@@ -1,7 +1,8 @@
 """One line about each benchmark, and the year of its publication.
 
 Arrives: a task's name.  Leaves: `About`.  It deliberately does not know how a task is scored.  The
-year is that of the paper or release that first published the questions.
+year is that of the paper or release that first published the questions; of the Mosaic Eval Gauntlet
+it is the one on its page.
 """
 
 from miron_jax.definitions.records import About
@@ -23,7 +24,7 @@ _ABOUT: dict[str, tuple[int | None, str]] = {
     "arc_easy": (2018, "school science"),
     "bbq": (2022, "social bias in questions whose passage leaves the answer open or not"),
     "bigbench_conceptual_combinations": (_BIG, "what new combinations of words mean"),
-    "bigbench_conlang_translation": (_BIG, "translation into a language invented for the test"),
+    "bigbench_conlang_translation": (_BIG, "sentences of a made-up language, to and from English"),
     "bigbench_cs_algorithms": (_BIG, "longest common subsequences and balanced brackets"),
     "bigbench_dyck_languages": (_BIG, "which brackets close an open sequence"),
     "bigbench_elementary_math_qa": (_BIG, "arithmetic in words"),
@@ -40,7 +41,7 @@ _ABOUT: dict[str, tuple[int | None, str]] = {
     "boolq": (2019, "yes or no, by a passage"),
     "commonsense_qa": (2019, "everyday knowledge, four choices (the fifth is left out)"),
     "copa": (2011, "cause or effect of what happened"),
-    "coqa": (2019, "a conversation about a passage"),
+    "coqa": (2018, "a conversation about a passage"),
     "enterprise_pii_classification": (2023, "whether a business text holds personal data"),
     "gsm8k": (2021, "school arithmetic in words, with a reasoned answer"),
     "hellaswag": (2019, "how a described scene goes on"),
@@ -51,16 +52,16 @@ _ABOUT: dict[str, tuple[int | None, str]] = {
     "human_eval_cpp": (2023, "the same in C++"),
     "human_eval_js": (2023, "the same in JavaScript"),
     "human_eval_return_complex": (_MOSAIC,
-        "the same, of functions that return containers or texts"),
+        "the same, the other 127 problems"),
     "human_eval_return_simple": (_MOSAIC,
-        "the same, of functions that return a number or truth value"),
+        "the same, 37 problems that end in a plain `return NAME`"),
     "jeopardy": (_MOSAIC, "quiz clues, answered by a name or term"),
     "lambada_openai": (2016, "the last word of a passage"),
     "logi_qa": (2020, "logic questions of civil service exams"),
     "math_qa": (2019, "arithmetic in words, four choices (the fifth is left out)"),
-    "mmlu": (2021, "57 subjects of school, university and professions"),
+    "mmlu": (2019, "57 subjects of school, university and professions"),
     "openbook_qa": (2018, "elementary science, applied"),
-    "piqa": (2020, "how to do everyday physical things"),
+    "piqa": (2019, "how to do everyday physical things"),
     "pubmed_qa_labeled": (2019, "yes, no or maybe, by an abstract of medicine"),
     "simple_arithmetic_nospaces": (_MOSAIC, "sums written without blanks"),
     "simple_arithmetic_withspaces": (_MOSAIC, "sums written with blanks"),
