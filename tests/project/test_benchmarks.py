@@ -215,3 +215,12 @@ def test_bench_uation(tiny: Tiny) -> None:
     assert len(document["tasks"]) == 10  # nine sets, UA-CBT in two forms
     assert document["plain_tokens"] > document["unique_tokens"] > 0
     assert document["plain_tokens"] == sum(task["plain_tokens"] for task in document["tasks"].values())
+
+
+def test_bench_host(tiny: Tiny) -> None:
+    flags = (f"--model={tiny.model}", f"--data_dir={tiny.bundle}", "--limit=2", "--repeats=1")
+    document = run("bench_host.py", *flags)
+    assert document["examples"] == 2 * len(FILES)
+    assert {"launch", "metrics", "score", "results", "files"} < document["second"].keys()
+    assert document["cold"].keys() > document["second"].keys() | {"read"}
+    assert min(document["second"].values()) > 0
