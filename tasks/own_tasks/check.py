@@ -51,18 +51,23 @@ def findings(
     yield from _stopped(task, examples)
     if task.arrange is None and task.profile.num_fewshot:
         yield from _told(task, examples)
-    if all(len(example.continuations) > 1 and example.gold is not None for example in examples):
+    if all(len(_options(example)) > 1 and example.gold is not None for example in examples):
         yield from _counted(examples, _where(examples, _equal), "have two equal options")
-        yield from _counted(
-            examples, _where(examples, _begins), "have an option that begins with another one"
-        )
-        if task.profile.delimiter.endswith(" "):
-            spaced = _where(examples, lambda texts: any(text[:1] == " " for text in texts))
-            yield from _counted(examples, spaced, "have a space before an option and a delimiter's")
+        if task.kind != "schema":
+            yield from _scored_options(task, examples)
         yield from _places(examples)
         yield from _constants(examples)
-        if tokenizer is not None:
+        if tokenizer is not None and task.kind != "schema":
             yield from _first_tokens(task, examples, tokenizer)
+
+
+def _scored_options(task: Task[Wording], examples: Sequence[Example]) -> Iterator[str]:
+    yield from _counted(
+        examples, _where(examples, _begins), "have an option that begins with another one"
+    )
+    if task.profile.delimiter.endswith(" "):
+        spaced = _where(examples, lambda texts: any(text[:1] == " " for text in texts))
+        yield from _counted(examples, spaced, "have a space before an option and a delimiter's")
 
 
 def _counted(examples: Sequence[AnyExample], places: Sequence[int], what: str) -> Iterator[str]:
@@ -73,7 +78,12 @@ def _counted(examples: Sequence[AnyExample], places: Sequence[int], what: str) -
 
 
 def _where(examples: Sequence[Example], is_so: Callable[[Sequence[str]], bool]) -> list[int]:
-    return [i for i, example in enumerate(examples) if is_so(example.continuations)]
+    return [i for i, example in enumerate(examples) if is_so(_options(example))]
+
+
+def _options(example: Example) -> Sequence[str]:
+    """The choices, or the contexts of a schema."""
+    return example.contexts if len(example.contexts) > 1 else example.continuations
 
 
 def _equal(options: Sequence[str]) -> bool:
@@ -113,7 +123,7 @@ def _repeated(examples: Sequence[Example]) -> Iterator[str]:
 def _answer(example: Example) -> str:
     if isinstance(example, Question):
         return "\n".join(sorted(map(str.strip, example.accepted)))
-    return example.continuations[example.gold or 0].strip()
+    return _options(example)[example.gold or 0].strip()
 
 
 def _stopped(task: Task[AnswerProfile], examples: Sequence[Example]) -> Iterator[str]:
@@ -161,7 +171,7 @@ def _places(examples: Sequence[Example]) -> Iterator[str]:
             f"the right choice is at place {examples[0].gold} of all {len(examples)} examples, the "
             f"first is record {examples[0].row + 1}"
         )
-    by_chance = math.prod(1 - 1 / len(example.continuations) for example in examples)
+    by_chance = math.prod(1 - 1 / len(_options(example)) for example in examples)
     if not golds[0] and len(golds) > 1 and by_chance < _RARE:
         yield (
             f"the right choice is never the first one in {len(examples)} examples: places are "
@@ -176,7 +186,7 @@ def _constants(examples: Sequence[Example]) -> Iterator[str]:
     texts = Counter(map(_answer, examples))
     if len(places) == 1 or len(examples) < 2:
         return
-    chances = [1 / len(example.continuations) for example in examples]
+    chances = [1 / len(_options(example)) for example in examples]
     chance = sum(chances) / len(chances)
     stderr = math.sqrt(sum(each * (1 - each) for each in chances)) / len(chances)
     [(place, at_place)], [(text, of_text)] = places.most_common(1), texts.most_common(1)

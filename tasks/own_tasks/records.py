@@ -72,13 +72,25 @@ def _gold_of(takes: Takes, record: JsonObject) -> tuple[Json, tuple[str, ...]] |
     """The right answer as the record has it, with its choices; None: it has none, which `choice`
     says."""
     try:
-        return takes["gold"](record), _choices(takes, record)
+        return takes["gold"](record), _options(takes, record)
     except ValueError:
         return None
 
 
 def choice(takes: Takes, record: JsonObject, row: int) -> Example:
-    texts = _choices(takes, record)
+    texts = _options(takes, record)
+    gold = _gold(takes, record, texts)
+    return Example(row, (_question(takes, record),), texts, gold, _category(takes, record))
+
+
+def schema(takes: Takes, record: JsonObject, row: int) -> Example:
+    texts = _options(takes, record)
+    answer = answer_text(as_written(takes["answer"](record)), "answer")
+    gold = _gold(takes, record, texts)
+    return Example(row, texts, (answer,), gold, _category(takes, record))
+
+
+def _gold(takes: Takes, record: JsonObject, texts: tuple[str, ...]) -> int:
     value = takes["gold"](record)
     reading = takes["reading"]
     readings = readings_of(value, texts)
@@ -86,15 +98,18 @@ def choice(takes: Takes, record: JsonObject, row: int) -> Example:
     if gold is None:
         expected = _EXPECTED[reading].format(last=len(texts) - 1)
         raise ValueError(f"gold is {shown(value)}, expected {expected}")
-    return Example(row, (_question(takes, record),), texts, gold, _category(takes, record))
+    return gold
 
 
-def _choices(takes: Takes, record: JsonObject) -> tuple[str, ...]:
-    choices = takes["choices"]
-    given = [each(record) for each in choices] if isinstance(choices, list) else choices(record)
+def _options(takes: Takes, record: JsonObject) -> tuple[str, ...]:
+    """The choices, or the contexts of a schema."""
+    name = "contexts" if "contexts" in takes else "choices"
+    options = takes[name]
+    given = [each(record) for each in options] if isinstance(options, list) else options(record)
     if not isinstance(given, list) or len(given) < 2:
-        raise ValueError(f"choices are {shown(given)}, expected a list of at least two texts")
-    return tuple(answer_text(as_written(text), f"choice {i + 1}") for i, text in enumerate(given))
+        raise ValueError(f"{name} are {shown(given)}, expected a list of at least two texts")
+    one = name.removesuffix("s")
+    return tuple(answer_text(as_written(text), f"{one} {i + 1}") for i, text in enumerate(given))
 
 
 def continuation(takes: Takes, record: JsonObject, row: int) -> Example:

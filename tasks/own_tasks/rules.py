@@ -72,10 +72,15 @@ _CHOICE: dict[str, dict[str, Any]] = {
         "truncation": "keep_last_inputs",
     },
 }  # fmt: skip
+_SCORED = ("choice", "schema", "continuation")  # kinds of tasks whose texts are scored
 _SPANS = {
-    "core": {"choice": AFTER_COMMON_PREFIX, "continuation": AFTER_STRIPPED_CONTEXT},
-    "gauntlet": {"choice": CONTINUATION, "continuation": CONTINUATION},
-    "lm_eval": {"choice": AFTER_CONTEXT_OR_DIFFERENCE, "continuation": AFTER_CONTEXT_OR_DIFFERENCE},
+    "core": {
+        "choice": AFTER_COMMON_PREFIX,
+        "schema": spans.COMMON_SUFFIX,
+        "continuation": AFTER_STRIPPED_CONTEXT,
+    },
+    "gauntlet": dict.fromkeys(_SCORED, CONTINUATION),
+    "lm_eval": dict.fromkeys(_SCORED, AFTER_CONTEXT_OR_DIFFERENCE),
 }
 RULES = tuple(_WORDING)
 Named = Callable[[str], Rule[Any] | None]

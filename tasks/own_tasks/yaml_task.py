@@ -48,6 +48,10 @@ from miron_jax.tasks.own_tasks.templates import text_of, value_of
 NAME = "own"
 _TAKES = {  # kind -> what it takes from each record, and what that must be
     "choice": {"question": "a text", "choices": "a list of texts", "gold": "the right choice"},
+    "schema": {
+        "contexts": "a list of texts", "answer": "the text that goes on from each of them",
+        "gold": "the right context",
+    },
     "continuation": {"question": "a text", "answer": "a text"},
     "generation": {"question": "a text", "answer": "a text, or a list of texts that are all right"},
     "program": {
@@ -58,13 +62,14 @@ _TAKES = {  # kind -> what it takes from each record, and what that must be
 }  # fmt: skip
 _MAY_TAKE = {"program": ("language", "name")}  # of the others: category
 _KIND = {
-    "choice": "multiple_choice", "continuation": "language_modeling", "generation": "generation",
-    "program": "code",
+    "choice": "multiple_choice", "schema": "schema", "continuation": "language_modeling",
+    "generation": "generation", "program": "code",
 }  # fmt: skip
 # as results name it -> as YAML does: both are taken
 _NAMED = {kind: name for name, kind in _KIND.items()}
 _PARSE: dict[str, Callable[..., AnyExample]] = {
     "choice": records.choice,
+    "schema": records.schema,
     "continuation": records.continuation,
     "generation": records.question,
     "program": records.problem,
@@ -78,7 +83,12 @@ _PROMPTED = (
     "rules", "num_fewshot", "fewshot", "fewshot_data", "delimiter", "shot_separator",
     "before_shots", "before_question",
 )  # fmt: skip
-_ALSO = {"choice": ("gold_is",), "generation": ("stop", "extra_tokens", "answer_after")}
+_OPTIONS = ("choices", "contexts")  # each a field with a list of texts, or a list of templates
+_ALSO = {
+    "choice": ("gold_is",),
+    "schema": ("gold_is",),
+    "generation": ("stop", "extra_tokens", "answer_after"),
+}
 # of programs, with their smallest and largest values
 _SAMPLED = {
     "num_samples": (1,), "pass_at_k": (1,), "extra_tokens": (0,), "memory_mb": (16, 1 << 20),
@@ -284,11 +294,11 @@ def _values(keys: Keys, kind: str) -> Mapping[str, Any]:
     for key, what in {**_TAKES[kind], **dict.fromkeys(optional, "a text")}.items():
         given = keys.fields.get(key)
         texts: list[Json] = (
-            given if key == "choices" and isinstance(given, list) and len(given) > 1 else [given]
+            given if key in _OPTIONS and isinstance(given, list) and len(given) > 1 else [given]
         )
         several = texts is given
         if not all(isinstance(text, str) and text for text in texts):
-            more = " or a list of at least two" if key == "choices" else ""
+            more = " or a list of at least two" if key in _OPTIONS else ""
             raise keys.wrong(
                 f"{key} is {shown(given)}, expected a field's name or a template{more}: {what}"
             )

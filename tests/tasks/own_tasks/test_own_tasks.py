@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import json
 import random
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -489,6 +490,65 @@ def test_groups_make_composites(tmp_path: Path) -> None:
     assert (lacking.value, lacking.missing) == (None, ("own/more/hills",))
 
 
+# ------------------------------------------------------------------------------------------------------------ schemas
+
+TROPHY = [  # Winogrande's form: of two beginnings one makes the common ending right
+    {"begins": ["The cup is not in the bag: the cup", "The cup is not in the bag: the bag"], "ends": f"is too {size}.",
+     "right": gold} for size, gold in (("big", 0), ("small", 1), ("wide", 0), ("tight", 1))
+]  # fmt: skip
+SCHEMA = """\
+task: cups
+kind: schema
+data: hills.jsonl
+contexts: begins
+answer: ends
+gold: right
+delimiter: " "
+num_fewshot: 1
+baseline: 0.5
+"""
+
+
+@pytest.mark.parametrize("rules", ["core", "gauntlet", "lm_eval"])
+def test_a_schema_scores_the_common_ending_by_each_protocol(rules: str, tmp_path: Path) -> None:
+    """The prompts of CORE's and the Gauntlet's own tasks on the same records in their layout."""
+    path = write(tmp_path, SCHEMA + f"rules: {rules}\n", TROPHY)
+    prompts = prompts_of(path)
+    assert {len(prompt.continuations) for prompt in prompts} == {2}
+    assert [prompt.gold for prompt in sorted(prompts, key=lambda prompt: prompt.row)] == [0, 1, 0, 1]
+    for prompt in prompts:
+        assert prompt.continuations[0] == prompt.continuations[1]
+        assert prompt.contexts[0] != prompt.contexts[1]
+    if rules == "lm_eval":
+        return
+    published: Any = next(task for task in SUITES[rules].tasks if task.name.endswith("/winograd"))
+    rows = [{"context_options": row["begins"], "continuation": row["ends"], "gold": row["right"]} for row in TROPHY]
+    task = replace(published, profile=replace(published.profile, num_fewshot=1))
+    theirs = render(task, [task.parse(row, i) for i, row in enumerate(rows)])
+    assert [replace(prompt, category=None) for prompt in prompts] == [replace(each, category=None) for each in theirs]
+    mine = task_of(path).profile
+    assert replace(mine, max_length=None, documented_num_fewshot=None, protocol="") == replace(
+        task.profile, max_length=None, documented_num_fewshot=None, protocol=""
+    )
+
+
+def test_what_is_wrong_with_a_schema_is_said(tmp_path: Path) -> None:
+    path = write(tmp_path, SCHEMA, [*TROPHY, {**TROPHY[0], "begins": ["the cup", "the cup "]}])
+    said = list(findings(task_of(path), read_examples(task_of(path), tmp_path)))
+    assert said == ["1 of 5 examples have two equal options, the first is record 5"]
+    for change, sentence in (
+        ({"begins": "one"}, "line 1: contexts are 'one', expected a list of at least two texts"),
+        ({"begins": ["a", " "]}, "line 1: context 2 is empty (' '), expected a text to score"),
+        ({"right": 2}, "line 1: gold is 2, expected a place from 0 to 1"),
+        ({"ends": ""}, "line 1: answer is empty (''), expected a text to score"),
+    ):
+        path = write(tmp_path, SCHEMA + "gold_is: place\n", [{**TROPHY[0], **change}, *TROPHY])
+        with pytest.raises(InputError, match=re.escape(sentence)):
+            read_examples(task_of(path), tmp_path)
+    with pytest.raises(InputError, match="key 'choices' is not of a task of kind schema, which takes contexts, answer"):
+        task_of(write(tmp_path, SCHEMA + "choices: begins\n", TROPHY))
+
+
 # ------------------------------------------------------------------------------------------------------- wrong files
 
 
@@ -628,20 +688,30 @@ def test_rules_of_lm_eval_are_those_of_lm_eval(miron: Any, place: Place, tmp_pat
 
     from miron_jax.lm_eval import MironLM
 
-    path = write(tmp_path, PLAIN.replace('"\\nAnswer: "', '" "') + "rules: lm_eval\n")
+    hills = PLAIN.replace('"\\nAnswer: "', '" "')
+    doc = {"doc_to_text": "Question: {{question}}", "doc_to_choice": "{{options}}", "doc_to_target": "answer"}
+    cups = {"doc_to_text": "right", "doc_to_choice": "{{begins}}", "doc_to_target": "ends"}  # as lm-eval has Winogrande
     theirs = {
-        "task": "hills", "dataset_path": "json", "dataset_kwargs": {"data_files": {"test": str(tmp_path / "hills.jsonl")}},
-        "test_split": "test", "fewshot_split": "test", "output_type": "multiple_choice", "num_fewshot": 2,
-        "doc_to_text": "Question: {{question}}", "doc_to_choice": "{{options}}", "doc_to_target": "answer",
+        "test_split": "test", "fewshot_split": "test", "output_type": "multiple_choice", "dataset_path": "json",
     }  # fmt: skip
-    (tmp_path / "lm_eval").mkdir()
-    (tmp_path / "lm_eval" / "hills.yaml").write_text(json.dumps(theirs))
-    manager = TaskManager(include_path=str(tmp_path / "lm_eval"), include_defaults=False)
     evaluate: Any = lm_eval.simple_evaluate
     model = MironLM(str(place.model))
-    expected = evaluate(model=model, tasks=["hills"], task_manager=manager, bootstrap_iters=0, log_samples=True)
-    run(miron, place.model, tmp_path / "out", f"--task_path={path}")
-    for sample, other in zip(samples(tmp_path / "out", "own/hills"), expected["samples"]["hills"], strict=True):
+    for name, text, rows, docs, shots in (("hills", hills, ROWS, doc, 2), ("cups", SCHEMA, TROPHY, cups, 1)):
+        folder = tmp_path / name
+        path = write(folder, text + "rules: lm_eval\n", rows)
+        files = {"data_files": {"test": str(folder / "hills.jsonl")}}
+        (folder / "lm_eval").mkdir()
+        (folder / "lm_eval" / "task.yaml").write_text(
+            json.dumps({**theirs, **docs, "task": name, "dataset_kwargs": files, "num_fewshot": shots})
+        )
+        manager = TaskManager(include_path=str(folder / "lm_eval"), include_defaults=False)
+        expected = evaluate(model=model, tasks=[name], task_manager=manager, bootstrap_iters=0, log_samples=True)
+        run(miron, place.model, folder / "out", f"--task_path={path}")
+        _compare_samples(samples(folder / "out", f"own/{name}"), expected["samples"][name])
+
+
+def _compare_samples(mine: list[Any], theirs: list[Any]) -> None:
+    for sample, other in zip(mine, theirs, strict=True):
         sums = [float(response[0][0]) for response in other["resps"]]
         assert [option["logprob"] for option in sample["options"]] == pytest.approx(sums, abs=CONTINUATION)
         assert sample["metrics"]["accuracy"] == other["acc"]
