@@ -39,8 +39,9 @@ from miron_jax.model.config import ModelConfig, matmul_params
 from miron_jax.model.decoder import decoder, modules
 from miron_jax.model.own import OwnModel
 from miron_jax.model.own_probe import compile_probe
-from miron_jax.runtime.hlo import cycles_of, sends
+from miron_jax.runtime.hlo import sends
 from miron_jax.runtime.topology import chip_of
+from miron_jax.runtime.tpu_cycles import cycles_of
 from tests.support.tpu_models import OWN, Case, model_of, plan_of, text_requests
 
 FLAGS = flags.FLAGS

@@ -45,8 +45,8 @@ _PLAN = {
     "topology": Setting(
         None,
         "devices",
-        "TPUs that need not be here, such as v5e:4x4 or v5p:2x2x4: what their compiler says of "
-        "each program.",
+        "TPUs or GPUs that need not be here, such as v5e:4x4 or h100:1x1x8: what their compiler "
+        "says of each program.",
     ),
 }
 _EXPORT = {

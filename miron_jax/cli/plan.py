@@ -1,5 +1,5 @@
 """`miron-jax plan`: predicts the requests, rows, programs and FLOPs of a run, and with `--topology`
-a TPU's programs.
+the programs for TPUs or GPUs.
 
 Arrives: the flags of a run.  Leaves: a table on screen; with --output and --topology plan.json.  It
 deliberately needs no device and loads no weights.
@@ -73,7 +73,7 @@ def _plan_on_topology(config: RunConfig, topology: str, output_of_json: JsonOutp
     from miron_jax.runtime.topology import described_devices
 
     described_devices(topology)  # refuses a name before data are read
-    # programs for a TPU cannot be read back without one
+    # programs for what is not here cannot be read back
     jax.config.update("jax_enable_compilation_cache", False)
     output = output_beside("")
     store = Store(output) if output else None

@@ -1,13 +1,10 @@
-"""`miron-jax plan --topology`: the programs of a run, compiled for TPUs that are not here.
+"""`miron-jax plan --topology`: the programs of a run, compiled for TPUs or GPUs that are not here.
 
 Arrives: a run's configuration and data, the name of a topology.  Leaves: a `TopologyPlan`: memory
-and expected cycles of each program, rows of a chip, the time of a run.  It deliberately runs
-nothing: weights are shapes, devices only compile.
+and least time of each program, rows of a chip, the time of a run.  It deliberately runs nothing:
+weights are shapes, devices only compile.  What a program takes is said by `topology_costs.py`.
 
-Programs are compiled by the code that a run compiles them with.  Cycles are the compiler's estimate
-(`runtime/hlo.py`), which leaves out kernels and what chips send to one another: the attention
-kernel's FLOPs are added at the chip's peak rate, communication is not.  None of it is a measured
-time.
+Programs are compiled by the code that a run compiles them with.
 """
 
 import math
@@ -21,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
+from miron_jax.cli.topology_costs import Work, cost_of
 from miron_jax.config import RunConfig
 from miron_jax.engine.batches import Shape
 from miron_jax.engine.checked_requests import CheckedRequests
@@ -54,7 +52,7 @@ from miron_jax.model.own_probe import compile_probe
 from miron_jax.planning.request_batches import RequestBatch, Totals
 from miron_jax.report.tables.topology import PlannedProgram, TopologyPlan, gigabytes
 from miron_jax.runtime.devices import EXPERT, FSDP, MODEL, Placement, Tree
-from miron_jax.runtime.hlo import cycles_of, kernel_calls, sends
+from miron_jax.runtime.hlo import sends
 from miron_jax.runtime.progress import Progress
 from miron_jax.runtime.topology import chip_of, described_devices, described_placement, larger
 
@@ -324,8 +322,8 @@ class _Planner:
         takes_weights: bool = True,
         of_weights: bool = False,
     ) -> None:
-        """`pairs`: visible pairs that the kernel computes.  `of_weights`: its only arguments are
-        some of the weights.
+        """`flops`, `pairs`: of a shard; visible pairs that the kernel computes.  `of_weights`: its
+        only arguments are some of the weights.
 
         Raises DoesNotFit if weights and program are larger than a chip's memory.
         """
@@ -333,34 +331,25 @@ class _Planner:
         memory = program.memory_analysis()
         assert memory is not None
         chips = self.placement.devices // self.placement.shards  # that share the work of one shard
-        kernels = kernel_calls(text)
-        kernel_flops = 0.0
-        if kernels and isinstance(self.model.config, ModelConfig):
-            passes = FLOAT32_PASSES if self.config.dtype == "float32" else 1
-            kernel_flops = passes * attention_flops_per_pair(self.model.config) * pairs / chips
-        cycles = cycles_of(text, loops)
-        seconds = cycles / self.chip.clock + kernel_flops / self.chip.peak
-        # Matmuls that are fused with what is sent carry no estimate, nor do those of experts, which
-        # are kernels too. The loops of a recurrent model's walk have no limit that is known here.
         config = self.model.config
-        has_experts = isinstance(config, ModelConfig) and config.experts is not None
-        is_recurrent = isinstance(config, Network) and config.is_recurrent
-        is_partial = sends(text) or has_experts or is_recurrent
-        if flops is not None and is_partial:
-            seconds = max(seconds, flops / chips / self.chip.peak)
+        attention_flops = 0.0
+        if isinstance(config, ModelConfig):
+            passes = FLOAT32_PASSES if self.config.dtype == "float32" else 1
+            attention_flops = passes * attention_flops_per_pair(config) * pairs / chips
+        work = Work(loops, None if flops is None else flops / chips, attention_flops)
+        cost = cost_of(text, work, self.chip, config)
         arguments = memory.argument_size_in_bytes - (self.weights if takes_weights else 0)
-        share = None if flops is None or is_partial else flops / chips / self.chip.peak / seconds
         added = PlannedProgram(
             name,
             calls,
-            kernels > 0 and (pairs > 0 or not has_experts),
+            cost.has_kernel,
             sends(text),
             0 if of_weights else max(0, arguments),
             memory.temp_size_in_bytes,
             max(0, memory.output_size_in_bytes - memory.alias_size_in_bytes),
-            round(cycles),
-            seconds,
-            share,
+            cost.estimate,
+            cost.seconds,
+            cost.peak_share,
         )
         if self.weights + added.needs > self.chip.memory:
             raise DoesNotFit(

@@ -1,35 +1,56 @@
-"""What XLA's TPU compiler writes into a compiled program: the cycles that it expects, and where its
-kernels are.
+"""The text of a compiled program as operations, and how often each of them runs.
 
-Arrives: compiled HLO text.  Leaves: cycles, counts.  It deliberately does not know which program it
-is.
-
-The compiler writes `estimated_cycles` beside every fusion, copy and matmul, and nothing beside a
-Pallas kernel or what devices send to one another: sums are estimates of all but these, and no
-times.
+Arrives: compiled HLO text.  Leaves: operations by computation, runs, sizes of arrays.  It
+deliberately does not know which program or which compiler it is of (`tpu_cycles.py`,
+`gpu_kernels.py`).
 """
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
+
+# bytes of an element, by the bits that its dtype's name ends with; pred is a byte
+_ARRAY = re.compile(r"\b(pred|[a-z]+(\d+)(?:e\d+m\d+\w*)?)\[([\d,]*)\]")
 
 
 class Operation(NamedTuple):
+    name: str
     kind: str  # the HLO opcode
-    cycles: int  # 0: no estimate
-    scope: str  # of the source, as in jit(f)/layers/while/body/linear
-    # computations that it runs; those of a fusion are part of its own cycles
+    shape: str  # of the result, as the text has it
+    operands: tuple[str, ...]  # names
+    line: str
+    # computations that it runs as they are; those of a fusion are part of its own cost
     calls: tuple[str, ...] = ()
-    condition: str | None = None  # of a loop: the computation that decides whether it goes on
+
+    @property
+    def scope(self) -> str:
+        """Of the source, as in jit(f)/layers/while/body/linear."""
+        scope = re.search(r'op_name="([^"]*)"', self.line)
+        return scope[1] if scope else ""
+
+    @property
+    def is_root(self) -> bool:
+        return self.line.lstrip().startswith("ROOT")
 
 
 class Computation(NamedTuple):
-    operations: list[Operation]
+    operations: dict[str, Operation]  # by name
     limit: int | None  # iterations of a loop that has this condition; None: known only when it runs
 
 
-def computations_of(text: str) -> tuple[dict[str, Computation], str]:
-    """The computations by name, and the name of the one that runs first."""
+class Program(NamedTuple):
+    computations: dict[str, Computation]  # by name
+    entry: str  # the one that runs first
+
+
+class Run(NamedTuple):
+    operation: Operation
+    inside: Computation
+    times: float  # in one call of the program
+
+
+def program_of(text: str) -> Program:
     bodies: dict[str, list[str]] = {}
     entry = name = ""
     for line in text.splitlines():
@@ -39,34 +60,26 @@ def computations_of(text: str) -> tuple[dict[str, Computation], str]:
             entry = name if header[1] else entry
         elif name:
             bodies[name].append(line)
-    return {
-        name: Computation(_operations(lines), _limit(lines)) for name, lines in bodies.items()
-    }, entry
+    return Program(
+        {name: Computation(_operations(lines), _limit(lines)) for name, lines in bodies.items()},
+        entry,
+    )
 
 
-def _operations(lines: list[str]) -> list[Operation]:
-    operations = []
+def _operations(lines: list[str]) -> dict[str, Operation]:
+    operations = {}
     for line in lines:
-        if not (matched := re.match(r"\s+(?:ROOT )?%[\w.\-]+ = .*? ([\w\-]+)\(", line)):
+        matched = re.match(r"\s+(?:ROOT )?%([\w.\-]+) = (.*?) ([\w\-]+)\((.*)", line)
+        if not matched:
             continue
-        kind = matched[1]
+        name, shape, kind, rest = matched.groups()
         calls = list[str]()
         if kind in ("while", "call", "conditional"):
-            calls = re.findall(r"(?:body|to_apply)=%?([\w.\-]+)", line)
+            calls = re.findall(r"(?:body|to_apply|(?:true|false)_computation)=%?([\w.\-]+)", line)
             for branches in re.findall(r"branch_computations=\{([^}]*)\}", line):
                 calls += [branch.strip().lstrip("%") for branch in branches.split(",")]
-        cycles = re.search(r'"estimated_cycles":"(\d+)"', line)
-        scope = re.search(r'op_name="([^"]*)"', line)
-        condition = re.search(r" condition=%?([\w.\-]+)", line)
-        operations.append(
-            Operation(
-                kind,
-                int(cycles[1]) if cycles else 0,
-                scope[1] if scope else "",
-                tuple(calls),
-                condition and condition[1],
-            )
-        )
+        operands = re.findall(r"%([\w.\-]+)", rest.split(")")[0])
+        operations[name] = Operation(name, kind, shape, tuple(operands), line, tuple(calls))
     return operations
 
 
@@ -77,33 +90,57 @@ def _limit(lines: list[str]) -> int | None:
     return int(constants[root[1]]) if root and root[1] in constants else None
 
 
-def cycles_of(text: str, iterations: Mapping[str, float]) -> float:
-    """Expected cycles of a program.  `iterations`: of loops whose scope ends with a key; other
-    loops run as often as their condition says, or once if it does not.  Of a conditional's branches
-    the dearest counts."""
-    computations, entry = computations_of(text)
+def runs_of(
+    program: Program,
+    iterations: Mapping[str, float],
+    cost: Callable[[Operation, Computation], float],
+) -> list[Run]:
+    """What a call of the program runs.  `iterations`: of loops whose scope ends with a key; other
+    loops run as often as the text says, or once if it does not.  Of a conditional's branches the
+    one of the highest cost runs."""
 
-    def total(name: str) -> float:
-        cycles = 0.0
-        for operation in computations[name].operations:
-            inner = [*map(total, operation.calls)]
-            if operation.condition is not None:
-                limit = computations[operation.condition].limit
-                times = next(
-                    (n for end, n in iterations.items() if operation.scope.endswith(end)),
-                    limit or 1,
-                )
-                cycles += times * sum(inner)
+    def runs(name: str) -> list[Run]:
+        computation = program.computations[name]
+        out = list[Run]()
+        for operation in computation.operations.values():
+            branches = [*map(runs, operation.calls)]
+            if operation.kind == "while":
+                times = _iterations(operation, program, iterations)
+                out += [run._replace(times=run.times * times) for run in branches[0]]
+            elif branches:
+                out += max(branches, key=total)
             else:
-                cycles += max(inner, default=operation.cycles)
-        return cycles
+                out.append(Run(operation, computation, 1))
+        return out
 
-    return total(entry)
+    def total(branch: list[Run]) -> float:
+        return sum(cost(run.operation, run.inside) * run.times for run in branch)
+
+    return runs(program.entry)
 
 
-def kernel_calls(text: str) -> int:
-    """Calls of Pallas kernels in the text; one in a loop's body counts once."""
-    return text.count('custom_call_target="tpu_custom_call"')
+def _iterations(loop: Operation, program: Program, iterations: Mapping[str, float]) -> float:
+    for end, times in iterations.items():
+        if loop.scope.endswith(end):
+            return times
+    if counted := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.line):
+        return int(counted[1])
+    condition = re.search(r" condition=%?([\w.\-]+)", loop.line)
+    return (condition and program.computations[condition[1]].limit) or 1
+
+
+def sizes_of(shape: str) -> list[int]:
+    """Sizes of the axes of an array, or of the first of a tuple's."""
+    array = _ARRAY.search(shape)
+    return [int(size) for size in array[3].split(",") if size] if array else []
+
+
+def bytes_of(shape: str) -> float:
+    """Bytes of an array or of all arrays of a tuple."""
+    total = 0.0
+    for _, bits, sizes in _ARRAY.findall(shape):
+        total += int(bits or 8) / 8 * math.prod(int(size) for size in sizes.split(",") if size)
+    return total
 
 
 def sends(text: str) -> bool:

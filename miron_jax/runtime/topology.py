@@ -1,14 +1,13 @@
-"""TPUs that are described and not present: libtpu compiles programs for them on any machine.
+"""TPUs and GPUs that are described and not present: their compilers run on any machine.
 
-Arrives: a name such as v5e:4x4.  Leaves: devices that jax compiles for, and what is known of their
-chips.  It deliberately does not know models or programs.
+Arrives: a name such as v5e:4x4 or h100:1x1x8.  Leaves: devices that jax compiles for, and what is
+known of them.  It deliberately does not know models or programs.
 """
 
 import math
 import os
 import re
 from importlib.metadata import PackageNotFoundError, requires, version
-from typing import NamedTuple
 
 import jax
 from jax.experimental import topologies
@@ -17,77 +16,72 @@ from packaging.version import Version
 
 from miron_jax.config import AXES
 from miron_jax.errors import InputError
+from miron_jax.runtime.chips import CHIPS, Gpu, Tpu, description_of
 from miron_jax.runtime.devices import Device, Placement
-
-
-class Chip(NamedTuple):
-    """Bytes are those that libtpu 0.0.42.1 says are available; rates are of
-    cloud.google.com/tpu/docs (v5e, v5p, v6e)."""
-
-    kind: str  # `device_kind` of its devices
-    memory: int  # bytes
-    peak: float  # FLOPs a second of bfloat16 matmuls
-    clock: float  # cycles a second of the compiler's estimates
-    sizes: tuple[str, ...]  # of its topologies, from the smallest; there are others
-
-
-_FLAT = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
-_CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8")
-CHIPS = {
-    "v5e": Chip("TPU v5 lite", int(15.75 * 2**30), 197e12, 1.5e9, _FLAT),
-    "v5p": Chip("TPU v5", int(95.74 * 2**30), 459e12, 1.75e9, _CUBES),
-    "v6e": Chip("TPU v6 lite", int(31.25 * 2**30), 918e12, 1.75e9, _FLAT),
-}
 
 
 def described_devices(topology: str) -> list[Device]:
     """The devices of a topology, which compile and do not run.
 
-    Raises InputError for an unknown topology, and where libtpu is absent or does not go with this
-    jax.
+    Raises InputError for an unknown topology, and where the compiler is absent or does not go with
+    this jax.
     """
     name, _, size = topology.partition(":")
-    if name not in CHIPS or not re.fullmatch(r"\d+(x\d+){1,2}", size):
+    chip = CHIPS.get(name)
+    if chip is None or not re.fullmatch(chip.any_size, size):
         known = "; ".join(f"{name}:{', '.join(chip.sizes)}" for name, chip in CHIPS.items())
         raise InputError(
-            f"{topology!r} is not a known topology, expected a chip and sizes such as v5e:4x4, of "
-            f"{known}"
+            f"{topology!r} is not a known topology, expected a chip and sizes such as v5e:4x4 or "
+            f"h100:1x1x8, of {known}"
         )
-    _check_libtpu()
+    remedy = f'install it by pip install "miron-jax[{chip.extra}]"'
+    _check_installed(chip.compiler, topology, remedy)
+    try:
+        if isinstance(chip, Gpu):
+            return _gpus(chip, size)
+        return _tpus(topology)
+    except Exception as error:
+        reason = (str(error) or repr(error)).splitlines()[0]
+        if "INVALID_ARGUMENT" in reason:
+            raise InputError(
+                f"{topology!r} is not a topology that {chip.compiler} knows ({reason}); try "
+                f"{name}:{', '.join(chip.sizes)}"
+            ) from error
+        raise InputError(
+            f"{chip.compiler}, which compiles for {topology}, cannot be used ({reason}): {remedy}"
+        ) from error
+
+
+def _tpus(topology: str) -> list[Device]:
     # libtpu otherwise asks a metadata server what it runs on, and serves one process of a machine.
     os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
-    try:
-        return list(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)
-    except Exception as error:
-        reason = (str(error) or repr(error)).splitlines()[0]
-        if "INVALID_ARGUMENT" in reason:
-            raise InputError(
-                f"{topology!r} is not a topology that libtpu knows ({reason}); try "
-                f"{name}:{', '.join(CHIPS[name].sizes)}"
-            ) from error
-        raise InputError(
-            f"libtpu, which compiles for {topology}, cannot be used ({reason}): install it by "
-            'pip install "miron-jax[tpu]"'
-        ) from error
+    return list(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)
 
 
-def _check_libtpu() -> None:
-    """Raises InputError if libtpu is absent, or older than the one that this jax was made for."""
-    remedy = 'install it by pip install "miron-jax[tpu]"'
+def _gpus(gpu: Gpu, size: str) -> list[Device]:
+    text = description_of(gpu)
+    described = topologies.get_topology_desc(platform="cuda", target_config=text, topology=size)
+    return list(described.devices)
+
+
+def _check_installed(compiler: str, topology: str, remedy: str) -> None:
+    """Raises InputError if the compiler's package is absent, or older than the one that this jax
+    was made for."""
     try:
-        has = version("libtpu")
+        has = version(compiler)
     except PackageNotFoundError:
         raise InputError(
-            f"libtpu, which compiles for TPUs on any machine, is not installed: {remedy}"
+            f"{compiler}, which compiles for {topology} on any machine, is not installed: {remedy}"
         ) from None
     for wanted in map(Requirement, requires("jax") or ()):
         lowest = [Version(each.version.removesuffix(".*")) for each in wanted.specifier]
-        if wanted.name == "libtpu" and lowest and Version(has) < min(lowest):
+        if wanted.name == compiler and lowest and Version(has) < min(lowest):
             raise InputError(
-                f"libtpu is {has}, but jax {jax.__version__} goes with {wanted.specifier}: {remedy}"
+                f"{compiler} is {has}, but jax {jax.__version__} goes with {wanted.specifier}: "
+                f"{remedy}"
             )
 
 
@@ -121,5 +115,5 @@ def described_placement(topology: str, axes: tuple[tuple[str, int], ...] = ()) -
     return Placement.on_mesh(devices[:size], shape, memory)
 
 
-def chip_of(device: Device) -> Chip:
+def chip_of(device: Device) -> Tpu | Gpu:
     return next(chip for chip in CHIPS.values() if chip.kind == device.device_kind)

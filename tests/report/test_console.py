@@ -4,6 +4,7 @@ import io
 import re
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from miron_jax.report.tables.cloze import cloze_table
 from miron_jax.report.tables.console import NumberTable, console, table_of
 from miron_jax.report.tables.curves import curves_table
 from miron_jax.report.tables.humans import print_baseline
-from miron_jax.report.tables.topology import PlannedProgram, TopologyPlan, print_topology_plan
+from miron_jax.report.tables.topology import Cycles, PlannedProgram, TopologyPlan, print_topology_plan
 from miron_jax.report.tables.verify import WayDifference, print_verified
 from miron_jax.results.details import ClozeDetails, Fragmentation
 from miron_jax.results.records import Group, RunResult, TaskResult
+from miron_jax.runtime.chips import CHIPS
+from miron_jax.runtime.gpu_kernels import Roofline
 from miron_jax.runtime.streams import ERRORS
-from miron_jax.runtime.topology import CHIPS
 from miron_jax.statistics.estimate import estimate
 from miron_jax.tasks.mera.site import SiteReport
 from tests.support.run_folders import composite, samples_of, write_run, write_training_run
@@ -66,14 +68,18 @@ def of_bench(folder: Path, miron: Any) -> object:
     return print_bench(Bench("CPU", 1, "xla", 1e11, 2e11, 9, 99, 88, 1e12, 1.0, 2.0, 10**9, layout, [layout]))
 
 
-def of_topology(folder: Path, miron: Any) -> object:
-    program = PlannedProgram(
-        "score 16 rows of 1024", 123, True, False, 10**9, 2 * 10**9, 10**8, 123_456_789, 0.0823, 0.345
-    )
+def of_topology(folder: Path, miron: Any, topology: str, estimate: Cycles | Roofline) -> object:
+    sizes = (10**9, 2 * 10**9, 10**8)
+    program = PlannedProgram("score 16 rows of 1024", 123, True, False, *sizes, estimate, 0.0823, 0.345)
+    chip = CHIPS[topology.split(":")[0]]
     plan = TopologyPlan(
-        "v5e:4x4", CHIPS["v5e"], 16, {"data": 16}, "pmap", "bfloat16", "tpu", 10**9, [program], 16384, [], {}, Totals()
+        topology, chip, 16, {"data": 16}, "pmap", "bfloat16", "tpu", 10**9, [program], 16384, [], {}, Totals()
     )
     return print_topology_plan(plan)
+
+
+of_tpus = partial(of_topology, topology="v5e:4x4", estimate=Cycles(123_456_789))
+of_gpus = partial(of_topology, topology="h100:1x2x8", estimate=Roofline(0.0823, 1e12, 1e9, 80, 12_345, "matmuls"))
 
 
 def of_humans(folder: Path, miron: Any) -> object:
@@ -113,7 +119,8 @@ COMMANDS: dict[str, tuple[Show, tuple[str, ...]]] = {  # what it prints; what st
     "verify": (of_verify, ("1.2e-05", "verdict", "same")),
     "bench": (of_bench, ("1234.5", "34.5 %", "100046")),
     "plan": (of_plan, ("0.1566", "correlation")),
-    "plan --topology": (of_topology, ("123", "score 16", "10.1")),
+    "plan --topology=v5e": (of_tpus, ("123", "score 16", "10.1")),
+    "plan --topology=h100": (of_gpus, ("123", "score 16", "10.1", "matmuls")),
     "humans": (of_humans, ("0.812", "0.789 - 0.833", "1234")),
     "mera": (of_mera, ("0.523", "0.123", "430 of 430", "complete")),
 }

@@ -18,8 +18,8 @@ from miron_jax.model.own import OwnModel
 from miron_jax.planning.plan import make_plan
 from miron_jax.runtime import topology
 from miron_jax.runtime.devices import Placement
-from miron_jax.runtime.hlo import cycles_of, kernel_calls
 from miron_jax.runtime.topology import described_devices, larger
+from miron_jax.runtime.tpu_cycles import cycles_of, kernel_calls
 from tests.support.requests import requests_of
 
 pytestmark = pytest.mark.newest
@@ -86,14 +86,16 @@ def test_cycles_are_added_up_with_the_iterations_of_loops() -> None:
 
 
 @pytest.mark.parametrize(
-    ("installed", "words"),
+    ("installed", "name", "words"),
     [
-        (None, r'libtpu, .*, is not installed: install it by pip install "miron-jax\[tpu\]"'),
-        ("0.0.30", rf"libtpu is 0\.0\.30, but jax {jax.__version__} goes with ==0\.0\.42\.\*"),
+        (None, "v5e:2x2", r'libtpu, .*, is not installed: install it by pip install "miron-jax\[tpu\]"'),
+        ("0.0.30", "v5e:2x2", rf"libtpu is 0\.0\.30, but jax {jax.__version__} goes with ==0\.0\.42\.\*"),
+        (None, "h100:1x1x1", r'jax-cuda13-plugin, .*, is not installed: install it by pip install "miron-jax\[cuda\]"'),
+        ("0.10.1", "h100:1x1x1", rf"jax-cuda13-plugin is 0\.10\.1, but jax {jax.__version__} goes with <=0\.10\.2,>=0"),
     ],
 )
-def test_no_libtpu_or_an_older_one_is_refused(
-    installed: str | None, words: str, monkeypatch: pytest.MonkeyPatch
+def test_no_compiler_or_an_older_one_is_refused(
+    installed: str | None, name: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def version(name: str) -> str:
         if installed is None:
@@ -101,15 +103,26 @@ def test_no_libtpu_or_an_older_one_is_refused(
         return installed
 
     monkeypatch.setattr(topology, "version", version)
-    monkeypatch.setattr(topology, "requires", lambda name: ["numpy>=2", 'libtpu==0.0.42.*; extra == "tpu"'])
+    wanted = ['libtpu==0.0.42.*; extra == "tpu"', 'jax-cuda13-plugin<=0.10.2,>=0.10.2; extra == "cuda13"']
+    monkeypatch.setattr(topology, "requires", lambda name: ["numpy>=2", *wanted])
     with pytest.raises(InputError, match=words):
-        described_devices("v5e:2x2")
+        described_devices(name)
 
 
-@pytest.mark.parametrize("name", ["v9:2x2", "v5e", "v5e:", "v5e:2", "v5e:2x", "2x2", "", "v5e:2x2x2x2", "v5e:-1x2"])
-def test_an_unknown_topology_is_refused_before_libtpu_is_asked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("v9:2x2", "v5e", "v5e:", "v5e:2", "v5e:2x", "2x2", "", "v5e:2x2x2x2", "v5e:-1x2"),
+        *("h300:1x1x1", "H100:1x1x1", "h100", "h100:8", "h100:1x8", "h100:1x1x0", "h100:1x1x1x1"),
+    ],
+)
+def test_an_unknown_topology_is_refused_before_its_compiler_is_asked(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(topology, "version", lambda name: pytest.fail("asked"))
-    with pytest.raises(InputError, match=r"is not a known topology, expected a chip and sizes .* v5p:2x2x1, .* v6e:2"):
+    with pytest.raises(
+        InputError, match=r"is not a known topology, expected a chip and sizes .* v5p:2x2x1, .* h100:1x1x1"
+    ):
         described_devices(name)
 
 
@@ -117,6 +130,7 @@ def test_larger_topologies_come_from_the_smallest() -> None:
     assert larger("v5e:4x4") == ["v5e:4x8", "v5e:8x8", "v5e:8x16", "v5e:16x16"]
     assert larger("v5p:2x2x1")[0] == "v5p:2x2x2"
     assert larger("v6e:16x16") == []
+    assert larger("h100:1x1x4") == ["h100:1x1x8", "h100:1x2x8", "h100:1x4x8"]
 
 
 @pytest.mark.parametrize("refusals", [2, 99])

@@ -23,13 +23,14 @@ from miron_jax.model.own import OwnModel
 from miron_jax.model.visibility import Visibility
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import Plan
+from miron_jax.runtime.chips import TPUS
 from miron_jax.runtime.devices import Placement
-from miron_jax.runtime.topology import CHIPS, described_placement
+from miron_jax.runtime.topology import described_placement
 from tests.support.requests import requests_of
 
 jax.config.update("jax_enable_compilation_cache", False)  # its entries cannot be read back without a TPU
 
-TOPOLOGIES = {name: f"{name}:{chip.sizes[0]}" for name, chip in CHIPS.items()}
+TOPOLOGIES = {name: f"{name}:{chip.sizes[0]}" for name, chip in TPUS.items()}
 LLAMA = {
     "model_type": "llama", "vocab_size": 128256, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
     "rope_theta": 5e5, "hidden_act": "silu", "num_key_value_heads": 8,

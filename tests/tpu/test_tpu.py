@@ -25,8 +25,9 @@ from miron_jax.model.checkpoints.fingerprint import compile_sums
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.sharding import heads_axis
 from miron_jax.model.own_probe import compile_probe
-from miron_jax.runtime.hlo import kernel_calls
-from miron_jax.runtime.topology import CHIPS, chip_of, described_devices, described_placement
+from miron_jax.runtime.chips import TPUS
+from miron_jax.runtime.topology import chip_of, described_devices, described_placement
+from miron_jax.runtime.tpu_cycles import kernel_calls
 from tests.support.tpu_models import (
     CONFIGS,
     LAYERS,
@@ -251,7 +252,7 @@ KERNELS = (
     Kernel(9, 32768, 2, 1, 128),  # and would be larger here
     Kernel(512, 1024, 2, 2, 64),
 )
-EACH_CHIP = [(chip, kernel) for chip in CHIPS for kernel in KERNELS]
+EACH_CHIP = [(chip, kernel) for chip in TPUS for kernel in KERNELS]
 EACH_CHIP += [("v5e", kernel._replace(dtype="float32")) for kernel in KERNELS]
 
 
@@ -283,5 +284,5 @@ def test_blocks_grow_where_their_table_would_not_fit() -> None:
 
 
 def test_chips_are_told_by_their_kind() -> None:
-    for name, chip in CHIPS.items():
+    for name, chip in TPUS.items():
         assert chip_of(described_devices(TOPOLOGIES[name])[0]) == chip

@@ -1,4 +1,4 @@
-"""The plan of a run on TPUs that are not here, as a record, as JSON and on screen.
+"""The plan of a run on TPUs or GPUs that are not here, as a record, as JSON and on screen.
 
 Arrives: `TopologyPlan`.  Leaves: a table on standard output, a JSON object.  It deliberately does
 not know how programs are compiled.
@@ -6,11 +6,17 @@ not know how programs are compiled.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from miron_jax.files.readers import JsonObject
 from miron_jax.planning.request_batches import Totals
 from miron_jax.report.tables.console import console, table_of
-from miron_jax.runtime.topology import Chip
+from miron_jax.runtime.chips import BANDWIDTH_SHARE, LAUNCH_SECONDS, MATMUL_SHARE, Gpu, Tpu
+from miron_jax.runtime.gpu_kernels import Roofline
+
+
+class Cycles(NamedTuple):
+    cycles: int  # of one call on a TPU, by the compiler's estimate, without kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +30,9 @@ class PlannedProgram:
     arguments: int  # bytes of a chip beside the weights: a batch, a cache
     temporaries: int  # bytes of a chip
     outputs: int  # bytes of a chip
-    cycles: int  # of one call, by the compiler's estimate, without kernels
-    seconds: float  # of one call: cycles, and the kernel's FLOPs at the chip's peak rate
-    # FLOPs of one call over seconds and peak; None: not made of matmuls, or it sends
+    estimate: Cycles | Roofline
+    seconds: float  # of one call (cli/topology_costs.py)
+    # FLOPs of one call over seconds and peak; None: not known
     peak_share: float | None
 
     @property
@@ -34,11 +40,15 @@ class PlannedProgram:
         """Bytes of a chip beside the weights."""
         return self.arguments + self.temporaries + self.outputs
 
+    def json(self) -> JsonObject:
+        program = asdict(self)
+        return {**program.pop("estimate")._asdict(), **program}
+
 
 @dataclass(frozen=True, slots=True)
 class TopologyPlan:
     topology: str
-    chip: Chip
+    chip: Tpu | Gpu
     chips: int  # that the run takes
     mesh: Mapping[str, int]
     sharding: str
@@ -58,29 +68,46 @@ class TopologyPlan:
 
     def json(self) -> JsonObject:
         plan = asdict(self)
-        plan["chip"] = self.chip._asdict()
+        plan["chip"] = {"memory": self.chip.memory, "peak": self.chip.peak, **self.chip._asdict()}
         plan["totals"]["lengths"] = {
             str(length): rows for length, rows in self.totals.lengths.items()
         }
-        basis = (
-            "compiler's cycles, kernels at the peak rate, no communication between chips; nothing "
-            "ran"
+        plan |= {"programs": [program.json() for program in self.programs]}
+        return {"estimate": basis_of(self.chip), "seconds": self.seconds, **plan}
+
+
+def basis_of(chip: Tpu | Gpu) -> str:
+    """What the seconds of a plan are made of."""
+    if isinstance(chip, Tpu):
+        return (
+            "compiler's cycles, attention kernels at the peak rate (those of a model of your own "
+            "are not counted), no communication between chips; nothing ran"
         )
-        return {"estimate": basis, "seconds": self.seconds, **plan}
+    return (
+        f"rooflines of the compiled kernels: matmuls at {chip.peak / 1e12:.0f} TFLOP/s "
+        f"({MATMUL_SHARE:.0%} of the data sheet, as measured on an H200), memory at "
+        f"{BANDWIDTH_SHARE:.0%} of the data sheet's {chip.bandwidth / 1e12:.3g} TB/s and "
+        f"{1e6 * LAUNCH_SECONDS:.0f} us a launch, both assumed; no communication between GPUs; "
+        "nothing ran"
+    )
 
 
 def print_topology_plan(plan: TopologyPlan) -> None:
     out = console()
     for name, path in plan.missing.items():
         out.print(f"{name} is left out: {path} is missing", soft_wrap=True)
+    estimates = ("launches", "bound by")
+    if isinstance(plan.chip, Tpu):
+        estimates = ("cycles",)
     table = table_of(
         ("program", "attention"),
         (
-            "calls", "arguments", "temporaries", "outputs", "cycles", "ms a call", "of peak",
+            "calls", "arguments", "temporaries", "outputs", *estimates, "ms a call", "of peak",
             "seconds",
         ),
         gives_way=(
-            "outputs", "cycles", "ms a call", "arguments", "attention", "of peak", "temporaries",
+            "outputs", "cycles", "ms a call", "arguments", "attention", "of peak", "launches",
+            "temporaries",
         ),
     )  # fmt: skip
     for program in plan.programs:
@@ -91,7 +118,7 @@ def print_topology_plan(plan: TopologyPlan) -> None:
             gigabytes(program.arguments),
             gigabytes(program.temporaries),
             gigabytes(program.outputs),
-            f"{program.cycles:,}",
+            *_cells(program.estimate),
             f"{1e3 * program.seconds:.3g}",
             "" if program.peak_share is None else f"{100 * program.peak_share:.0f} %",
             f"{program.calls * program.seconds:.3g}",
@@ -111,10 +138,11 @@ def print_topology_plan(plan: TopologyPlan) -> None:
         f"{totals.unique_tokens} unique, {totals.rows} rows",
         f"time           {plan.seconds:.3g} s on the chips; loading, compiling and the host's work "
         "come on top",
-        "every program above compiles; cycles are the compiler's estimates, steps as if every text "
-        "went to its limit; attention kernels are added at the chip's peak rate (those of a model "
-        "of your own are not); nothing ran",
+        f"every program above compiles; {basis_of(chip)}; steps as if every text went to its limit",
     ):
+        out.print(line, soft_wrap=True)
+    if isinstance(chip, Gpu):
+        line = "jax takes three quarters of a GPU's memory (XLA_PYTHON_CLIENT_MEM_FRACTION)"
         out.print(line, soft_wrap=True)
     if any(program.sends for program in plan.programs):
         out.print(
@@ -125,6 +153,12 @@ def print_topology_plan(plan: TopologyPlan) -> None:
     for name in plan.not_planned:
         line = f"{name} is not planned: it runs programs, see --allow_code_execution"
         out.print(line, soft_wrap=True)
+
+
+def _cells(estimate: Cycles | Roofline) -> tuple[str, ...]:
+    if isinstance(estimate, Cycles):
+        return (f"{estimate.cycles:,}",)
+    return f"{estimate.launches:,}", estimate.bound
 
 
 def gigabytes(count: float) -> str:
