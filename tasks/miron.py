@@ -61,7 +61,8 @@ def read_parquet(path: Path, task_name: str) -> list[Cloze]:
 
     try:
         content = BufferReader(read_regular(path))
-        table = parquet.read_table(content, page_checksum_verification=True)
+        # not `read_table`, which imports pandas
+        table = parquet.ParquetFile(content, page_checksum_verification=True).read()
         columns = table.to_pydict()
         digest = (table.schema.metadata or {}).get(_DIGEST)
     # ValueError: a text is not UTF-8

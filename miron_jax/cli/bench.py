@@ -10,7 +10,7 @@ from dataclasses import asdict
 from absl import flags
 
 from miron_jax.cli.json_output import json_output
-from miron_jax.cli.processes import start_jax, wants_others
+from miron_jax.cli.processes import leave_out_torch, start_jax, wants_others
 from miron_jax.cli.run_config import output_beside, run_config
 from miron_jax.errors import InputError, printable
 from miron_jax.files.store import Store
@@ -31,6 +31,7 @@ def command() -> None:
     from miron_jax.results.document import config_json, plain
 
     inputs = find_inputs(config)
+    leave_out_torch(config)
     output = output_beside("miron-bench")
     store = Store(output)
     with json_output(FLAGS.json) as output_of_json, Screen(FLAGS.quiet, FLAGS.verbose) as screen:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from miron_jax.cli.json_output import JsonOutput, json_output
-from miron_jax.cli.processes import join_others, start_jax, wants_others
+from miron_jax.cli.processes import join_others, leave_out_torch, start_jax, wants_others
 from miron_jax.cli.run_config import run_config
 from miron_jax.config import SETTINGS, RunConfig
 from miron_jax.errors import FAILED, INTERRUPTED, InputError, some_of
@@ -94,6 +94,7 @@ def _score_along(config: RunConfig, store: Store, hosts: "Hosts") -> None:
     from miron_jax.model.checkpoints.checkpoints import find_model
 
     hosts.check_shared(store)
+    leave_out_torch(config)
     files = hosts.first_then_others("model", lambda: find_model(config))
     # a host whose caches are its own looks there, and fetches what is not on the hub
     inputs = hosts.first_then_others("data", lambda: find_inputs(config))
@@ -185,6 +186,7 @@ def _checked_inputs(
     check_layout(config.results_format, [suite.name for suite in selected.suites])
     if config.is_sampled:
         check_sampling(config, has_earlier=against is not None)
+    leave_out_torch(config)
     files = work.hosts.first_then_others("model", lambda: find_model(config))
     inputs = work.hosts.first_then_others("data", lambda: find_inputs(config, selected=selected))
     if config.is_sampled and against is not None:

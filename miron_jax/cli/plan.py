@@ -12,7 +12,7 @@ from dataclasses import asdict
 from absl import flags
 
 from miron_jax.cli.json_output import JsonOutput, json_output
-from miron_jax.cli.processes import start_jax
+from miron_jax.cli.processes import leave_out_torch, start_jax
 from miron_jax.cli.run_config import output_beside, run_config
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError, printable
@@ -50,6 +50,7 @@ def _plan(config: RunConfig, document: JsonOutput) -> None:
             earlier = read_runs([config.against])[0].earlier(names)
         print_detectable(inputs, config, earlier)
         return
+    leave_out_torch(config)
     with Screen(FLAGS.quiet, FLAGS.verbose) as screen:
         totals = summarize_plan(config, inputs, screen)
     lengths = {str(length): count for length, count in totals.lengths.items()}
@@ -78,6 +79,7 @@ def _plan_on_topology(config: RunConfig, topology: str, output_of_json: JsonOutp
     output = output_beside("")
     store = Store(output) if output else None
     inputs = find_inputs(config, runs=False)
+    leave_out_torch(config)
     with Screen(FLAGS.quiet, verbose=True) as screen:
         topology_plan = plan_on_topology(config, inputs, topology, screen)
     document = {

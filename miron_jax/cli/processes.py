@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from miron_jax.config import RunConfig
 from miron_jax.errors import FAILED, INTERRUPTED, InputError, printable
 from miron_jax.files.places import home_cache
 from miron_jax.runtime import limits
@@ -166,3 +167,26 @@ def start_jax() -> None:
         jax.config.update("jax_compilation_cache_dir", folder)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def leave_out_torch(config: RunConfig) -> None:
+    """Import transformers as on a machine without torch: its config classes import torch where it
+    is there, which takes more than a second, and no command needs it.
+
+    A user's Python beside the run may want torch's models: then nothing is left out, nor where this
+    process has imported transformers.  Call it after `join_others`.
+    """
+    from miron_jax.model.own import is_factory
+
+    named = (config.model, config.param_map, config.detox_scorer)
+    if config.task_path or any(is_factory(name or "") for name in named):
+        return
+    if not sys.modules.keys().isdisjoint({"torch", "transformers"}):
+        return
+    sys.modules["torch"] = None  # pyright: ignore[reportArgumentType] - Python: there is none
+    try:
+        from transformers.utils.import_utils import is_torch_available
+
+        is_torch_available()  # which remembers its answer
+    finally:
+        del sys.modules["torch"]

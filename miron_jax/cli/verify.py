@@ -11,7 +11,7 @@ from typing import Any
 from absl import flags
 
 from miron_jax.cli.json_output import json_output
-from miron_jax.cli.processes import start_jax
+from miron_jax.cli.processes import leave_out_torch, start_jax
 from miron_jax.cli.run_config import local
 from miron_jax.config import RunConfig, parse_mesh
 from miron_jax.errors import FAILED, InputError, printable
@@ -42,6 +42,7 @@ def command() -> None:
     from miron_jax.report.tables.progress import Screen
     from miron_jax.report.tables.verify import print_verified
 
+    leave_out_torch(config)
     oracle = read_oracle(local_path(FLAGS.against)) if FLAGS.against else None
     with json_output(FLAGS.json) as document, Screen(FLAGS.quiet, FLAGS.verbose) as screen:
         session = Session(config.model, config.tokenizer, None, config, screen)

@@ -243,7 +243,8 @@ def _named_once(names: list[str]) -> list[str]:
 def _parquet(content: bytes) -> _Read:
     from pyarrow import BufferReader, parquet
 
-    return _columns(lambda: parquet.read_table(BufferReader(content)))
+    # not `read_table`, which imports pandas
+    return _columns(lambda: parquet.ParquetFile(BufferReader(content)).read())
 
 
 def _arrow(content: bytes) -> _Read:

@@ -13,7 +13,6 @@ cache at every call.
 """
 
 import time
-from dataclasses import dataclass
 from functools import partial
 from itertools import starmap
 
@@ -24,7 +23,7 @@ import numpy as np
 from miron_jax.engine.decode import decoder_of
 from miron_jax.engine.model import Graph, Model
 from miron_jax.engine.plain import score_plainly
-from miron_jax.engine.records import Score
+from miron_jax.engine.records import GrowingSpeed, Score
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.cache import Cache
 from miron_jax.model.visibility import Continuation
@@ -36,17 +35,6 @@ READ = 128  # tokens that a call takes in
 # tokens that attention reads at a time; on an accelerator many small blocks would be many launches
 CPU_BLOCK = 64
 ACCELERATOR_BLOCK = 1024
-
-
-@dataclass(slots=True)
-class GrowingSpeed:
-    """Counts and times of one text; grows with it."""
-
-    turns: int = 0
-    read_tokens: int = 0  # tokens that the model took in, without padding
-    plain_tokens: int = 0  # tokens at one row per choice
-    seconds: float = 0.0  # without compiling
-    compile_seconds: float = 0.0
 
 
 class GrowingText:

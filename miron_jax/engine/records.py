@@ -1,6 +1,7 @@
-"""Scores of requests, flat and one at a time.
+"""Scores of requests, flat and one at a time; counts of a text that grows.
 
-Arrives: nothing.  Leaves: `Scores`, `Score`.  It deliberately does not know how they are computed.
+Arrives: nothing.  Leaves: `Scores`, `Score`, `GrowingSpeed`.  It deliberately does not know how
+they are computed.
 """
 
 from collections.abc import Iterator
@@ -38,3 +39,14 @@ class Score(NamedTuple):
     logprob: np.ndarray  # float32, nats
     rank: np.ndarray  # int32, tokens ahead of the target; 0 is greedy
     set_logprob: float = 0.0  # nats, see Scores
+
+
+@dataclass(slots=True)
+class GrowingSpeed:
+    """Counts and times of one text that grows turn by turn; grows with it."""
+
+    turns: int = 0
+    read_tokens: int = 0  # tokens that the model took in, without padding
+    plain_tokens: int = 0  # tokens at one row per choice
+    seconds: float = 0.0  # without compiling
+    compile_seconds: float = 0.0

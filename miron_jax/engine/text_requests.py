@@ -9,13 +9,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from hashlib import blake2b
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from miron_jax.errors import InputError
-from miron_jax.model.config import ModelConfig
-from miron_jax.model.network import Network
 from miron_jax.tokens.detokenize import text_after
 from miron_jax.tokens.tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    from miron_jax.model.config import ModelConfig
+    from miron_jax.model.network import Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ def plain_text(tokenizer: Tokenizer, prompt: Sequence[int], generated: Generated
     )
 
 
-def why_refused(request: TextRequest, config: ModelConfig | Network) -> str | None:
+def why_refused(request: TextRequest, config: "ModelConfig | Network") -> str | None:
     """The reason why a request cannot run, and the remedy; None: it can run."""
     ids = request.token_ids
     if not ids:

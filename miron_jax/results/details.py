@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from miron_jax.engine.growing import GrowingSpeed
+from miron_jax.engine.records import GrowingSpeed
 from miron_jax.errors import some_of
 from miron_jax.results.records import BEYOND_TRAINED, UNSCORED, Details, TaskResult
 from miron_jax.statistics.estimate import Estimate

@@ -19,7 +19,6 @@ from miron_jax.files.durable import PARTIAL_FILE, names_in, remove
 from miron_jax.files.places import is_url, local_path
 from miron_jax.files.readers import Json, JsonObject, parse_json
 from miron_jax.files.store import Store
-from miron_jax.model.checkpoints.training_run import pick_steps
 from miron_jax.results.details import ProgramDetails
 from miron_jax.results.document import config_json, each_leaf, example_json, strict_json
 from miron_jax.results.records import RunResult, TaskResult
@@ -372,6 +371,9 @@ def dropped_steps(
             dropped[step] = result
     if not dropped or config.steps == "latest":
         return {}
+    # imported here because it imports jax, which a report does not need
+    from miron_jax.model.checkpoints.training_run import pick_steps
+
     steps = [(step, Path()) for step in sorted({*scored, *dropped})]
     selected = pick_steps(steps, config.steps, Path(), strict=False)
     return {step: dropped[step] for step, _ in selected if step in dropped}

@@ -17,9 +17,9 @@ import numpy as np
 from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import DataState, read_examples
 from miron_jax.definitions.records import AnyExample
-from miron_jax.engine.growing import GrowingSpeed, GrowingText
+from miron_jax.engine.growing import GrowingText
 from miron_jax.engine.model import Model
-from miron_jax.engine.records import Score
+from miron_jax.engine.records import GrowingSpeed, Score
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.engine.text_requests import Generated, TextRequest
 from miron_jax.metrics.choices import ExampleScore

@@ -102,7 +102,8 @@ def frozen_rows(name: str, split: str) -> list[JsonObject]:
     from pyarrow import parquet
 
     rows = []
-    for fields in parquet.read_table(FROZEN / f"{name}_{split}.parquet").to_pylist():
+    # not `read_table`, which imports pandas
+    for fields in parquet.ParquetFile(FROZEN / f"{name}_{split}.parquet").read().to_pylist():
         rows.append({key: value for key, value in fields.items() if value is not None})
     return rows
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import unicodedata
 from collections import Counter
 from dataclasses import replace
@@ -12,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
+from scipy.stats import spearmanr
 
 from miron_jax.config import RunConfig
 from miron_jax.definitions.records import Cloze, Measured
@@ -31,7 +33,7 @@ from miron_jax.tasks.miron import BY_TEXT, LANGUAGES, MIRON, MIRON_GEN, OVERALL,
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.support.generators import slow_logits
 from tests.support.tiny_model import make_model
-from tests.support.tolerances import CONFIDENCE
+from tests.support.tolerances import CONFIDENCE, FLOAT64
 
 ROWS = [
     {"prefix": "the sun is", "target": " hot", "category": "Facts"},
@@ -194,6 +196,21 @@ def test_targets_of_four_tokens_and_more_are_one_group() -> None:
     groups = cloze_groups(scored).by_target_tokens
     counts = {name: metrics["bits_per_char"].num_examples for name, metrics in groups.items()}
     assert counts == {"1": 1, "3": 1, "4+": 3}
+
+
+def test_correlation_of_ranks_is_scipys() -> None:
+    """Ranks of equal values are their mean; a constant and a NaN have no correlation."""
+    tokens = [1.0, 3.0, 2.0, 2.0, 5.0, 2.0, 1.0, 4.0]
+    for bits in ([2.5, 1.5, 1.5, 0.25, math.inf, 7.0, 1.5, 1.0], [1.0] * 8, [math.nan, *range(7)]):
+        scored = [
+            (
+                Cloze(0, "x", "a", " b", "Facts"),
+                ExampleScore(None, None, False, False, {"target_tokens": n, "bits_per_char": each}),
+            )
+            for n, each in zip(tokens, bits, strict=True)
+        ]
+        expected = math.nan if len(set(bits)) == 1 else float(np.asarray(spearmanr(tokens, bits))[0])
+        assert cloze_groups(scored).spearman == pytest.approx(expected, abs=FLOAT64, nan_ok=True)
 
 
 # --------------------------------------------------------------------------------------------------- generated items
