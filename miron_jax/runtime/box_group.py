@@ -8,7 +8,8 @@ and inodes, and the program cannot change or leave its group.  Version 2 needs o
 version 1 needs one in the hierarchy of memory and one in that of pids.
 
 A group of version 2 that has processes cannot bound groups below it.  Groups of boxes are made
-below this process's group where that is possible, else beside it or one of the groups above.
+below this process's group where that is possible, else beside it or one of the groups above, as
+long as they do not leave a group that has limits.
 
 A run locks each of its groups.  A group whose lock is free is left over from a run that was killed,
 and is removed.
@@ -39,6 +40,7 @@ REMOVE_SECONDS = 0.2
 LARGEST_CHARGE = 8 * os.sysconf("SC_PAGE_SIZE")
 TRIES = 5  # another run may take a group for a stale one before it is locked
 _WANTED = {"memory", "pids"}
+_LIMITS = ("memory.max", "memory.high", "memory.swap.max", "pids.max", "cpu.max")
 # of a shell: enters the groups that stand before "--", then executes the command after it
 _JOIN = (
     'while [ "$1" != -- ]; do echo 0 >"$1/cgroup.procs" || exit 1; shift; done; shift; exec "$@"'
@@ -228,6 +230,8 @@ def _candidates_v2(place: Hierarchy) -> Iterator[BoxGroups | OSError]:
     for folder in folders:
         if _words(folder / "cgroup.subtree_control") >= _WANTED:
             yield BoxGroups(2, (folder,))
+        if any("max" not in (_words(folder / name) or {"max"}) for name in _LIMITS):
+            return
 
 
 def _is_alone(group: Path) -> bool:

@@ -169,7 +169,7 @@ class _Watch:
     last: float = field(default_factory=time.monotonic)  # look
     wall: float = 0.0  # seconds since the start of the launcher, then of the program
     count: "Count | None" = None  # since the start of the program
-    next_check: float = 0.0  # of the processes
+    next_check: float = 0.0  # of the group and the processes
 
     def look(self) -> Watched | None:
         """How the program has ended; None: it goes on."""
@@ -179,17 +179,17 @@ class _Watch:
         now = time.monotonic()
         self.wall += min(now - self.last, STALL_SECONDS)
         self.last = now
-        if self.group and (by := self.group.killed_by()):
+        is_due = has_ended or now >= self.next_check
+        if is_due:
+            self.next_check = now + WATCH_SECONDS
+        if is_due and self.group and (by := self.group.killed_by()):
             return Watched("memory") if by == "limit" else Watched("not started", why=NO_MEMORY)
         if has_ended:
             was_executed = self.channels.was_executed(self.gate)
             return Watched("exit" if was_executed else "not started")
         if self.count is None and (watched := self._start()):
             return watched
-        if self.count is None or now < self.next_check:
-            return None
-        self.next_check = now + WATCH_SECONDS
-        return self._check(self.count)
+        return self._check(self.count) if self.count and is_due else None
 
     def _start(self) -> Watched | None:
         """Start the program's clock and count as soon as it runs."""

@@ -18,31 +18,32 @@ launcher says so.  A failure before that is the machine's: it is tried again aft
 the run ended as "not started".
 """
 
-import functools
 import os
 import shutil
-import stat
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
-
-import psutil
 
 from miron_jax.errors import InputError
 from miron_jax.runtime.box_filter import box_filter
 from miron_jax.runtime.box_group import BoxGroup, BoxGroups, GroupLimits, Reason, find_groups
 from miron_jax.runtime.box_mounts import SYSTEM_PATH, mounts
 from miron_jax.runtime.box_processes import SUPERVISOR, adopted_strays, kill, reap
+from miron_jax.runtime.box_user import (
+    NOBODY,
+    counts_by_namespace,
+    interpreter,
+    threads_of_user,
+    user_switch,
+)
 from miron_jax.runtime.box_watch import FOLDER, Channel, Channels, Ended, Limits, Watched, watch
+from miron_jax.runtime.processors import usable_processors
 from miron_jax.runtime.run_folder import run_folder
 
-NOBODY = 65534  # user and group that own nothing
 ERR_BYTES = 1 << 20  # of standard error; what follows is dropped
 # seconds between two attempts to start a program
 START_PAUSES = (0.1, 0.5, 2.0)
@@ -162,7 +163,7 @@ class Sandbox:
     def find(cls, allow_unsandboxed: bool = False) -> "Sandbox":
         """A sandbox that was tested.  Raises InputError if none works, unless
         `allow_unsandboxed`."""
-        python = _interpreter()
+        python = interpreter()
         bwrap = shutil.which("bwrap")
         word: NoSandbox = "absent"
         if bwrap is None:
@@ -221,86 +222,78 @@ class Sandbox:
     ) -> Ran:
         """Run a command in a folder with these files.  `quiet`: drop its standard output; `shown`:
         a tool whose files the box shows, if it is not the command itself."""
-        shown = shown or command[0]
+        wanted = _Wanted(command, files, limits, quiet, shown or command[0])
         for pause in START_PAUSES:
-            ran = self._run_once(command, files, limits, quiet, shown)
+            ran = self._run_once(wanted)
             if ran.ended != "not started":
                 return ran
             time.sleep(pause)
-        return self._run_once(command, files, limits, quiet, shown)
+        return self._run_once(wanted)
 
-    def _run_once(
-        self,
-        command: Sequence[str],
-        files: Mapping[str, str | bytes],
-        limits: Limits,
-        quiet: bool,
-        shown: str,
-    ) -> Ran:
+    def _run_once(self, wanted: "_Wanted") -> Ran:
         with ExitStack() as stack:
-            folder = stack.enter_context(run_folder())
-            rules = stack.enter_context(tempfile.TemporaryFile())
-            most = (1 << 12, 1 << 12, limits.output_bytes, ERR_BYTES, limits.output_bytes)
-            channels = Channels(*(stack.enter_context(Channel(num_bytes)) for num_bytes in most))
-            _write_files(folder, files)
-            contents = dict[str, int]()
-            if self.bwrap:
-                is_counted = isinstance(self.groups, BoxGroups)
-                rules.write(box_filter(self._language(shown), is_counted))
-                rules.seek(0)
-                contents = {
-                    name: stack.enter_context((folder / name).open("rb")).fileno() for name in files
-                }
-            gate = _gate(stack) if self.bwrap else None
-            isolation = self._isolation(
-                contents, limits, rules.fileno(), channels.box.write_end, gate, shown
-            )
-            home = FOLDER if self.bwrap else str(folder)
-            switch, user = _user_switch(folder)
-            launched = [*switch, *isolation, *self._launcher(limits, channels, quiet), *command]
+            channels = _channels(wanted.limits, stack)
             stack.enter_context(adopted_strays())
             try:
-                group = self._group(limits)
-                if not self.bwrap:
-                    launched = [self.python, "-I", "-S", "-c", SUPERVISOR, *launched]
+                if self.bwrap:
+                    launch = self._prepare_box(wanted, channels, stack)
+                else:
+                    launch = self._prepare_bare(wanted, channels, stack)
+                group = self._group(wanted.limits)
                 if group:
-                    launched = stack.enter_context(group).joined(launched)
-                process = subprocess.Popen(
-                    launched,
-                    cwd=folder,
-                    env={
-                        "PATH": SYSTEM_PATH if self.bwrap else os.environ.get("PATH", ""),
-                        "HOME": home,
-                        "TMPDIR": home,
-                    },
-                    stdin=channels.value.write_end if self.bwrap else subprocess.DEVNULL,
-                    stdout=channels.out.write_end,
-                    stderr=channels.err.write_end,
-                    pass_fds=(
-                        (rules.fileno(), channels.box.write_end, gate, *contents.values())
-                        if gate is not None
-                        else (channels.value.write_end, channels.started.write_end)
-                    ),
-                    start_new_session=True,
-                    user=user,
-                    group=user,
-                    extra_groups=None if user is None else [],
-                )
+                    stack.enter_context(group)
+                process = _start(launch, channels, group)
             except OSError as error:  # no group, no process, or no memory for one
                 return Ran("not started", 0, "", str(error))
             for channel in channels:
                 channel.close_write_end()
             try:
-                watched = watch(process, limits, channels, gate, self.patience, group)
+                limits = wanted.limits
+                watched = watch(process, limits, channels, launch.gate, self.patience, group)
             finally:
-                if group:
-                    group.kill()
-                if process.returncode is None:
-                    kill(process)
-                reap(channels.init)
-            for channel in channels:
-                channel.take()
+                _end(process, channels, group)
             return _ran(watched, channels, process.wait())
+
+    def _prepare_box(self, wanted: "_Wanted", channels: Channels, stack: ExitStack) -> "_Launch":
+        """In a box, bubblewrap copies files out of memory into the folder."""
+        is_counted = isinstance(self.groups, BoxGroups)
+        rules = _memory_file(box_filter(self._language(wanted.shown), is_counted), stack)
+        files = {
+            name: _memory_file(content, stack) for name, content in _encoded(wanted.files).items()
+        }
+        gate = _gate(stack)
+        status = channels.box.write_end
+        switch, user = user_switch(None)
+        isolation = self._isolation(wanted, files, rules, status, gate)
+        return _Launch(
+            [*switch, *isolation, *self._box_launcher(wanted), *wanted.command],
+            folder="/",
+            home=FOLDER,
+            path=SYSTEM_PATH,
+            stdin=channels.value.write_end,
+            inherited=(rules, status, gate, *files.values()),
+            gate=gate,
+            user=user,
+        )
+
+    def _prepare_bare(self, wanted: "_Wanted", channels: Channels, stack: ExitStack) -> "_Launch":
+        """Without a box, a program runs in a folder of the host, below a supervisor."""
+        folder = stack.enter_context(run_folder())
+        for name, content in _encoded(wanted.files).items():
+            (folder / name).write_bytes(content)
+            (folder / name).chmod(0o755)  # whatever the umask is: another user reads it
+        switch, user = user_switch(folder)
+        launcher = [*switch, *self._bare_launcher(wanted, channels), *wanted.command]
+        return _Launch(
+            [self.python, "-I", "-S", "-c", SUPERVISOR, *launcher],
+            folder=str(folder),
+            home=str(folder),
+            path=os.environ.get("PATH", ""),
+            stdin=subprocess.DEVNULL,
+            inherited=(channels.value.write_end, channels.started.write_end),
+            gate=None,
+            user=user,
+        )
 
     def _group(self, limits: Limits) -> BoxGroup | None:
         """A control group for one run; None: none can be made here.  Raises OSError if the system
@@ -311,24 +304,30 @@ class Sandbox:
         processors = max(1.0, limits.cpu_seconds / limits.seconds)
         return self.groups.make(GroupLimits(limits.memory_bytes, processes, processors))
 
-    def _launcher(self, limits: Limits, channels: Channels, quiet: bool) -> list[str]:
-        """What sets the limits and executes the command after it: a shell, without a box an
-        interpreter."""
-        # Without namespaces the kernel counts all threads of the user, those of this process
-        # included.
+    def _box_launcher(self, wanted: "_Wanted") -> list[str]:
+        """A shell that sets the limits and executes the command after it."""
+        limits = wanted.limits
+        processes = limits.processes
+        if isinstance(self.groups, BoxGroups):
+            processes = UNBOUNDED
+        elif not counts_by_namespace():
+            processes = processes * usable_processors() + threads_of_user()
+        kilobytes = (limits.memory_bytes >> 10, (limits.memory_bytes + RESERVED_BYTES) >> 10)
+        blocks = limits.folder_bytes >> 9
+        numbers = (int(wanted.quiet), *kilobytes, processes, blocks, _seconds_of_one(limits))
+        return ["sh", "-c", _BOX_LAUNCHER, "sh", *map(str, numbers)]
+
+    def _bare_launcher(self, wanted: "_Wanted", channels: Channels) -> list[str]:
+        """The same by an interpreter.  The kernel counts all threads of the user, those of this
+        process included."""
+        limits = wanted.limits
         processes = UNBOUNDED
         if isinstance(self.groups, str):
-            processes = limits.processes + (0 if self.bwrap else _threads_of_user())
-        data = limits.memory_bytes
-        addresses = data + RESERVED_BYTES
-        seconds = int(limits.cpu_seconds) + 2  # of one process; the watch ends the tree before
-        if self.bwrap:
-            kilobytes = (data >> 10, addresses >> 10)
-            blocks = limits.folder_bytes >> 9
-            numbers = (int(quiet), *kilobytes, processes, blocks, seconds)
-            return ["sh", "-c", _BOX_LAUNCHER, "sh", *map(str, numbers)]
+            processes = limits.processes + threads_of_user()
         pipes = (channels.value.write_end, channels.started.write_end)
-        numbers = (*pipes, int(quiet), data, addresses, processes, limits.folder_bytes, seconds)
+        bytes_of_memory = (limits.memory_bytes, limits.memory_bytes + RESERVED_BYTES)
+        most = (*bytes_of_memory, processes, limits.folder_bytes, _seconds_of_one(limits))
+        numbers = (*pipes, int(wanted.quiet), *most)
         return [self.python, "-I", "-S", "-c", _LAUNCHER, *map(str, numbers)]
 
     def _language(self, shown: str) -> str:
@@ -336,22 +335,15 @@ class Sandbox:
         return "python" if shown == self.python else _LANGUAGES.get(shown, "c++")
 
     def _isolation(
-        self,
-        files: Mapping[str, int],
-        limits: Limits,
-        rules: int,
-        box: int,
-        gate: int | None,
-        shown: str,
+        self, wanted: "_Wanted", files: Mapping[str, int], rules: int, status: int, gate: int
     ) -> list[str]:
-        """Bubblewrap with its arguments; [] without a sandbox.  `files`: descriptors of what is
-        copied into the folder; `rules`: descriptor of the seccomp filter; `box`: descriptor that
-        takes the number of the box's first process and the exit status; `gate`: one byte is read
-        from it once the box is made."""
-        if self.bwrap is None:
-            return []
+        """Bubblewrap with its arguments.  `files`: descriptors of what is copied into the folder;
+        `rules`: descriptor of the seccomp filter; `status`: descriptor that takes the number of the
+        box's first process and the exit status; `gate`: one byte is read from it once the box is
+        made."""
+        assert self.bwrap
         folder = f"{_MEMORY}/{Path(FOLDER).name}"
-        inside = ["--size", str(limits.folder_bytes), "--tmpfs", _MEMORY, "--dir", folder]
+        inside = ["--size", str(wanted.limits.folder_bytes), "--tmpfs", _MEMORY, "--dir", folder]
         # relative, so that the watch can follow it from outside
         inside += ["--symlink", folder.removeprefix("/"), FOLDER]
         for name, descriptor in files.items():
@@ -362,10 +354,10 @@ class Sandbox:
             "--seccomp",
             str(rules),
             "--json-status-fd",
-            str(box),
+            str(status),
             "--block-fd",
             str(gate),
-            *mounts(shown, "sh"),
+            *mounts(wanted.shown, "sh"),
             *_DEVICES,
             *inside,
             "--chdir",
@@ -373,6 +365,61 @@ class Sandbox:
             "--remount-ro",
             "/",
         ]
+
+
+class _Wanted(NamedTuple):
+    """What a run is asked for."""
+
+    command: Sequence[str]
+    files: Mapping[str, str | bytes]
+    limits: Limits
+    quiet: bool  # drop its standard output
+    shown: str  # tool whose files the box shows
+
+
+class _Launch(NamedTuple):
+    """How a run is started."""
+
+    command: list[str]
+    folder: str  # in which its first process starts
+    home: str  # its folder, as it sees it
+    path: str
+    stdin: int
+    inherited: tuple[int, ...]  # descriptors
+    gate: int | None  # the pipe whose one byte is taken once the box is made; None: no box
+    user: int | None  # who starts it; None: this user
+
+
+def _channels(limits: Limits, stack: ExitStack) -> Channels:
+    most = (1 << 12, 1 << 12, limits.output_bytes, ERR_BYTES, limits.output_bytes)
+    return Channels(*(stack.enter_context(Channel(num_bytes)) for num_bytes in most))
+
+
+def _start(launch: _Launch, channels: Channels, group: BoxGroup | None) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        group.joined(launch.command) if group else launch.command,
+        cwd=launch.folder,
+        env={"PATH": launch.path, "HOME": launch.home, "TMPDIR": launch.home},
+        stdin=launch.stdin,
+        stdout=channels.out.write_end,
+        stderr=channels.err.write_end,
+        pass_fds=launch.inherited,
+        start_new_session=True,
+        user=launch.user,
+        group=launch.user,
+        extra_groups=None if launch.user is None else [],
+    )
+
+
+def _end(process: subprocess.Popen[bytes], channels: Channels, group: BoxGroup | None) -> None:
+    """Kill what is left of a run, and read what it has written."""
+    if group:
+        group.kill()
+    if process.returncode is None:
+        kill(process)
+    reap(channels.init)
+    for channel in channels:
+        channel.take()
 
 
 def _refusal_in(error: str) -> NoSandbox:
@@ -404,67 +451,23 @@ def _ran(watched: Watched, channels: Channels, status: int) -> Ran:
     return Ran(ended, status, channels.out.text, err, value, watched.is_starved)
 
 
-def _user_switch(folder: Path) -> tuple[list[str], int | None]:
-    """How root runs a command as NOBODY, who then owns `folder`: by a command before it, or else by
-    Popen's `user`.
-
-    Popen would fork, which copies the page tables of this process, and it holds a model; setpriv
-    (util-linux) avoids this.
-    """
-    if not _is_root_of_all():
-        return [], None
-    os.chown(folder, NOBODY, NOBODY)
-    setpriv = shutil.which("setpriv", path=SYSTEM_PATH)
-    if not setpriv:
-        return [], NOBODY
-    return [setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"], None
+def _encoded(files: Mapping[str, str | bytes]) -> dict[str, bytes]:
+    return {
+        name: content.encode("utf-8", "replace") if isinstance(content, str) else content
+        for name, content in files.items()
+    }
 
 
-@functools.cache
-def _is_root_of_all() -> bool:
-    """Whether this user is root and can become NOBODY.  Root of a user namespace that has no such
-    user is a plain user outside of it."""
-    return os.geteuid() == 0 and all(
-        any(first <= NOBODY < first + count for first, _, count in _ids(name))
-        for name in ("uid_map", "gid_map")
-    )
+def _memory_file(content: bytes, stack: ExitStack) -> int:
+    """A descriptor from which this is read once."""
+    descriptor = os.memfd_create("miron-box")
+    stack.callback(os.close, descriptor)
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
 
 
-def _ids(name: str) -> list[list[int]]:
-    """Ranges of ids of this user namespace: the first one, what it is outside, their number."""
-    lines = Path(f"/proc/self/{name}").read_text().splitlines()
-    return [list(map(int, line.split())) for line in lines]
-
-
-def _interpreter() -> str:
-    """This Python, or the system's if the user that runs programs cannot reach this one."""
-    this_python = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
-    for path in (this_python, Path("/usr/bin/python3"), Path("/usr/local/bin/python3")):
-        if path.exists() and (
-            not _is_root_of_all()
-            or all(p.stat().st_mode & stat.S_IXOTH for p in path.resolve().parents)
-        ):
-            return str(path)
-    raise InputError(
-        "programs that a model writes run as a user without rights, who cannot reach "
-        f"{this_python}: install python3 under /usr, or run as another user than root"
-    )
-
-
-def _threads_of_user() -> int:
-    """Threads that the user of runs already has."""
-    user = NOBODY if _is_root_of_all() else os.geteuid()
-    total = 0
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.uids().real == user:
-                total += process.num_threads()
-    return total
-
-
-def _write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
-    for name, content in files.items():
-        if isinstance(content, str):
-            content = content.encode("utf-8", "replace")
-        (folder / name).write_bytes(content)
-        (folder / name).chmod(0o755)  # whatever the umask is: another user reads it
+def _seconds_of_one(limits: Limits) -> int:
+    """Of processor time of one process; the watch ends the tree before."""
+    return int(limits.cpu_seconds) + 2

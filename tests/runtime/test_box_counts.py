@@ -14,10 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from miron_jax.runtime import box_processes, run_folder, sandbox
+from miron_jax.runtime import box_processes, box_user, run_folder, sandbox
 from miron_jax.runtime.box_group import BoxGroups
 from miron_jax.runtime.box_processes import adopted_strays, cpu_seconds, memory, tree
 from miron_jax.runtime.box_watch import Limits
+from miron_jax.runtime.processors import usable_processors
 from miron_jax.runtime.sandbox import Ran, Sandbox
 from tests.conftest import REPOSITORY
 from tests.runtime.test_sandbox import box
@@ -267,6 +268,21 @@ box = Sandbox.find()
 with ThreadPoolExecutor(4) as threads:
     print(all(threads.map(lambda _: box.run(["true"], {}).good, range(300))))
 """
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("release", "expected"), [("6.1.0-18-amd64", 32), ("5.10.0-27", 32 * usable_processors() + 500)]
+)
+def test_the_limit_of_processes_where_the_kernel_counts_all_of_a_user(
+    box: Sandbox, monkeypatch: pytest.MonkeyPatch, release: str, expected: int
+):
+    """Before Linux 5.14 threads of other boxes, and of a desktop, count too; programs could make none."""
+    monkeypatch.setattr(box_user.platform, "release", lambda: release)
+    monkeypatch.setattr(sandbox, "threads_of_user", lambda: 500)
+    code = "import resource\nprint(resource.getrlimit(resource.RLIMIT_NPROC)[0])"
+    ran = run(replace(box, groups="absent"), code, Limits(processes=32))
+    assert ran.out == f"{expected}\n"
 
 
 @pytest.mark.slow

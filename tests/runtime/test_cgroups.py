@@ -205,8 +205,21 @@ def test_a_process_that_cannot_make_room_goes_back(fs: Fs):
 
 
 def test_a_process_among_others_uses_a_group_above(fs: Fs):
-    groups = found_v2(fs, "/app/run.scope", {"/app/run.scope": f"1\n{ME}"}, {"/app": "memory pids\n"})
+    place = {"/app/run.scope": f"1\n{ME}"}, {"/app": "memory pids\n"}
+    groups = found_v2(fs, "/app/run.scope", *place)
     assert groups == BoxGroups(2, (fs.top / "app",))
+    put(fs.top / "app" / "memory.max", "1073741824\n")  # bounds what is below it, boxes included
+    put(fs.top / "app" / "run.scope" / "cpu.max", "max 100000\n")
+    assert found_v2(fs, "/app/run.scope", *place) == groups
+
+
+@pytest.mark.parametrize(("name", "text"), [("memory.max", "1073741824\n"), ("cpu.max", "200000 100000\n")])
+def test_boxes_do_not_leave_the_limits_of_a_group(fs: Fs, name: str, text: str):
+    """Before, they were made beside it, so that a job took more than it was given."""
+    (fs.top / "app" / "run.scope").mkdir(parents=True)
+    put(fs.top / "app" / "run.scope" / name, text)
+    place = {"/app/run.scope": f"1\n{ME}"}, {"/app": "memory pids\n"}
+    assert found_v2(fs, "/app/run.scope", *place) == "busy"
 
 
 @pytest.mark.parametrize(

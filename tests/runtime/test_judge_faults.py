@@ -45,7 +45,7 @@ def test_a_box_that_cannot_start_is_tried_again(
 ):
     """Before, each of these was a run of status 1, so that the program was judged an error."""
     monkeypatch.setattr(sandbox, "START_PAUSES", (0.0,) * 3)
-    monkeypatch.setattr(sandbox, "_user_switch", lambda folder: ([], None))
+    monkeypatch.setattr(sandbox, "user_switch", lambda folder: ([], None))
     (tmp_path / "count").write_text(str(failures))
     bwrap = tmp_path / "bwrap"
     bwrap.write_text(FAILING.format(count=tmp_path / "count", folder=tmp_path))
