@@ -38,6 +38,7 @@ from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.checkpoints.hf_reader import load_hf
 from miron_jax.model.checkpoints.training_run import load_step
 from miron_jax.report.exports.written import write_finished
+from miron_jax.runtime.timeline import Timeline
 
 PROCESSES = 7  # measure memory, one after the other
 
@@ -92,7 +93,7 @@ def cost(folder: Path) -> JsonObject:
     )
     laps, start = [], time.perf_counter()
     for step, outcome in evaluate_checkpoints(config, inputs, PRINTED):
-        write_finished(config, finished_run(config, outcome, 0.0, step))
+        write_finished(config, finished_run(config, outcome, step), Timeline().lap)
         seconds = time.perf_counter() - start
         laps.append(
             {

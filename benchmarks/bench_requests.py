@@ -170,7 +170,7 @@ def main(_: Sequence[str]) -> None:
             FLAGS.model, ("text",), data_dir=(("text", str(texts)),), max_length=1024
         )
         text = timed(of_text)
-        results = run_json(run_result(of_text, text.outcome, text.seconds))
+        results = run_json(run_result(of_text, text.outcome))
         outside = text.seconds - text.outcome.check.seconds
         document = {
             "benchmark": "bench_requests", "model": Path(FLAGS.model).name, "tasks": num_tasks,

@@ -303,7 +303,7 @@ class Suite:
             with DeviceClock() as clock:
                 outcome = evaluation.score(state)
             assert outcome is not None
-            results = run_json(run_result(config, outcome, 0.0))
+            results = run_json(run_result(config, outcome))
             speed = results["speed"]
             excluded = init_seconds + speed["compile_seconds"] + results["self_check"]["seconds"]
             seconds = time.perf_counter() - start - excluded

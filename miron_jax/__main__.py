@@ -1,15 +1,17 @@
 """Where the command `miron-jax` begins: signals first, then everything that takes time to
 import."""
 
+import os
 import sys
 
 from miron_jax.errors import BAD_INPUT, INTERRUPTED
-from miron_jax.runtime import signals, streams
+from miron_jax.runtime import signals, streams, timeline
 
 
 def main() -> None:
     """Entry point of the `miron-jax` command; exits with its status."""
     status: object = 0
+    timeline.command_process = os.getpid()
     try:
         streams.prepare()
         signals.install()

@@ -19,7 +19,7 @@ from miron_jax.errors import InputError
 from miron_jax.evaluation.earlier import with_earlier
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import Evaluation
-from miron_jax.evaluation.run_result import finished_run, run_result
+from miron_jax.evaluation.run_result import finished_run
 from miron_jax.evaluation.sampling import check_sampling
 from miron_jax.evaluation.session import Session, architecture_with, cast_to_run, files_of, state_of
 from miron_jax.files.store import Lock
@@ -35,10 +35,12 @@ from miron_jax.model.own import OwnModel
 from miron_jax.report.exports.loggers import logged_numbers, open_loggers
 from miron_jax.report.exports.written import write_finished, write_top
 from miron_jax.results.document import run_json
-from miron_jax.results.output import check_output, mend_output, steps_there
+from miron_jax.results.output import check_output, mend_output, steps_there, with_times
+from miron_jax.results.records import RunResult
 from miron_jax.results.run_folder import Run, read_runs
 from miron_jax.runtime.backend import check_backend_flags
 from miron_jax.runtime.progress import SILENT, Lines
+from miron_jax.runtime.timeline import Timeline, spent_on
 from miron_jax.tokens.ragged import end_to_end
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.tokenizers import Tokenizer
@@ -125,27 +127,33 @@ class Evaluator:
         that the model answers with NaN are counted in results["unanswered"].
         """
         check_backend_flags()
+        with Timeline().running() as timeline:
+            result = self._result(params, step, timeline)
+        for logger in self._loggers:
+            logger.log(step or 0, logged_numbers(result))
+        return run_json(result)
+
+    def _result(self, params: Any, step: int | None, timeline: Timeline) -> RunResult:
+        """The results of these weights, written if there is an output folder."""
         start = time.perf_counter()
         evaluation = self.evaluation
-        state = state_of(self._files, evaluation.architecture, self.config, params)
-        if self._first is None and params is not None:
-            evaluation.architecture = cast_to_run(evaluation.architecture, state, self.config)
-        self._check_like_first(state)
+        with spent_on("load"):
+            state = state_of(self._files, evaluation.architecture, self.config, params)
+            if self._first is None and params is not None:
+                evaluation.architecture = cast_to_run(evaluation.architecture, state, self.config)
+            self._check_like_first(state)
         outcome = evaluation.score(
             state, time.perf_counter() - start, checkpoint=Checkpoint(step, None)
         )
         assert outcome is not None, "an Evaluator is not shared between hosts"
-        seconds = time.perf_counter() - start
-        if self._writes:
-            result = write_finished(self.config, finished_run(self.config, outcome, seconds, step))
-            if step is not None:
-                self._results_of_step[step] = result
-                write_top(self.config, self._results_of_step, seconds)
-        else:
-            result = run_result(self.config, outcome, seconds, step)
-        for logger in self._loggers:
-            logger.log(step or 0, logged_numbers(result))
-        return run_json(result)
+        run = finished_run(self.config, outcome, step)
+        if not self._writes:
+            return with_times(run.result, timeline.total())
+        result = write_finished(self.config, run, timeline.total)
+        if step is not None:
+            self._results_of_step[step] = result
+            write_top(self.config, self._results_of_step, timeline.total)
+        return result
 
     def _against(self) -> Run | None:
         """The run that `until` and `budget` compare with.  Raises InputError."""

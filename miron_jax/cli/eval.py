@@ -6,7 +6,6 @@ know how a score is made: run.py does.
 
 import json
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -21,6 +20,7 @@ from miron_jax.config import SETTINGS, RunConfig
 from miron_jax.errors import FAILED, INTERRUPTED, InputError, some_of
 from miron_jax.files.places import public
 from miron_jax.files.store import Lock, Store
+from miron_jax.runtime.timeline import Timeline, since_start, spent_on
 
 if TYPE_CHECKING:
     from miron_jax.evaluation.records import Inputs, Outcome
@@ -36,8 +36,11 @@ FLAGS = flags.FLAGS
 
 
 def command() -> None:
-    start = time.perf_counter()
-    config = run_config()
+    with Timeline(since_start()).running() as timeline:
+        _eval(run_config(), timeline)
+
+
+def _eval(config: RunConfig, timeline: Timeline) -> None:
     if config.watch and wants_others():
         raise InputError(
             "--watch waits for steps on one host: leave out --distributed and --coordinator, or "
@@ -48,11 +51,13 @@ def command() -> None:
             f"--output={public(config.output)} is seen by one process only: name a folder that all "
             "of them share"
         )
-    start_jax()
+    with spent_on("import"):
+        start_jax()
     hosts = join_others()  # before the import of transformers, which reads HF_HUB_OFFLINE
     _check_same_flags(config, hosts)
-    from miron_jax.evaluation.inputs import why_not_grown
-    from miron_jax.results.output import check_output, mend_output
+    with spent_on("import"):
+        from miron_jax.evaluation.inputs import why_not_grown
+        from miron_jax.results.output import check_output, mend_output
 
     check = partial(check_output, config, partial(why_not_grown, config))
     store = check()
@@ -70,7 +75,7 @@ def command() -> None:
                 check()
 
         with json_output(FLAGS.json) as document:
-            _eval_into(_Work(config, store, hosts, check_lock, start), document, notes)
+            _eval_into(_Work(config, store, hosts, check_lock, timeline), document, notes)
     hosts.end()
 
 
@@ -110,7 +115,7 @@ class _Work:
     store: Store
     hosts: "Hosts"
     check_lock: Callable[[], None]  # raises InputError if another run has taken the output folder
-    start: float  # seconds, when the command began
+    timeline: Timeline  # since the command's process began
     last: "RunResult | None" = None  # of the checkpoint that was scored last
     # of each step, those of an earlier command included
     by_step: "dict[int, RunResult]" = field(default_factory=dict)
@@ -126,11 +131,12 @@ def _eval_into(work: _Work, document: JsonOutput, notes: Sequence[str]) -> None:
     not be computed.
 
     `notes`: what was mended in the output folder."""
-    from miron_jax.report.exports.written import write_curves, write_top
-    from miron_jax.report.tables.progress import Screen
-    from miron_jax.results.document import run_json
-    from miron_jax.results.output import leave_smaller_run
-    from miron_jax.results.run_folder import read_runs
+    with spent_on("import"):
+        from miron_jax.report.exports.written import write_curves, write_top
+        from miron_jax.report.tables.progress import Screen
+        from miron_jax.results.document import run_json
+        from miron_jax.results.output import leave_smaller_run
+        from miron_jax.results.run_folder import read_runs
 
     config = work.config
     against = read_runs([config.against])[0] if config.against else None
@@ -146,7 +152,7 @@ def _eval_into(work: _Work, document: JsonOutput, notes: Sequence[str]) -> None:
         _score_checkpoints(work, inputs, files, screen)
     work.check_lock()
     if work.by_step:
-        work.last = write_top(config, work.by_step, time.perf_counter() - work.start)
+        work.last = write_top(config, work.by_step, work.timeline.total)
     if work.last is None:
         raise InputError(
             f"--model={public(config.model)}: no checkpoint came within --watch_timeout; start the "
@@ -201,14 +207,15 @@ def _print_results(
     from miron_jax.report.tables.closing import closing_lines, last_run_beside
     from miron_jax.report.tables.console import console
     from miron_jax.report.tables.curves import curves_table
-    from miron_jax.report.tables.results import print_results, speed_line
+    from miron_jax.report.tables.results import print_results, speed_line, timeline_lines
     from miron_jax.results.run_folder import read_runs
 
     out = console()
     if not FLAGS.quiet:
         print_results(out, result)
         if FLAGS.verbose:
-            out.print(speed_line(result), soft_wrap=True)
+            for line in (speed_line(result), *timeline_lines(result)):
+                out.print(line, soft_wrap=True)
         if curves is not None:
             out.print(curves_table(work.by_step))
             out.print(f"curves: {curves}", soft_wrap=True)
@@ -222,11 +229,12 @@ def _score_checkpoints(
     work: _Work, inputs: "Inputs", files: "ModelFiles", screen: "Screen"
 ) -> None:
     """Score every checkpoint, write and log its results."""
-    from miron_jax.evaluation.run import evaluate_checkpoints
-    from miron_jax.evaluation.run_result import finished_run
-    from miron_jax.report.exports.loggers import logged_numbers, open_loggers
-    from miron_jax.report.exports.written import write_finished
-    from miron_jax.results.output import dropped_steps, stored_result
+    with spent_on("import"):
+        from miron_jax.evaluation.run import evaluate_checkpoints
+        from miron_jax.evaluation.run_result import finished_run
+        from miron_jax.report.exports.loggers import logged_numbers, open_loggers
+        from miron_jax.report.exports.written import write_finished
+        from miron_jax.results.output import dropped_steps, stored_result
 
     config = work.config
     loggers = open_loggers(config)
@@ -252,19 +260,16 @@ def _score_checkpoints(
             keep(stored, checkpoint.step)
         return stored is not None
 
-    start = work.start
     try:
         for step, outcome in evaluate_checkpoints(
             config, inputs, screen, is_stored, work.store, work.hosts, files
         ):
             work.check_lock()
-            seconds = time.perf_counter() - start
-            work.last = write_finished(config, finished_run(config, outcome, seconds, step))
+            run = finished_run(config, outcome, step)
+            work.last = write_finished(config, run, work.timeline.lap)
             work.failures += _failures(outcome, step)
             work.not_judged += _not_judged(outcome, step)
             keep(work.last, step)
-            if step is not None:
-                start = time.perf_counter()
     except InputError as error:
         if not work.by_step:
             raise

@@ -21,6 +21,7 @@ from miron_jax.errors import FAILED, INTERRUPTED, InputError, printable
 from miron_jax.files.places import home_cache
 from miron_jax.runtime import limits
 from miron_jax.runtime.backend import set_backend_flags
+from miron_jax.runtime.timeline import spent_on
 
 if TYPE_CHECKING:
     from miron_jax.runtime.hosts import Hosts
@@ -169,6 +170,7 @@ def start_jax() -> None:
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
+@spent_on("import")
 def leave_out_torch(config: RunConfig) -> None:
     """Import transformers as on a machine without torch: its config classes import torch where it
     is there, which takes more than a second, and no command needs it.

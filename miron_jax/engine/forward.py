@@ -38,6 +38,7 @@ from miron_jax.planning.records import Plan
 from miron_jax.planning.walks import GroupSize, deepest_path
 from miron_jax.runtime.devices import Placement, Tree, return_freed_memory
 from miron_jax.runtime.progress import SILENT, Progress
+from miron_jax.runtime.timeline import spent_on
 
 IN_FLIGHT = 2  # batches on the device at once: one runs, one waits
 CPU_TOKENS, ACCELERATOR_TOKENS = (
@@ -132,6 +133,7 @@ class Forward:
         """Rows of a shard in a batch of this length, which must be compiled."""
         return self._rows[length]
 
+    @spent_on("compile")
     def compile(self, plan: Plan, more: bool = False, rows: np.ndarray | None = None) -> None:
         """Compile the missing programs for the row lengths of these rows; None: all rows of the
         plan."""
@@ -270,8 +272,10 @@ class Forward:
             self._tables = {key: self.placement.share(table)}
         return self._tables[key]
 
+    @spent_on("device")
     def _launch(self, plan: Plan, rows: list[int], shape: Shape) -> _Flight:
-        batch = assemble(plan, rows, shape)
+        with spent_on("plan"):
+            batch = assemble(plan, rows, shape)
         program = self._program(shape)
         # before the call: on CPU it may only return when the batch is done
         started = time.perf_counter()
@@ -347,6 +351,7 @@ class Forward:
         )
 
 
+@spent_on("device")
 def _fetch(outputs: Outputs | Exception) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if isinstance(outputs, Exception):
         raise outputs

@@ -29,6 +29,7 @@ from miron_jax.model.decoder.cache import Cache
 from miron_jax.model.visibility import Continuation
 from miron_jax.runtime.devices import Placement, Tree
 from miron_jax.runtime.progress import SILENT, Progress
+from miron_jax.runtime.timeline import spent_on
 from miron_jax.tokens.records import Requests
 
 READ = 128  # tokens that a call takes in
@@ -56,6 +57,7 @@ class GrowingText:
                 f"compiled read {self._cache.num_positions}, {self.speed.compile_seconds:.1f} s"
             )
 
+    @spent_on("compile")
     def _compiled(self, num_tokens: int) -> tuple[Cache, jax.stages.Compiled]:
         """An empty cache, or its shapes on devices that only compile, and the program that reads
         tokens into it."""
@@ -83,6 +85,7 @@ class GrowingText:
             model.state, cache, np.zeros((1, READ), np.int32), one, one
         ).compile()
 
+    @spent_on("device")
     def score(self, choices: Requests) -> list[Score]:
         """Score one turn: every choice's scored span, float32 nats."""
         start = time.perf_counter()

@@ -24,6 +24,7 @@ from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import RequestBatch, Totals, plan_request_batches, select
 from miron_jax.runtime.hosts import Hosts, deal
 from miron_jax.runtime.journal import Entries, Journal
+from miron_jax.runtime.timeline import counted_in_thread, spent_on
 from miron_jax.tokens.ragged import gather, offsets_of
 from miron_jax.tokens.records import Requests
 
@@ -65,7 +66,7 @@ def score_planned(
     on the others.  `name` identifies these weights and is used once.
     """
     distinct = _DistinctScores()
-    planner = ThreadPoolExecutor(1)
+    planner = ThreadPoolExecutor(1, initializer=counted_in_thread())
     batches = _prepared(_in_turn(planned, planner, hosts, name), forward, check)
     try:
         if hosts.count > 1 and not forward.placement.is_global:
@@ -90,7 +91,9 @@ def _in_turn(
     unread = iter(planned)
     upcoming = planner.submit(next, unread, None)
     for number in count(1):
-        if (batch := upcoming.result()) is not None:
+        with spent_on("wait_for_host"):
+            batch = upcoming.result()
+        if batch is not None:
             upcoming = planner.submit(next, unread, None)
         _check_same_plan(hosts, f"{name}/{number}", batch)
         if batch is None:
@@ -254,6 +257,7 @@ def _score_missing(
     return lambda tokens: progress(max(0, tokens - missing.plan.unique_tokens))
 
 
+@spent_on("plan")
 def _part_of(
     batch: RequestBatch, chosen: np.ndarray, cost: CostModel, lengths: tuple[int, ...]
 ) -> RequestBatch:

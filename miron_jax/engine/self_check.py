@@ -34,6 +34,7 @@ from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.compiling import in_thread
 from miron_jax.runtime.devices import Placement, Tree
 from miron_jax.runtime.progress import SILENT, Progress
+from miron_jax.runtime.timeline import spent_on
 
 # Largest difference in nats per token that rounding may cause between a forest row and a plain row,
 # by dtype.  float32 at highest matmul precision: sums of a few thousand terms in another order.
@@ -97,6 +98,7 @@ class SelfCheck:
     def programs(self) -> int:
         return 0 if self._checked is None else len(self._checked.lengths)
 
+    @spent_on("self_check")
     def prepare(self, model: Model, batch: RequestBatch) -> None:
         """Choose the requests of a batch that will be compared, and compile what scores them in
         threads while the batch is scored."""
@@ -115,6 +117,7 @@ class SelfCheck:
             self._checked = CheckedRequests(cost, flops, model.config.num_positions)
         return self._checked
 
+    @spent_on("self_check")
     def compare(
         self,
         model: Model,
@@ -145,6 +148,7 @@ class SelfCheck:
             sets.append(id_sets[of_request[r]] if of_request[r] >= 0 else np.zeros(0, np.int32))
         self.compare_with(model, requests, [scores[r] for r in chosen], names, judge, sets)
 
+    @spent_on("self_check")
     def compare_with(
         self,
         model: Model,
@@ -179,6 +183,7 @@ class SelfCheck:
         self.requests += len(requests)
         self.seconds += time.perf_counter() - start
 
+    @spent_on("self_check")
     def probe(self, model: Model) -> Answers:
         """Check that a user's own model satisfies the contract, before anything is scored.  Returns
         its answers to the probe.  Raises InputError."""

@@ -53,6 +53,7 @@ from miron_jax.planning.records import Plan
 from miron_jax.planning.walks import GroupSize, nodes_of, schedule, segments_of
 from miron_jax.runtime.devices import DATA, Placement, Tree
 from miron_jax.runtime.progress import Progress
+from miron_jax.runtime.timeline import spent_on
 from miron_jax.tokens.ragged import end_to_end
 from miron_jax.tokens.records import Requests
 
@@ -440,7 +441,8 @@ class SlotPrograms:
         if key not in self.programs:
             bound = partial(function, self.model.graphdef) if shared else function
             split = arguments[len(shared) :]
-            self.programs[key] = self.placement.compile(bound, shared, split, donate, out)
+            with spent_on("compile"):
+                self.programs[key] = self.placement.compile(bound, shared, split, donate, out)
             self.speed.programs += 1
             seconds = time.perf_counter() - start
             self.speed.compile_seconds += seconds
@@ -448,6 +450,7 @@ class SlotPrograms:
             start = time.perf_counter()
         if self.placement.is_described:
             return self.programs[key].out_info
-        result = jax.block_until_ready(self.programs[key](*arguments))
+        with spent_on("device"):
+            result = jax.block_until_ready(self.programs[key](*arguments))
         self.speed.device_seconds += time.perf_counter() - start
         return result

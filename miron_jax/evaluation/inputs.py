@@ -18,6 +18,7 @@ from miron_jax.files.places import public
 from miron_jax.model import demo
 from miron_jax.model.checkpoints.training_run import Checkpoint
 from miron_jax.prompting.prompts import check_shots, draws_by_limit
+from miron_jax.runtime.timeline import spent_on
 from miron_jax.tasks import registry, text
 from miron_jax.tasks.shots import with_num_fewshot
 
@@ -68,6 +69,7 @@ def why_not_grown(config: RunConfig, before: int) -> str | None:
     return None
 
 
+@spent_on("load")
 def find_inputs(
     config: RunConfig, fetch: bool = True, runs: bool = True, selected: Selected | None = None
 ) -> Inputs:

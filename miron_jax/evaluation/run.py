@@ -59,6 +59,7 @@ from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.journal import Journal
 from miron_jax.runtime.progress import SILENT, Progress
+from miron_jax.runtime.timeline import spent_on
 from miron_jax.tokens.answer_requests import NoRoom
 from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.token_bytes import TokenBytes
@@ -89,6 +90,7 @@ class RunTasks(NamedTuple):
     kinds: list[TaskKind]  # one per task
 
     @classmethod
+    @spent_on("tokenize")
     def of(cls, config: RunConfig, inputs: Inputs, architecture: Architecture) -> "RunTasks":
         """Raises InputError."""
         model = architecture.config
@@ -103,11 +105,13 @@ class RunTasks(NamedTuple):
         one."""
         generates = any(kind.generates and not kind.scores_spans for kind in self.kinds)
         cost = cost_model(self.model, SCORING_PROGRAMS - GENERATION_PROGRAMS * generates)
-        lengths, totals.expected, order = survey(self.kinds, cost, several)
+        with spent_on("plan"):
+            lengths, totals.expected, order = survey(self.kinds, cost, several)
         planner = RequestPlanner(cost, totals, lengths, self.setup.table.id_sets)
         for part in parts_of(self.kinds, order):
-            batch = planner.plan(requests_of(part, self.model.vocab_size), part)
-            totals.useful_flops += useful_flops(self.model, batch.plan)
+            with spent_on("plan"):
+                batch = planner.plan(requests_of(part, self.model.vocab_size), part)
+                totals.useful_flops += useful_flops(self.model, batch.plan)
             yield batch
         totals.expected = totals.plain_tokens
 
@@ -267,7 +271,8 @@ class Evaluation:
         for kind in self._tasks.kinds:
             name = kind.source.task.name
             try:
-                kind.prepare()
+                with spent_on("tokenize"):
+                    kind.prepare()
             except NoRoom as error:
                 why[name] = str(error)
                 if name in self.inputs.by_name or len(why) == len(self._tasks.kinds):
@@ -454,9 +459,10 @@ class Evaluation:
                 batches, engine.forward, check, advance, journal, self.hosts, of_round
             ):
                 unread = iter(scores)
-                for piece in batch.pieces:
-                    of_piece = list(islice(unread, len(piece.requests)))
-                    self._tasks.kinds[piece.task].take(tasks[piece.task], piece, of_piece)
+                with spent_on("metrics"):
+                    for piece in batch.pieces:
+                        of_piece = list(islice(unread, len(piece.requests)))
+                        self._tasks.kinds[piece.task].take(tasks[piece.task], piece, of_piece)
 
         if sampling is None:
             score_round(name)

@@ -30,13 +30,13 @@ from miron_jax.results.records import (
 )
 from miron_jax.results.samples import ExampleResult, FinishedRun
 from miron_jax.runtime.devices import Placement
+from miron_jax.runtime.timeline import spent_on
 
 _PACKAGES = ("jax", "jaxlib", "flax", "transformers", "tokenizers", "numpy")
 
 
-def finished_run(
-    config: RunConfig, outcome: Outcome, wall_seconds: float, step: int | None = None
-) -> FinishedRun:
+@spent_on("metrics")
+def finished_run(config: RunConfig, outcome: Outcome, step: int | None = None) -> FinishedRun:
     """`step`: of one checkpoint of several."""
     by_task = {scores.source.task.name: scores for scores in outcome.tasks}
 
@@ -44,12 +44,11 @@ def finished_run(
         return by_task[task].kind.example_results(by_task[task])
 
     further = (file for each in outcome.tasks for file in each.kind.further_files(each))
-    return FinishedRun(run_result(config, outcome, wall_seconds, step), examples, further)
+    return FinishedRun(run_result(config, outcome, step), examples, further)
 
 
-def run_result(
-    config: RunConfig, outcome: Outcome, wall_seconds: float, step: int | None = None
-) -> RunResult:
+def run_result(config: RunConfig, outcome: Outcome, step: int | None = None) -> RunResult:
+    """The numbers of a run, without its times: see `with_times`."""
     facts = RunFacts(config, outcome.length_limit, outcome.bos)
     tasks = {scores.source.task.name: scores.kind.result(scores, facts) for scores in outcome.tasks}
     suites = {}
@@ -62,7 +61,7 @@ def run_result(
         environment=environment(),
         tasks=tasks,
         suites=suites,
-        speed=_speed(outcome, wall_seconds),
+        speed=_speed(outcome),
         generation=outcome.generation,
         self_check=_checked(outcome.check),
         unanswered=sum(len(scores.unanswered) for scores in outcome.tasks),
@@ -96,7 +95,7 @@ def environment() -> RunEnvironment:
     )
 
 
-def _speed(outcome: Outcome, wall_seconds: float) -> RunSpeed:
+def _speed(outcome: Outcome) -> RunSpeed:
     totals = outcome.totals
     speed = outcome.speed
     computed = speed.computed_tokens / max(totals.unique_tokens, 1)
@@ -111,7 +110,6 @@ def _speed(outcome: Outcome, wall_seconds: float) -> RunSpeed:
         attention=speed.attention,
         compile_seconds=speed.compile_seconds,
         device_seconds=seconds,
-        wall_seconds=wall_seconds,
         journal_seconds=outcome.journal_seconds,
         computed_tokens=speed.computed_tokens,
         tokens_per_second=speed.computed_tokens / seconds if seconds else math.nan,

@@ -16,6 +16,7 @@ from miron_jax.evaluation.task_kinds.interface import TaskScores
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.journal import Journal, JournalText
 from miron_jax.runtime.progress import SILENT, Progress
+from miron_jax.runtime.timeline import spent_on
 from miron_jax.tokens.detokenize import num_without_text
 
 BLOCKS_EACH = 4  # per process; another process may take over whole blocks
@@ -41,7 +42,8 @@ def generate_texts(
     if hosts.is_first:
         for scores in tasks:
             scores.journal = journal
-            scores.kind.take_texts(scores, _counted(texts, scores, generator))
+            with spent_on("metrics"):
+                scores.kind.take_texts(scores, _counted(texts, scores, generator))
 
 
 def _counted(

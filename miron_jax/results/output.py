@@ -39,6 +39,7 @@ from miron_jax.results.whole import (
 )
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.journal import FOLDER as JOURNAL
+from miron_jax.runtime.timeline import Times
 
 STEP = "step_"  # folders of the checkpoints of one training run
 CURVES = "curves.svg"
@@ -230,17 +231,27 @@ def _resolved(setting: Json) -> Json:
     return each_leaf(setting, real_path)
 
 
+def with_times(result: RunResult, times: Times) -> RunResult:
+    """The results with the wall time and where it went."""
+    wall = sum(times.main.values())
+    speed = replace(
+        result.speed, wall_seconds=wall, timeline=times.main, in_threads=times.in_threads
+    )
+    return replace(result, speed=speed)
+
+
 def write_run(
     store: Store,
     result: RunResult,
     examples: ExamplesOf,
+    times: Callable[[], Times],
     further: Iterable[tuple[str, bytes]] = (),
 ) -> RunResult:
     """Write samples and results.json, of one checkpoint of several in a folder of its own; returns
     the results as they are written.
 
-    `examples`: of a task, by its name.  `further`: files that the run was asked to write beside
-    them, written first.
+    `examples`: of a task, by its name.  `times`: asked for once samples are written.  `further`:
+    files that the run was asked to write beside them, written first.
     """
 
     def samples() -> Iterator[tuple[str, bytes]]:
@@ -251,21 +262,21 @@ def write_run(
     below = "" if result.step is None else f"{STEP}{result.step}"
     for name, content in further:
         store.put(joined(below, name), content)
-    return replace_results(store, below, samples(), result)
+    return replace_results(store, below, samples(), lambda: with_times(result, times()))
 
 
 def write_top(
     store: Store,
     steps: Mapping[int, RunResult],
-    wall_seconds: float,
+    times: Callable[[], Times],
     further: Iterable[tuple[str, bytes]] = (),
 ) -> RunResult:
     """Write the last step's results and samples to the output folder too, with all `steps`;
-    `wall_seconds`: of all.  Raises InputError for samples that are damaged."""
+    `times`: of all.  Raises InputError for samples that are damaged."""
     last = steps[max(steps)]
     below = f"{STEP}{last.step}"
     files = {str(step): f"{STEP}{step}/{RESULTS}" for step in sorted(steps)}
-    result = replace(last, steps=files, speed=replace(last.speed, wall_seconds=wall_seconds))
+    result = replace(last, steps=files)
     for name, content in further:
         store.put(name, content)
 
@@ -281,7 +292,7 @@ def write_top(
                 )
             yield task, content
 
-    return replace_results(store, "", samples(), result)
+    return replace_results(store, "", samples(), lambda: with_times(result, times()))
 
 
 def steps_there(config: RunConfig) -> dict[int, RunResult]:

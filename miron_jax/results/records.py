@@ -182,7 +182,11 @@ class RunSpeed:
     attention: str | None = None  # the operation that ran
     compile_seconds: float = 0.0
     device_seconds: float = 0.0
-    wall_seconds: float = 0.0
+    wall_seconds: float = 0.0  # since the command's process began, or the call of an Evaluator
+    # activity (runtime/timeline) -> seconds of the main thread, which sum to wall_seconds
+    timeline: Mapping[str, float] = field(default_factory=dict)
+    # activity -> seconds of threads that worked meanwhile
+    in_threads: Mapping[str, float] = field(default_factory=dict)
     journal_seconds: float = 0.0
     computed_tokens: int = 0  # fewer than unique ones in a resumed run
     tokens_per_second: float = math.nan

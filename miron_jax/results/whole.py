@@ -13,7 +13,7 @@ An object store has no rename: samples are put there one by one, then results.js
 meanwhile sees that sizes or digests are others.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -54,19 +54,23 @@ def document_of(result: RunResult) -> bytes:
 
 
 def replace_results(
-    store: Store, below: str, samples: Iterable[tuple[str, bytes]], result: RunResult
+    store: Store,
+    below: str,
+    samples: Iterable[tuple[str, bytes]],
+    finished: Callable[[], RunResult],
 ) -> RunResult:
     """Replace samples and results.json of a folder; returns the results with their samples' sizes
     and digests.
 
-    `samples`: content by task.  Raises OSError, and the former results count then, or the new ones.
+    `samples`: content by task.  `finished`: asked for the results once samples are written.  Raises
+    OSError, and the former results count then, or the new ones.
     """
     files: dict[str, SampleFile] = {}
     if store.is_remote:
         for task, content in samples:
             store.put(joined(below, sample_name(task)), content)
             files[task] = _file_of(content)
-        result = replace(result, samples=files)
+        result = replace(finished(), samples=files)
         store.put(joined(below, RESULTS), document_of(result))
         return result
     folder = store.root / below
@@ -81,7 +85,7 @@ def replace_results(
             files[task] = _file_of(content)
         for parent in _parents(partial, files):
             sync_folder(parent)
-        result = replace(result, samples=files)
+        result = replace(finished(), samples=files)
         write_whole(partial / RESULTS, document_of(result))
     except OSError:
         with suppress(OSError):  # what is left is removed at the next start

@@ -11,6 +11,8 @@ from typing import TypeVar
 
 import jax
 
+from miron_jax.runtime import timeline
+
 _Result = TypeVar("_Result")
 
 
@@ -21,10 +23,12 @@ def in_thread(make: Callable[[], _Result]) -> Future[_Result]:
     """
     precision = jax.config.values["jax_default_matmul_precision"]
     future = Future[_Result]()
+    count = timeline.counted_in_thread()
 
     def work() -> None:
+        count()
         try:
-            with jax.default_matmul_precision(precision):
+            with jax.default_matmul_precision(precision), timeline.spent_on("compile"):
                 future.set_result(make())
         except BaseException as error:  # the caller raises it
             future.set_exception(error)

@@ -29,6 +29,7 @@ import numpy as np
 from miron_jax.errors import INTERRUPTED, InputError, printable
 from miron_jax.files.readers import Json
 from miron_jax.files.store import SEEN_SECONDS, Store
+from miron_jax.runtime.timeline import spent_on
 
 BEAT_SECONDS, POLL_SECONDS = 1.0, 0.1
 # a process without a batch for so long, which does not wait for others, has a device that hangs
@@ -138,7 +139,8 @@ class Hosts:
     def _waiting(self) -> Iterator[None]:
         self._waits = True
         try:
-            yield
+            with spent_on("wait_for_host"):
+                yield
         finally:
             self._waits = False
             self.step()

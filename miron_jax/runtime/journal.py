@@ -36,6 +36,7 @@ from miron_jax.files.readers import Json, parse_json
 from miron_jax.files.store import SEEN_SECONDS, Store
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.progress import SILENT, Progress
+from miron_jax.runtime.timeline import spent_on
 from miron_jax.tokens.ragged import offsets_of
 
 # version of the engine's arithmetic: raise it whenever a score may change beyond float32 rounding
@@ -154,6 +155,7 @@ class Journal:
         scores = f"{self.num_known - verdicts} scores and texts"
         return f"{scores} and {verdicts} verdicts of programs" if verdicts else scores
 
+    @spent_on("load")
     def read(self) -> None:
         """Read the segments that are new since the last call; a damaged one is set aside."""
         for name in self._store.names(self._folder):
@@ -231,6 +233,7 @@ class Journal:
                 self._write()
                 self.seconds += time.monotonic() - start
 
+    @spent_on("write")
     def flush(self) -> None:
         """Write all that was added, and wait for it."""
         start = time.monotonic()
@@ -262,6 +265,7 @@ class Journal:
                 time.sleep(0.2)
         self.read()
 
+    @spent_on("write")
     def _write(self) -> None:
         """Hand all that is pending to the thread as one segment, once the segment before it is
         written."""

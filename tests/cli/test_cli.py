@@ -13,6 +13,7 @@ import pytest
 from miron_jax import __version__
 from miron_jax.cli import throughput
 from miron_jax.report.tables.progress import Screen
+from miron_jax.runtime.timeline import ACTIVITIES
 from miron_jax.tasks.about import about
 from miron_jax.tasks.mera.metrics import ETHICS
 from miron_jax.tasks.registry import SUITES
@@ -85,6 +86,15 @@ def test_a_whole_run(finished: Finished) -> None:
     speed = results["speed"]
     assert speed["unique_tokens"] < speed["plain_tokens"]
     assert speed["unique_tokens"] <= speed["padded_tokens"]
+    timeline = speed["timeline"]
+    assert [*timeline] == [*ACTIVITIES]
+    assert {name for name, seconds in timeline.items() if seconds > 0} >= {
+        "import", "load", "compile", "wait_for_host", "device", "self_check", "metrics", "write",
+    }  # fmt: skip
+    assert min(timeline.values()) >= 0
+    assert sum(timeline.values()) == pytest.approx(speed["wall_seconds"])
+    assert {name for name, seconds in speed["in_threads"].items() if seconds > 0} >= {"render", "tokenize", "plan"}
+    assert f"where these {speed['wall_seconds']:.1f} s went:" in finished.ran.out
     assert "core/arc_easy" in finished.ran.out
     assert "not the published data" in finished.ran.out
     assert not (finished.output / ".partial").exists()

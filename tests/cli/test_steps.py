@@ -24,6 +24,7 @@ from miron_jax.model.checkpoints.hf_reader import load_hf
 from miron_jax.report.exports.written import write_finished, write_top
 from miron_jax.report.tables.curves import bars, curves_of, draw_curves
 from miron_jax.results.output import check_output
+from miron_jax.runtime.timeline import Timeline
 from tests.support.tiny_model import make_model
 from tests.support.tolerances import CONTINUATION
 
@@ -67,17 +68,23 @@ def test_every_step_is_scored_with_its_own_weights(trained: Path, tmp_path: Path
     config = RunConfig("demo", TASKS, output=str(tmp_path / "out"), **options)
     check_output(config)
     inputs = find_inputs(config)
-    written, outcomes = {}, {}
+    written, outcomes, timeline = {}, {}, Timeline()
     with monkeypatch.context() as patch:
         patch.setattr("miron_jax.evaluation.parts.REQUEST_BATCH_TOKENS", 1)
         for step, outcome in evaluate_checkpoints(config, inputs):
             assert step is not None
-            written[step], outcomes[step] = write_finished(config, finished_run(config, outcome, 0.0, step)), outcome
+            written[step], outcomes[step] = (
+                write_finished(config, finished_run(config, outcome, step), timeline.lap),
+                outcome,
+            )
             assert (outcome.speed.programs > 0) == (step == 3), "later steps run what the first one compiled"
     assert list(written) == [3, 20]
-    top = write_top(config, written, 0.0)
+    top = write_top(config, written, timeline.total)
     assert top.steps == {"3": "step_3/results.json", "20": "step_20/results.json"}
     assert top.tasks == written[20].tasks != written[3].tasks
+    speeds = [each.speed for each in (*written.values(), top)]
+    assert [sum(speed.timeline.values()) for speed in speeds] == pytest.approx([speed.wall_seconds for speed in speeds])
+    assert 0 < sum(speed.wall_seconds for speed in speeds[:2]) < speeds[2].wall_seconds, "the top counts all steps"
     for step in written:
         assert json.loads((tmp_path / f"out/step_{step}/results.json").read_text())["step"] == step
         assert len((tmp_path / f"out/step_{step}/samples/miron-gen/en.jsonl").read_text().splitlines()) == 8

@@ -86,6 +86,11 @@ def test_later_weights_compile_nothing_and_have_their_own_numbers(first: First) 
     assert results["tasks"] != second["tasks"]
     again = first.evaluator.run(of_nnx(0).params)
     assert without_times(again) == without_times(results)
+    for speed in (results["speed"], again["speed"]):
+        assert sum(speed["timeline"].values()) == pytest.approx(speed["wall_seconds"])
+        assert speed["timeline"]["device"] > 0 == speed["timeline"]["import"], "it began at the call"
+    assert "tokenize" in results["speed"]["in_threads"]
+    assert "tokenize" not in again["speed"]["in_threads"], "planned once"
     assert again["speed"]["unique_tokens"] == results["speed"]["unique_tokens"] > 0
     json.dumps(results, allow_nan=False)
 
@@ -116,7 +121,7 @@ def test_a_run_that_breaks_off_leaves_nothing_behind(first: First, monkeypatch: 
 def test_it_gives_the_commands_numbers(tmp_path: Path) -> None:
     folder = make_model(tmp_path / "model")
     config = RunConfig(str(folder), ("miron-gen/en",), **OPTIONS)
-    expected = run_json(run_result(config, evaluate(config, find_inputs(config)), 0.0))
+    expected = run_json(run_result(config, evaluate(config, find_inputs(config))))
     options = {**OPTIONS, "output": tmp_path / "out", "save_requests": True}
     evaluator = miron_jax.Evaluator(folder, tasks=["miron-gen/en"], **options)
     assert (tmp_path / "out/requests/requests.jsonl").is_file()

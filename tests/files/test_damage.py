@@ -75,7 +75,7 @@ def test_results_tell_of_implausible_weights_by_leaf_and_of_inputs_without_a_che
     def results(norm_weight: float) -> dict[str, Any]:
         tensors["model.layers.1.input_layernorm.weight"][3] = norm_weight
         safetensors.save_file(tensors, model / "model.safetensors")
-        return run_json(run_result(config, evaluate(config, find_inputs(config), Lines(lines.append)), 1.0))
+        return run_json(run_result(config, evaluate(config, find_inputs(config), Lines(lines.append))))
 
     sound = results(1.0)
     assert sound["checkpoint"]["implausible"] == []

@@ -20,6 +20,7 @@ from miron_jax.report.exports.written import write_curves, write_finished, write
 from miron_jax.results.document import run_json
 from miron_jax.results.output import check_output, leave_smaller_run, stored_result
 from miron_jax.runtime.progress import Lines
+from miron_jax.runtime.timeline import Timeline
 from tests.support.command import Place
 from tests.support.faults import Disk
 from tests.support.kept_runs import parts_in, same_results
@@ -55,11 +56,11 @@ def test_results_samples_and_journal_go_to_an_object_store(tmp_path: Path) -> No
     lines: list[str] = []
 
     def run() -> dict[int, dict[str, Any]]:
-        store, inputs, results = check_output(config), find_inputs(config), {}
+        store, inputs, results, timeline = check_output(config), find_inputs(config), {}, Timeline()
         for step, outcome in evaluate_checkpoints(config, inputs, Lines(lines.append), store=store):
             assert step is not None
-            results[step] = write_finished(config, finished_run(config, outcome, 1.0, step))
-        write_top(config, results, 1.0)
+            results[step] = write_finished(config, finished_run(config, outcome, step), timeline.lap)
+        write_top(config, results, timeline.total)
         write_curves(config, results)
         return {step: run_json(result) for step, result in results.items()}
 

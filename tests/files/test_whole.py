@@ -32,7 +32,7 @@ class Writer:
         examples: list[ExampleResult] = self.examples[:version]
         content = "".join(f"{strict_json(example_json(example))}\n" for example in examples).encode()
         result = replace(self.result, config={**self.result.config, "limit": version})
-        return replace_results(self.store, "", [(TASK, content)], result)
+        return replace_results(self.store, "", [(TASK, content)], lambda: result)
 
 
 @pytest.fixture(params=["disk", "store"])

@@ -10,6 +10,7 @@ import math
 import os
 import re
 import threading
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ from typing import Any
 import pytest
 
 from miron_jax.report.html.page import page_of
+from miron_jax.report.tables.results import timeline_lines
 from miron_jax.results.run_folder import read_runs
 from tests.support.run_folders import (
     NASTY,
     PROFILE,
+    changed,
     composite,
     hostile_run,
     samples_of,
@@ -223,3 +226,30 @@ def test_a_category_is_drawn_where_all_runs_average_the_same_tasks_of_it(tmp_pat
     (radar,) = [svg for svg in re.findall(r"<svg.*?</svg>", page, re.DOTALL) if ">two<" in svg and ">one<" in svg]
     assert (">part<" in radar, ">unlike<" in radar) == (True, False)
     assert "Not drawn" not in page_of(read_runs(folders[:1]))
+
+
+def test_the_wall_time_has_a_bar_for_each_activity(tmp_path: Path) -> None:
+    """On screen, where a bar of 40 columns takes all the time, and on the page; older results have none."""
+    old, new = (write_run(tmp_path / name, {"own/x": samples_of([1, 0])}) for name in ("old", "new"))
+    with changed(new) as results:
+        results["speed"] |= {
+            "wall_seconds": 1000.0, "timeline": {"load": 250.0, "plan": 0.04, "wait_for_host": 745.0, "other": 4.96},
+            "in_threads": {"tokenize": 700.0, "plan": 0.01},
+        }  # fmt: skip
+    first, second = (run.result for run in read_runs([str(old), str(new)]))
+    assert timeline_lines(first) == []
+    assert timeline_lines(second) == [
+        "where these 1000.0 s went:",
+        f"  load            250.0 s   25%  {10 * chr(0x2588)}",
+        f"  wait for host   745.0 s   74%  {30 * chr(0x2588)}",
+        "  other             5.0 s    0%",
+        "threads worked meanwhile: tokenize 700.0 s",
+    ]
+    assert max(map(len, timeline_lines(replace(second, speed=replace(second.speed, wall_seconds=745.0))))) <= 80
+    caption = "Where the wall time went"
+    assert caption not in page_of(read_runs([str(old)]))
+    page = page_of(read_runs([str(new), str(old)]))
+    [figure] = [each for each in page.split("</figure>") if caption in each]
+    texts = re.findall(r"<text[^>]*>([^<]+)</text>", figure)
+    assert {"load", "wait for host", "other", "250.0 s", "745.0 s", "5.0 s"} <= {*texts}
+    assert "plan" not in texts

@@ -14,6 +14,7 @@ from miron_jax.evaluation.run import evaluate
 from miron_jax.evaluation.run_result import finished_run
 from miron_jax.model import demo
 from miron_jax.report.exports.written import write_finished
+from miron_jax.runtime.timeline import Timeline
 from tests.conftest import REPOSITORY
 from tests.support import mera_records, uation_records
 from tests.support.tiny_model import make_model, write_core_data
@@ -77,7 +78,7 @@ def _scored(folder: Path, name: str, seed: int) -> None:
         str(model), ("core/copa", "core/arc_easy"), data_dir=(("", str(folder / "EVAL_BUNDLE")),),
         output=str(folder / name), allow_changed_data=True,
     )  # fmt: skip
-    write_finished(config, finished_run(config, evaluate(config, find_inputs(config)), 1.0))
+    write_finished(config, finished_run(config, evaluate(config, find_inputs(config))), Timeline().lap)
 
 
 def _training_run(folder: Path) -> None:

@@ -41,6 +41,7 @@ from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
 from miron_jax.prompting.prompts import Prompt, check_shots, chunks_of, render, without_shots
 from miron_jax.results.details import ChoiceDetails
 from miron_jax.results.samples import ExampleResult
+from miron_jax.runtime.timeline import spent_on
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.requests import as_scored, tokenize
 from miron_jax.tokens.whole_shots import fitting
@@ -72,12 +73,15 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
     scores_spans = True
     chooses: ClassVar[bool] = True  # False: an example has one continuation
 
+    @spent_on("render")
     def prompts(self) -> list[Prompt]:
         return render(self.source.task, self.source.examples, self.setup.config.limit)
 
+    @spent_on("render")
     def prepare(self) -> None:
         check_shots(self.source.task, self.source.examples, self.setup.config.limit)
 
+    @spent_on("tokenize")
     def tokenized(self, prompts: Sequence[Prompt]) -> Requests:
         task = self.source.task
         return tokenize(prompts, task.profile, self.setup.tokenizer, self.max_length, task.name)
@@ -108,6 +112,7 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
     def digests(self) -> dict[int, str]:
         return {prompt.id: without_shots(prompt).digest for prompt in self._fitting(self.prompts())}
 
+    @spent_on("tokenize")
     def _fitting(self, prompts: Sequence[Prompt]) -> list[Prompt]:
         """Without the shots that its length limit has no room for."""
         return fitting(prompts, self.source.task.profile, self.setup.tokenizer, self.max_length)

@@ -33,6 +33,7 @@ from miron_jax.prompting.prompts import digest_of
 from miron_jax.results.details import BY_TARGET_TOKENS, ClozeDetails, Drift, Fragmentation
 from miron_jax.results.records import Group, TaskResult
 from miron_jax.results.samples import AskedItem, ExampleResult
+from miron_jax.runtime.timeline import spent_on
 from miron_jax.statistics.cloze_groups import cloze_groups
 from miron_jax.statistics.estimate import estimates
 from miron_jax.tokens.cloze_requests import ItemRequests, cloze_requests
@@ -87,9 +88,10 @@ class ClozeKind(TaskKind[ClozeRow]):
         task = self.source.task
         items = self.source.examples
         tokenizer = self.setup.tokenizer
-        requests, self.asked = cloze_requests(
-            items, task.profile, tokenizer, self.setup.table, self.max_length, task.name
-        )
+        with spent_on("tokenize"):
+            requests, self.asked = cloze_requests(
+                items, task.profile, tokenizer, self.setup.table, self.max_length, task.name
+            )
         empty = special_tokens(tokenizer).empty
         self.empty_prefix = tokenizer.convert_ids_to_tokens(empty[0]) if empty else None
         yield items, requests

@@ -32,6 +32,7 @@ from miron_jax.metrics.detox import DETOX, Scorer, detox_scores
 from miron_jax.prompting.prompts import render, without_end_spaces, without_shots
 from miron_jax.results.details import FEW, GenerationDetails
 from miron_jax.results.samples import Completion, ExampleResult
+from miron_jax.runtime.timeline import spent_on
 from miron_jax.tokens.answer_requests import AnswerRequests, answer_requests
 from miron_jax.tokens.detokenize import drops_first_space
 
@@ -61,7 +62,8 @@ class GenerationKind(PromptedKind[GenerationRow]):
     def prepare(self) -> None:
         task = self.source.task
         config = self.setup.config
-        prompts = render(task, self.source.examples, config.limit)
+        with spent_on("render"):
+            prompts = render(task, self.source.examples, config.limit)
         self.requests = answer_requests(
             prompts,
             self.source.examples,

@@ -26,6 +26,7 @@ from miron_jax.prompting.prompts import TAIL, digest_of
 from miron_jax.results.details import Ceiling, ProgramDetails
 from miron_jax.results.records import TaskResult
 from miron_jax.results.samples import AskedProblem, ExampleResult, Programs, ProgramText
+from miron_jax.runtime.timeline import spent_on
 from miron_jax.statistics.estimate import TaskEstimates, estimates
 from miron_jax.tokens.answer_requests import AnswerRequests, program_requests
 
@@ -81,9 +82,10 @@ class ProgramKind(TaskKind[ProgramRow]):
             self.max_length,
             task.name,
         )
-        self.ceiling = self.judge.verdicts(
-            [(problem, solution_of(problem)) for problem in self.problems]
-        )
+        with spent_on("metrics"):
+            self.ceiling = self.judge.verdicts(
+                [(problem, solution_of(problem)) for problem in self.problems]
+            )
 
     def texts(self) -> list[TextRequest]:
         """The random numbers of a sample depend only on the run's seed, its problem and its

@@ -37,6 +37,7 @@ from miron_jax.results.details import TextDetails
 from miron_jax.results.output import BYTE_LOSSES
 from miron_jax.results.records import TaskResult
 from miron_jax.results.samples import AskedDocument, ExampleResult
+from miron_jax.runtime.timeline import spent_on
 from miron_jax.statistics.estimate import TaskEstimates, ratio
 from miron_jax.tokens.ragged import end_to_end
 from miron_jax.tokens.records import Requests
@@ -103,6 +104,7 @@ class TextKind(TaskKind[TextRow]):
     def load(cls, task: object, folder: Path, config: RunConfig, runs: bool) -> list[Document]:
         return read_examples(task, folder)[: config.limit]  # pyright: ignore[reportArgumentType]
 
+    @spent_on("tokenize")
     def sizes(self, cost: CostModel) -> RowSizes:
         """Estimates the tokens of documents from their bytes, at the rate of some of them."""
         texts = [document.text for document in self.source.examples]
@@ -133,6 +135,7 @@ class TextKind(TaskKind[TextRow]):
         if some:
             yield self._piece(some)
 
+    @spent_on("tokenize")
     def _piece(self, documents: Sequence[Document]) -> tuple[list[DocumentWindows], Requests]:
         each = encode_each(self._encode, [document.text for document in documents])
         cuts = []

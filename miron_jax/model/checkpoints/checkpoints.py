@@ -40,6 +40,7 @@ from miron_jax.model.network import Network
 from miron_jax.model.own import OwnModel, code_fingerprint, is_factory, make_own_model, source_file
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.progress import Progress
+from miron_jax.runtime.timeline import spent_on
 from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer, taken_from, unlike_transformers
 
 POLL_SECONDS = 10.0  # between two looks at a watched run
@@ -84,6 +85,7 @@ class Round:
         self.failures.append((checkpoint, error))
 
 
+@spent_on("load")
 def find_model(config: RunConfig, weights: bool = True) -> ModelFiles:
     """Find the model that --model names, and download it from the hub if needed; without `weights`
     only its small files.
@@ -143,6 +145,7 @@ def checkpoint_folder(checkpoint: str) -> Path:
     return folder
 
 
+@spent_on("load")
 def architecture_of(
     config: RunConfig, files: ModelFiles, tokenizer: Tokenizer | None = None
 ) -> Architecture:

@@ -15,6 +15,7 @@ import numpy as np
 from miron_jax.model.decoder.decoder import leaf_name
 from miron_jax.model.network import is_key
 from miron_jax.runtime.devices import Tree
+from miron_jax.runtime.timeline import spent_on
 from miron_jax.tokens.tokenizers import Tokenizer
 
 _WORDS = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}
@@ -23,6 +24,7 @@ _FACTORS = np.asarray([0x2C1B3C6D, 0x297A2D39], np.uint32)
 _AXES = np.asarray([0x165667B1, 0xD3A2646D, 0xFD7046C5, 0xB55A4F09, 0x8DA6B343], np.uint32)
 
 
+@spent_on("load")
 def weights_fingerprint(state: Tree) -> str:
     """Fingerprint of every bit of the weights, independent of their devices and shardings.
 

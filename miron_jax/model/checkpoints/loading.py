@@ -32,6 +32,7 @@ from miron_jax.model.network import Network
 from miron_jax.model.own import OwnModel
 from miron_jax.runtime.devices import ONE_COPY, Placement, Tree
 from miron_jax.runtime.progress import SILENT, Progress
+from miron_jax.runtime.timeline import counted_in_thread, spent_on
 
 
 class Loaded(NamedTuple):
@@ -51,17 +52,18 @@ def loaded(
     The next checkpoint is read while one is scored, if there is memory for both.  Raises InputError
     for weights that cannot be read, unless that is excused.
     """
-    with ThreadPoolExecutor(1) as reader:
+    with ThreadPoolExecutor(1, initializer=counted_in_thread()) as reader:
         pending: Future[Loaded] | None = None
         for checkpoint, following in zip(
             new.checkpoints, [*new.checkpoints[1:], None], strict=True
         ):
             try:
                 progress.advance("loading")
-                if pending is None:
-                    read, state = load(architecture, config, checkpoint, placement, progress)
-                else:
-                    read, state = pending.result()
+                with spent_on("load"):
+                    if pending is None:
+                        read, state = load(architecture, config, checkpoint, placement, progress)
+                    else:
+                        read, state = pending.result()
             except InputError as error:
                 new.fail(checkpoint, error)
                 continue
@@ -79,6 +81,7 @@ def loaded(
             del state  # frees the memory before the next weights are read
 
 
+@spent_on("load")
 def load(
     architecture: Architecture,
     config: RunConfig,

@@ -16,6 +16,7 @@ from jax.experimental.multihost_utils import process_allgather
 from miron_jax.errors import InputError, some_of
 from miron_jax.model.decoder.decoder import leaf_name
 from miron_jax.runtime.devices import Tree
+from miron_jax.runtime.timeline import spent_on
 
 MAX_AT_ONCE = 1 << 20  # numbers that one call reads
 PLAUSIBLE = 1e4  # weights of trained models are far smaller
@@ -35,6 +36,7 @@ def check_finite(source: Path | str, state: Tree) -> Tree:
     return state
 
 
+@spent_on("load")
 def implausible(state: Tree, num_tokens: int, is_own: bool = False) -> list[str]:
     """A warning for each leaf of a model with a weight beyond PLAUSIBLE, such as a flipped bit
     causes, or with zeros where a file that is half-written has them.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, shown
+from miron_jax.runtime.timeline import spent_on
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -275,11 +276,13 @@ def _with_transformers_defaults(path: Path, raw: Mapping[str, Json]) -> "Pretrai
     """transformers' config object, which resolves defaults, types and old spellings
     (rope_theta, rope_scaling, sliding_window_pattern).  Raises InputError where transformers
     refuses the file."""
-    from transformers import CONFIG_MAPPING  # imported here because the import takes a second
+    with spent_on("import"):
+        from transformers import CONFIG_MAPPING  # here because the import takes a second
 
     values = {name: _with_floats(value) for name, value in raw.items()}
     try:
-        kind = CONFIG_MAPPING[raw["model_type"]]
+        with spent_on("import"):
+            kind = CONFIG_MAPPING[raw["model_type"]]
         for field in fields(kind) if is_dataclass(kind) else ():  # since transformers 5.4
             if field.name in values:
                 values[field.name] = _as_declared(values[field.name], str(field.type))

@@ -5,7 +5,7 @@ deliberately does not know how a score is made, nor how a file is written.
 """
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 
 from miron_jax.config import RunConfig
@@ -18,23 +18,28 @@ from miron_jax.results.output import CURVES, STEP
 from miron_jax.results.records import RunResult
 from miron_jax.results.run_folder import Run
 from miron_jax.results.samples import FinishedRun
+from miron_jax.runtime.timeline import Times, spent_on
 
 
-def write_finished(config: RunConfig, run: FinishedRun) -> RunResult:
-    """One checkpoint of several is written to its own folder."""
+@spent_on("write")
+def write_finished(config: RunConfig, run: FinishedRun, times: Callable[[], Times]) -> RunResult:
+    """One checkpoint of several is written to its own folder.  `times`: asked for once samples
+    are written."""
     in_layout = other_layout(config.results_format, run.result, run.examples)
     further = chain(run.further_files, in_layout)
-    return output.write_run(Store(config.output), run.result, run.examples, further)
+    return output.write_run(Store(config.output), run.result, run.examples, times, further)
 
 
-def write_top(config: RunConfig, steps: Mapping[int, RunResult], wall_seconds: float) -> RunResult:
-    """Write the last step's results to the output folder too, with all `steps`; `wall_seconds`: of
-    all."""
+@spent_on("write")
+def write_top(
+    config: RunConfig, steps: Mapping[int, RunResult], times: Callable[[], Times]
+) -> RunResult:
+    """Write the last step's results to the output folder too, with all `steps`; `times`: of all."""
     store = Store(config.output)
     last = steps[max(steps)]
     run = Run("", store, f"{STEP}{last.step}", last)
     further = other_layout(config.results_format, last, run.examples)
-    return output.write_top(store, steps, wall_seconds, further)
+    return output.write_top(store, steps, times, further)
 
 
 def write_curves(config: RunConfig, steps: Mapping[int, RunResult]) -> str:

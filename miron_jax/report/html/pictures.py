@@ -8,6 +8,7 @@ import io
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
@@ -16,7 +17,7 @@ import numpy as np
 from miron_jax.report.exports.flat import composites_of
 from miron_jax.report.tables.cloze import cloze_of
 from miron_jax.report.tables.curves import curves_figure, label_of
-from miron_jax.report.tables.results import PARTIAL
+from miron_jax.report.tables.results import LEAST_SECONDS, PARTIAL, activity
 from miron_jax.results.details import ClozeDetails, Drift
 from miron_jax.results.records import UNKNOWN, CompositeResult, SuiteResult
 from miron_jax.results.run_folder import Run
@@ -70,6 +71,8 @@ def _figures(runs: Sequence[Run]) -> Iterator[tuple["Figure", str]]:
     for task in cloze_of(runs[0].result):
         if (figure := _cloze(runs, task)) is not None:
             yield figure, f"{task}: by tokens of the target, and what noise in the prefix costs."
+    if spent := _activities(runs):
+        yield _timelines(runs, spent), "Where the wall time went: seconds of the main thread."
 
 
 # Composites
@@ -243,6 +246,36 @@ def _cloze(runs: Sequence[Run], task: str) -> "Figure | None":
     right.set_xlabel("per cent of P(target) lost, median")
     right.invert_yaxis()
     _legend(left, runs)
+    return figure
+
+
+# Wall time
+
+
+def _activities(runs: Sequence[Run]) -> list[str]:
+    """Those that took time in a run, in the order of a run."""
+    timelines = [run.result.speed.timeline for run in runs]
+    names = dict.fromkeys(chain(*timelines))
+    return [
+        name for name in names if any(each.get(name, 0.0) >= LEAST_SECONDS for each in timelines)
+    ]
+
+
+def _timelines(runs: Sequence[Run], spent: Sequence[str]) -> "Figure":
+    """A bar for each activity and run, with its seconds."""
+    figure, axes = _new(7.5, 0.6 + 0.24 * len(spent) * (0.5 + 0.5 * len(runs)))
+    height = 0.8 / len(runs)
+    for i, run in enumerate(runs):
+        seconds = [run.result.speed.timeline.get(name, 0.0) for name in spent]
+        rows = np.arange(len(spent)) - 0.4 + height * (i + 0.5)
+        bars = axes.barh(rows, seconds, height, color=_color(i), alpha=0.8, label=_label(run.label))
+        axes.bar_label(bars, [f"{each:.1f} s" for each in seconds], padding=3, fontsize=8)
+    axes.set_yticks(range(len(spent)), [_label(activity(name)) for name in spent])
+    axes.set_xlabel("seconds")
+    axes.margins(x=0.1)
+    axes.invert_yaxis()
+    axes.grid(axis="x", alpha=0.25)
+    _legend(axes, runs)
     return figure
 
 

@@ -25,6 +25,8 @@ from miron_jax.results.records import (
 from miron_jax.statistics.estimate import Estimate
 
 MOST_OTHERS = 4
+LEAST_SECONDS = 0.05  # of an activity that is shown
+BAR = 40  # columns of a bar that takes all the time
 _SOFT = tuple(metric.name for metric in SOFT)
 _OF_CHOICES = ("accuracy_sum", "accuracy_bytes", "bits_per_byte", "answered", *_SOFT)
 _COLUMNS = {"accuracy_sum": "by sum", "accuracy_bytes": "by bytes", "bits_per_byte": "bits/byte"}
@@ -246,6 +248,33 @@ def _left_out(composites: Composites) -> str:
         "a composite that lacks a task has no value; a partial one compares only with runs over "
         f"the same tasks; without a score on published data: {', '.join(names)}"
     )
+
+
+def timeline_lines(run: RunResult) -> list[str]:
+    """A line for each activity that took time, with its seconds, its share and a bar; [] of older
+    results."""
+    speed = run.speed
+    spent = {name: seconds for name, seconds in speed.timeline.items() if seconds >= LEAST_SECONDS}
+    if not spent:
+        return []
+    lines = [f"where these {speed.wall_seconds:.1f} s went:"]
+    for name, seconds in spent.items():
+        share = seconds / speed.wall_seconds
+        bar = "█" * round(BAR * share)
+        lines.append(f"  {activity(name):13} {seconds:7.1f} s {share:5.0%}  {bar}".rstrip())
+    beside = [
+        f"{activity(name)} {seconds:.1f} s"
+        for name, seconds in speed.in_threads.items()
+        if seconds >= LEAST_SECONDS
+    ]
+    if beside:
+        lines.append(f"threads worked meanwhile: {', '.join(beside)}")
+    return lines
+
+
+def activity(name: str) -> str:
+    """An activity of a timeline in words."""
+    return name.replace("_", " ")
 
 
 def speed_line(run: RunResult) -> str:

@@ -29,6 +29,7 @@ from miron_jax.report.tables.console import console
 from miron_jax.report.tables.robustness import print_robustness
 from miron_jax.results.document import run_json
 from miron_jax.results.run_folder import read_runs
+from miron_jax.runtime.timeline import Timeline
 from miron_jax.tasks.eval_uation.suite import SUITE
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.support.tolerances import FLOAT64, TOKEN
@@ -59,7 +60,7 @@ def run(files: Files, output: Path, *tasks: str, **settings: Any) -> JsonObject:
     config = RunConfig(
         str(files.model), tasks, data_dir=folders, output=str(output), **{"max_length": ROOM, **settings}
     )
-    return run_json(write_finished(config, finished_run(config, evaluate(config, find_inputs(config)), 1.0)))
+    return run_json(write_finished(config, finished_run(config, evaluate(config, find_inputs(config))), Timeline().lap))
 
 
 def samples(output: Path, name: str) -> list[JsonObject]:

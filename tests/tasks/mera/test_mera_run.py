@@ -26,6 +26,7 @@ from miron_jax.files.readers import Json, JsonObject
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.report.exports.written import write_finished
 from miron_jax.runtime.sandbox import Sandbox
+from miron_jax.runtime.timeline import Timeline
 from miron_jax.tasks.mera.scoring import score_submission
 from miron_jax.tasks.mera.site import export, read_records
 from miron_jax.tasks.mera.submission import read_submission
@@ -152,7 +153,7 @@ def run(model: Path, folder: Path, version: Version, *tasks: str) -> tuple[Path,
     names = tuple(f"{suite}/{task}" for task in tasks) or (suite,)
     code: Any = {"allow_code_execution": True, "allow_unsandboxed_code": True}
     config = RunConfig(str(model), names, data_dir=((suite, str(folder)),), output=str(output), **code)
-    write_finished(config, finished_run(config, evaluate(config, find_inputs(config)), 1.0, None))
+    write_finished(config, finished_run(config, evaluate(config, find_inputs(config))), Timeline().lap)
     return output, json.loads((output / "results.json").read_text())
 
 

@@ -112,7 +112,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     tasks, data = ("miron/en", "miron-gen"), (("", str(folder)),)
     config = RunConfig(str(make_model(folder / "model")), tasks, data_dir=data, limit=3, items_per_category=12)
     outcome = evaluate(config, find_inputs(config))
-    result = run_result(config, outcome, 0.0)
+    result = run_result(config, outcome)
     results = run_json(result)
     samples = {
         task.source.task.name: [example_json(example) for example in task.kind.example_results(task)]
