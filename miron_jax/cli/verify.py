@@ -4,6 +4,7 @@ Arrives: the flags that name a model.  Leaves: a table on screen, or a file of a
 Exit status 1 if a way differs.  It deliberately does not know how texts are scored.
 """
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def command() -> None:
 
 
 def _write(config: RunConfig, path: Path) -> None:
-    from miron_jax.cli.verification import oracle_json, oracle_of
+    from miron_jax.cli.verification import oracle_of
     from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model
 
     if path.is_dir() or not path.absolute().parent.is_dir():
@@ -76,6 +77,6 @@ def _write(config: RunConfig, path: Path) -> None:
         )
     model = architecture_of(config, find_model(config)).config
     most = min(model.num_positions or 1 << 31, model.trained_length or 1 << 31)
-    oracle = oracle_json(oracle_of(folder, model.trained_length, most))
+    oracle = json.dumps(oracle_of(folder, model.trained_length, most))
     write_whole(path, oracle.encode())
     print(printable(f"written to {path}"))

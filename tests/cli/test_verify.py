@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from miron_jax.cli import verification
-from miron_jax.cli.verification import SCHEMA, Verified, _cut, _largest, texts_for, token_ids_of
+from miron_jax.cli.verification import SCHEMA, Verified, _cut, _difference, _differences, texts_for, token_ids_of
 from miron_jax.engine.batches import Batch, Shape, assemble
 from miron_jax.engine.model import load_model
 from miron_jax.engine.plain import score_plainly
+from miron_jax.engine.records import Score
 from miron_jax.model.config import RopeClasses
 from miron_jax.model.decoder.decoder import Decoder
 from miron_jax.planning.records import Plan
-from miron_jax.report.tables.verify import WayDifference
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.support.needs import needs
 from tests.support.tiny_model import make_model
@@ -28,13 +28,19 @@ from tests.support.torch_folders import FOLDERS, torch_folder
 
 def test_nan_differs_from_every_number() -> None:
     a = np.asarray([-1.0, -2.0], np.float32)
-    assert _largest(a, np.asarray([-1.5, -2.0])) == 0.5
+    assert list(_differences(a, np.asarray([-1.5, -2.0]))) == [0.5, 0]
     for other in ([np.nan, -2.0], [np.nan, np.nan], [-np.inf, -2.0]):
-        largest = _largest(a, np.asarray(other))
-        assert largest == np.inf
-        assert Verified(2, 1e-3, [WayDifference("way", largest, 0)]).wrong
-    assert Verified(2, 1e-3, [WayDifference("way", np.nan, 0)]).wrong
-    assert not Verified(2, 1e-3, [WayDifference("way", 1e-4, 0)]).wrong
+        assert _differences(a, np.asarray(other))[0] == np.inf
+
+
+def test_each_token_has_its_own_bound() -> None:
+    """A peaked position, whose logits are large, widens no other one's bound."""
+    engine = [Score(np.asarray([-1.0, -2.0], np.float32), np.zeros(2, np.int32))]
+    bounds = [np.asarray([0.5, 1e-3])]
+    for other, exceeds in (([-1.4, -2.0], False), ([-1.0, -2.4], True), ([np.nan, -2.0], True)):
+        way = _difference("way", engine, [(np.asarray(other), np.ones(2, bool))], bounds)
+        assert way.exceeds == exceeds
+        assert Verified(2, 0.5, [way]).wrong == [way] * exceeds
 
 
 @pytest.fixture(scope="module")

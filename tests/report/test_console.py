@@ -58,7 +58,7 @@ def of_tasks(folder: Path, miron: Any) -> object:
 
 
 def of_verify(folder: Path, miron: Any) -> object:
-    each = WayDifference("one request a row, dense attention", 1.2e-5, 3, 2.5e-9)
+    each = WayDifference("one request a row, dense attention", 1.2e-5, False, 3, 2.5e-9)
     return print_verified(console(), [each], 1234, 1e-3)
 
 
