@@ -47,7 +47,6 @@ TOP = 64  # of the next token's distribution
 LONG = (1100, 4200)
 OTHER_BUDGET = 512  # slots of a batch, where the engine would take as many as the device holds
 OTHER_LENGTH = 96  # slots that rows of the second way are longer
-PLAIN_TOKENS = 1100  # the last ones of a text, whose logits the plain way holds all at once
 MATE_TOKENS = 32  # by which a row mate leaves a text
 
 
@@ -175,11 +174,9 @@ def _requests(asked: Sequence[SpanRequest]) -> Requests:
 def _one_a_row(
     session: Session, ids: Sequence[Sequence[int]], engine: Sequence[Score]
 ) -> tuple[WayDifference, list[np.ndarray]]:
-    """The difference, and a bound of each token of each text, nats: of a long text's first tokens,
-    whose logits the plain way does not give, it is the largest of its last ones."""
+    """The difference, and a bound of each token of each text, nats."""
     import jax
 
-    start = [max(1, len(each) - PLAIN_TOKENS) for each in ids]
     plain: dict[int, PlainScore] = {}
     # Each padded to the longest of its group: dense attention takes time for all pairs of places.
     groups: tuple[list[int], list[int]] = ([], [])
@@ -188,19 +185,14 @@ def _one_a_row(
     with jax.default_matmul_precision("highest"):
         for group in filter(None, groups):
             rows = [np.asarray(ids[i], np.int32) for i in group]
-            scores, _ = score_plainly(session.model, rows, [start[i] for i in group])
+            scores, _ = score_plainly(session.model, rows, [1] * len(group))
             plain |= zip(group, scores, strict=True)
-    spans: list[Score] = []
     others: list[_Compared] = []
     bounds: list[np.ndarray] = []
-    for i, score in enumerate(engine):
-        of_last = session.check.bounds(plain[i].logprob, plain[i].logit_size)
-        num_first = len(score.logprob) - len(of_last)
-        bounds.append(np.pad(of_last, (num_first, 0), constant_values=of_last.max()))
-        spans.append(Score(score.logprob[start[i] - 1 :], score.rank[start[i] - 1 :]))
+    for i in range(len(ids)):
+        bounds.append(session.check.bounds(plain[i].logprob, plain[i].logit_size))
         others.append((plain[i].logprob, plain[i].margin > 0))
-    of_spans = [bound[first - 1 :] for bound, first in zip(bounds, start, strict=True)]
-    return _difference("one request a row, dense attention", spans, others, of_spans), bounds
+    return _difference("one request a row, dense attention", engine, others, bounds), bounds
 
 
 def _in_other_rows(

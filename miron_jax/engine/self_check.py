@@ -26,7 +26,7 @@ from miron_jax.engine.records import Score, Scores
 from miron_jax.errors import SelfCheckFailed
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import cost_model
-from miron_jax.model.network import Network
+from miron_jax.model.network import Network, rounding_bounds
 from miron_jax.model.own import OwnModel
 from miron_jax.model.own_probe import check_own_model
 from miron_jax.planning.request_batches import RequestBatch
@@ -47,7 +47,6 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
 # (tiny random ones), a wrong mask, position or token 1/6 and more.
 # In float32 right models reach 2**-20, and a common factor of the logits moves that by nothing.
 LOGIT_SHARE = {"float32": 2**-16, "bfloat16": 1 / 32}
-MASKED_ULPS = 4  # that the log-probability of a masked token, such as -1e9, may differ by
 
 
 @dataclass(slots=True)
@@ -87,10 +86,8 @@ class SelfCheck:
         return cls(TOLERANCE[dtype], LOGIT_SHARE[dtype], by_median, progress=progress)
 
     def bounds(self, logprob: np.ndarray, logit_size: np.ndarray) -> np.ndarray:
-        """What each of these may differ by, nats; a peaked position widens no other one's."""
-        rounding = MASKED_ULPS * np.spacing(np.abs(logprob.astype(np.float32)))
-        scaled = np.fmax(self.share * logit_size.astype(np.float64), rounding)
-        bounds = np.maximum(self.tolerance, np.where(np.isfinite(scaled), scaled, 0.0))
+        """What each of these may differ by, nats."""
+        bounds = rounding_bounds(self.tolerance, self.share, logprob, logit_size)
         self.largest_bound = max(self.largest_bound, float(bounds.max(initial=self.tolerance)))
         return bounds
 

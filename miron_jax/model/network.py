@@ -24,6 +24,7 @@ from itertools import compress
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from flax.errors import InvalidRngError, ModifyScopeVariableError, TraceContextError
 from jax.typing import ArrayLike
@@ -36,6 +37,7 @@ from miron_jax.runtime.devices import Tree
 
 PROBE_LENGTH = 16  # tokens of the rows that test whether a model satisfies the contract
 MASKED = 2000.0  # nats below the largest logit, from where a token may be a masked one
+MASKED_ULPS = 4  # that the log-probability of a masked token, such as -1e9, may differ by
 EVALUATION = (
     "turn dropout off and freeze batch statistics, with model.eval() before nnx.split, or in Linen "
     "with deterministic=True and use_running_average=True"
@@ -280,6 +282,20 @@ def logit_size(logits: ArrayLike) -> jax.Array:
         jnp.full_like(lowest, MASKED),
     )
     return jnp.mean(gap, axis=-1, where=others & (gap <= limit))
+
+
+def rounding_bounds(
+    tolerance: float, share: float, logprob: np.ndarray, logit_size: np.ndarray
+) -> np.ndarray:
+    """What rounding may change each of these log-probabilities by, nats: the self-check, the probe
+    of a user's own model and `verify` go by it.
+
+    `tolerance`: at least.  `share`: of the size of its position's logits, where that is more; a
+    peaked position widens no other one's.
+    """
+    rounding = MASKED_ULPS * np.spacing(np.abs(logprob.astype(np.float32)))
+    scaled = np.fmax(share * logit_size.astype(np.float64), rounding)
+    return np.maximum(tolerance, np.where(np.isfinite(scaled), scaled, 0.0))
 
 
 def bind(network: nnx.GraphDef | Network | CastNetwork, params: Tree) -> Decoder | BoundNetwork:

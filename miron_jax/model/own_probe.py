@@ -15,7 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from miron_jax.errors import InputError
-from miron_jax.model.network import EVALUATION, PROBE_LENGTH, BoundNetwork, is_key, logit_size
+from miron_jax.model.network import (
+    EVALUATION,
+    PROBE_LENGTH,
+    BoundNetwork,
+    is_key,
+    logit_size,
+    rounding_bounds,
+)
 from miron_jax.model.own import OwnModel
 from miron_jax.model.stateful.walk import WalkArrays, WalkShape, states_for, walk_rows, write_walk
 from miron_jax.model.visibility import Visibility
@@ -32,9 +39,8 @@ def check_own_model(model: OwnModel, params: Tree, tolerance: float, share: floa
     """Test with rows of random tokens whether the model satisfies the contract, and return its
     answers to them.
 
-    `tolerance`: largest difference of log-probabilities, in nats, that rounding may cause, or
-    `share` of the largest logit, if that is more.  Raises InputError with the reason if the model
-    does not satisfy the contract.
+    `tolerance`, `share`: what rounding may change a log-probability by, as in `rounding_bounds`.
+    Raises InputError with the reason if the model does not satisfy the contract.
     """
     logprobs = np.zeros((0, 0, 0), np.float32)
     bound = tolerance
@@ -83,8 +89,8 @@ def _device_of(params: Tree) -> Device:
 def _probe(
     model: OwnModel, params: Tree, tolerance: float, share: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, float]:
-    """Log-probabilities [4, T, V] of rows of random tokens, and what two of them may differ by.
-    Raises InputError unless they satisfy the contract.
+    """Log-probabilities [4, T, V] of rows of random tokens, and the most that one of them may
+    differ by.  Raises InputError unless they satisfy the contract.
 
     If one of them is NaN, nothing is tested.
     """
@@ -105,12 +111,15 @@ def _probe(
     def run(tokens: np.ndarray, params: Tree = params) -> np.ndarray:
         return np.asarray(program(model, params, tokens, position, subtree_end))
 
+    def bounds_of(logprobs: np.ndarray) -> np.ndarray:
+        sizes = np.asarray(logit_size(logprobs))[..., None]
+        return rounding_bounds(tolerance, share, logprobs, sizes)
+
     def differ(a: np.ndarray, b: np.ndarray) -> bool:
-        return bool((np.abs(a - b) > bound).any())
+        return bool((np.abs(a - b) > bounds_of(b)).any())
 
     alone = run(rows)
-    size = float(logit_size(alone).max())
-    bound = max(tolerance, share * size) if math.isfinite(size) else tolerance
+    bound = float(bounds_of(alone).max())
     crowded = run(crowd)
     if np.isnan(alone).any():
         return alone, bound

@@ -14,7 +14,7 @@ import miron_jax
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.scores import score_request_batches
-from miron_jax.engine.self_check import TOLERANCE, SelfCheck
+from miron_jax.engine.self_check import LOGIT_SHARE, TOLERANCE, SelfCheck
 from miron_jax.engine.text_requests import TextRequest
 from miron_jax.errors import InputError
 from miron_jax.model.costs import cost_model
@@ -127,6 +127,23 @@ def test_a_model_that_breaks_the_contract_is_refused_with_the_reason(name: str) 
     model = make()
     with pytest.raises(InputError, match=words):
         check_own_model(model, model.params, TOLERANCE["float32"])
+
+
+def test_peaked_tokens_hide_no_fault_beside_them() -> None:
+    """Odd tokens' logits are up to 1e6, of which rounding may take 15 nats; even tokens look at the other rows."""
+
+    def logits(params: Any, ids: jax.Array) -> jax.Array:
+        mixed = params[ids] + jnp.mean(ids) / VOCAB * params[0]
+        return jnp.where((ids % 2 == 1)[..., None], 3e5 * params[ids], mixed if is_broken else params[ids])
+
+    for is_broken in (False, True):
+        model = bigrams(logits=logits)
+        bounds = TOLERANCE["float32"], LOGIT_SHARE["float32"]
+        if is_broken:
+            with pytest.raises(InputError, match="a row's logits change with the other rows"):
+                check_own_model(model, model.params, *bounds)
+        else:
+            assert check_own_model(model, model.params, *bounds).tolerance > 10
 
 
 @pytest.mark.slow
