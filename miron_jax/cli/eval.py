@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from miron_jax.cli.json_output import JsonOutput, json_output
-from miron_jax.cli.processes import join_others, leave_out_torch, start_jax, wants_others
+from miron_jax.cli.processes import (
+    join_others,
+    kept_plans,
+    leave_out_torch,
+    start_jax,
+    wants_others,
+)
 from miron_jax.cli.run_config import run_config
 from miron_jax.config import SETTINGS, RunConfig
 from miron_jax.errors import FAILED, INTERRUPTED, InputError, some_of
@@ -97,12 +103,14 @@ def _score_along(config: RunConfig, store: Store, hosts: "Hosts") -> None:
     from miron_jax.evaluation.inputs import find_inputs
     from miron_jax.evaluation.run import evaluate_checkpoints
     from miron_jax.model.checkpoints.checkpoints import find_model
+    from miron_jax.runtime.progress import SILENT
 
     hosts.check_shared(store)
     leave_out_torch(config)
     files = hosts.first_then_others("model", lambda: find_model(config))
     # a host whose caches are its own looks there, and fetches what is not on the hub
     inputs = hosts.first_then_others("data", lambda: find_inputs(config))
+    inputs = inputs._replace(kept=kept_plans(SILENT.say))
     for _ in evaluate_checkpoints(config, inputs, store=store, hosts=hosts, files=files):
         raise AssertionError("only the first process has results")
 
@@ -142,6 +150,7 @@ def _eval_into(work: _Work, document: JsonOutput, notes: Sequence[str]) -> None:
     against = read_runs([config.against])[0] if config.against else None
     screen = Screen(FLAGS.quiet, FLAGS.verbose)
     files, inputs = _checked_inputs(work, screen, against)
+    inputs = inputs._replace(kept=kept_plans(screen.say))
     with screen:
         if inputs.missing:
             first = next(iter(inputs.missing.values()))

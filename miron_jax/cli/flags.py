@@ -16,6 +16,12 @@ _DEVICES = {
         "devices",
         "Folder of compiled programs; absent: ~/.cache/miron_jax/programs, empty: none.",
     ),
+    "plan_cache": Setting(
+        True,
+        "devices",
+        "Keep tokenized tasks and plans for later runs, in plans/ below --compilation_cache.",
+        "bool",
+    ),
 }
 _HOSTS = {
     "distributed": Setting(

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from absl import flags
 
 from miron_jax.cli.json_output import JsonOutput, json_output
-from miron_jax.cli.processes import leave_out_torch, start_jax
+from miron_jax.cli.processes import kept_plans, leave_out_torch, start_jax
 from miron_jax.cli.run_config import output_beside, run_config
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError, printable
@@ -52,7 +52,7 @@ def _plan(config: RunConfig, document: JsonOutput) -> None:
         return
     leave_out_torch(config)
     with Screen(FLAGS.quiet, FLAGS.verbose) as screen:
-        totals = summarize_plan(config, inputs, screen)
+        totals = summarize_plan(config, inputs._replace(kept=kept_plans(screen.say)), screen)
     lengths = {str(length): count for length, count in totals.lengths.items()}
     names = [source.task.name for source in inputs.sources]
     document.write({"tasks": names, **asdict(totals), "lengths": lengths})

@@ -11,6 +11,7 @@ import faulthandler
 import os
 import signal
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -18,12 +19,13 @@ from absl import flags
 
 from miron_jax.config import RunConfig
 from miron_jax.errors import FAILED, INTERRUPTED, InputError, printable
-from miron_jax.files.places import home_cache
+from miron_jax.files.places import home_cache, is_url, local_path
 from miron_jax.runtime import limits
 from miron_jax.runtime.backend import set_backend_flags
 from miron_jax.runtime.timeline import spent_on
 
 if TYPE_CHECKING:
+    from miron_jax.files.kept import KeptArrays
     from miron_jax.runtime.hosts import Hosts
 
 FLAGS = flags.FLAGS
@@ -153,17 +155,14 @@ def start_jax() -> None:
     import jax
 
     jax.config.update("jax_default_matmul_precision", "highest")
-    folder = FLAGS.compilation_cache
+    folder = _cache_folder()
     if folder is None:
-        cache = home_cache()
-        folder = "" if cache is None else str(cache / "programs")
-        if cache is None:
-            print(
-                "miron-jax: this user has no home folder, so compiled programs are not kept for "
-                "the next run: set HOME, or name a folder with --compilation_cache",
-                file=sys.stderr,
-                flush=True,
-            )
+        print(
+            "miron-jax: this user has no home folder, so compiled programs are not kept for the "
+            "next run: set HOME, or name a folder with --compilation_cache",
+            file=sys.stderr,
+            flush=True,
+        )
     if folder:
         jax.config.update("jax_compilation_cache_dir", folder)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -192,3 +191,22 @@ def leave_out_torch(config: RunConfig) -> None:
         is_torch_available()  # which remembers its answer
     finally:
         del sys.modules["torch"]
+
+
+def kept_plans(say: Callable[[str], None]) -> "KeptArrays | None":
+    """What earlier runs have planned; None: nothing is kept.  `say`: gets a line about what cannot
+    be."""
+    from miron_jax.files.kept import KeptArrays
+
+    folder = _cache_folder()
+    if not FLAGS.plan_cache or not folder or is_url(folder):
+        return None
+    return KeptArrays(local_path(folder) / "plans", say)
+
+
+def _cache_folder() -> str | None:
+    """The folder of compiled programs; "": none is wanted, None: the user has no home for it."""
+    if FLAGS.compilation_cache is not None:
+        return FLAGS.compilation_cache
+    cache = home_cache()
+    return None if cache is None else str(cache / "programs")

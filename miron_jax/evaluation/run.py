@@ -97,7 +97,8 @@ class RunTasks(NamedTuple):
         tokenizer = architecture.tokenizer
         limit = length_limit(config, model)
         table = TokenBytes(tokenizer, model.vocab_size)
-        setup = Setup(config, tokenizer, table, limit, model.trained_length or (1 << 31))
+        trained = model.trained_length or (1 << 31)
+        setup = Setup(config, tokenizer, table, limit, trained, inputs.kept)
         return cls(model, setup, [kind_of(source.task)(source, setup) for source in inputs.sources])
 
     def request_batches(self, totals: Totals, several: bool = False) -> Iterator[RequestBatch]:
@@ -107,7 +108,7 @@ class RunTasks(NamedTuple):
         cost = cost_model(self.model, SCORING_PROGRAMS - GENERATION_PROGRAMS * generates)
         with spent_on("plan"):
             lengths, totals.expected, order = survey(self.kinds, cost, several)
-        planner = RequestPlanner(cost, totals, lengths, self.setup.table.id_sets)
+        planner = RequestPlanner(cost, totals, lengths, self.setup.table.id_sets, self.setup.kept)
         for part in parts_of(self.kinds, order):
             with spent_on("plan"):
                 batch = planner.plan(requests_of(part, self.model.vocab_size), part)

@@ -7,17 +7,20 @@ devices or scores.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from miron_jax.files.kept import KeptArrays, key_of
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import CostModel, Plan
 from miron_jax.tokens.ragged import gather
 from miron_jax.tokens.records import Requests
 
+# tokens that are tokenized and planned about as fast as a file of them is written and synced
+LEAST_KEPT = 10_000
 # tokens planned at a time: host memory stays flat and the device starts early
 REQUEST_BATCH_TOKENS = 6_000_000
 
@@ -72,7 +75,10 @@ class Ledger:
         digests = []
         for r in range(len(requests)):
             num_distinct = len(self._idx)
-            digest = self._digest(requests, r)
+            if requests.digests is None:
+                digest = self._digest(requests, r)
+            else:
+                digest = requests.digests[r].tobytes()
             distinct_idx[r] = self._idx.setdefault(digest, num_distinct)
             if distinct_idx[r] == num_distinct:
                 fresh.append(r)
@@ -80,13 +86,10 @@ class Ledger:
         return distinct_idx, np.asarray(fresh, np.int64), digests
 
     def _digest(self, requests: Requests, request: int) -> bytes:
-        """128 bits of a request's content: token ids, span start, and the ids of its set."""
-        content = requests.tokens(request).tobytes() + int(requests.span_start[request]).to_bytes(
-            4, "little"
-        )
-        if requests.id_set is not None and requests.id_set[request] >= 0:
-            content += b"set" + self._set_digest(int(requests.id_set[request]))
-        return blake2b(content, digest_size=16).digest()
+        if requests.id_set is None or requests.id_set[request] < 0:
+            return digest_of(requests, request)
+        of_set = self._set_digest(int(requests.id_set[request]))
+        return digest_of(requests, request, b"set" + of_set)
 
     def _set_digest(self, index: int) -> bytes:
         if index not in self._set_digests:
@@ -95,8 +98,23 @@ class Ledger:
         return self._set_digests[index]
 
 
+def digest_of(requests: Requests, request: int, of_set: bytes = b"") -> bytes:
+    """128 bits of a request's content: token ids, span start, and `of_set` of its set's ids."""
+    span_start = int(requests.span_start[request]).to_bytes(4, "little")
+    content = requests.tokens(request).tobytes() + span_start + of_set
+    return blake2b(content, digest_size=16).digest()
+
+
+def with_digests(requests: Requests) -> Requests:
+    """Requests without sets of ids, with their digests."""
+    digests = b"".join(digest_of(requests, r) for r in range(len(requests)))
+    return replace(requests, digests=np.frombuffer(digests, np.uint8).reshape(-1, 16))
+
+
 def select(requests: Requests, chosen: np.ndarray) -> Requests:
     """The requests at these indices, in this order."""
+    if np.array_equal(chosen, np.arange(len(requests))):
+        return requests
     token_ids, offsets = gather(
         requests.token_ids, requests.offsets[chosen], np.diff(requests.offsets)[chosen]
     )
@@ -122,7 +140,7 @@ class RequestPlanner:
 
     `lengths`: row lengths chosen for the whole run; no other is added except for a single request
     that is longer than all of them.  `id_sets`: the token ids of each set that requests name.
-    `totals` grows with each batch.
+    `totals` grows with each batch.  `kept`: plans of earlier runs; None: none are kept.
     """
 
     def __init__(
@@ -131,7 +149,9 @@ class RequestPlanner:
         totals: Totals,
         lengths: tuple[int, ...] = (),
         id_sets: Sequence[np.ndarray] = (),
+        kept: KeptArrays | None = None,
     ) -> None:
+        self._kept = kept
         self._cost = replace(cost, max_lengths=len(lengths)) if lengths else cost
         self._totals = totals
         self._lengths = lengths
@@ -143,11 +163,34 @@ class RequestPlanner:
         cost = self._cost
         if self._lengths:
             cost = replace(cost, longest=min(cost.longest, max(self._lengths)))
-        plan = make_plan(fresh, cost, self._lengths)
+        plan = self._kept_plan(fresh, digests, cost)
         self._lengths = tuple(sorted({*self._lengths, *plan.row_length.tolist()}))
         self._totals.add(requests, plan)
         more = len(requests.token_ids) >= REQUEST_BATCH_TOKENS
         return RequestBatch(distinct_idx, fresh, digests, plan, more, pieces)
+
+    def _kept_plan(self, fresh: Requests, digests: Sequence[bytes], cost: CostModel) -> Plan:
+        """The plan of these requests: kept by an earlier run, or made and kept."""
+        if self._kept is None or len(fresh.token_ids) < LEAST_KEPT:
+            return make_plan(fresh, cost, self._lengths)
+        key = _plan_key(fresh, digests, cost, self._lengths)
+        if (kept := self._kept.get(key)) is not None:
+            return Plan(**kept)
+        plan = make_plan(fresh, cost, self._lengths)
+        self._kept.put(key, {each.name: getattr(plan, each.name) for each in fields(Plan)})
+        return plan
+
+
+def _plan_key(
+    requests: Requests, digests: Sequence[bytes], cost: CostModel, lengths: tuple[int, ...]
+) -> str:
+    """Of all that `make_plan` looks at; sets of ids stand in a plan by their numbers."""
+    id_set = None if requests.id_set is None else requests.id_set.tobytes()
+    classes = None
+    if cost.length_class is not None:
+        classes = [*map(cost.length_class, np.unique(np.diff(requests.offsets)).tolist())]
+        cost = replace(cost, length_class=None)
+    return key_of("plan", b"".join(digests), id_set, cost, classes, lengths)
 
 
 def plan_request_batches(

@@ -26,6 +26,8 @@ class Requests:
     inexact_prefix: np.ndarray
     # int32 [R], index of the set of ids to sum before the span; -1, or None: no set
     id_set: np.ndarray | None = None
+    # uint8 [R, 16], digests of their content (planning/request_batches); None: not computed yet
+    digests: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.span_start)
@@ -81,6 +83,7 @@ def concatenate(chunks: Sequence[Requests]) -> Requests:
         return np.concatenate([np.zeros(0, dtype), *(getattr(chunk, name) for chunk in chunks)])
 
     id_sets = [np.full(len(r), -1, np.int32) if r.id_set is None else r.id_set for r in chunks]
+    digests = [chunk.digests for chunk in chunks if chunk.digests is not None]
     lengths = [np.diff(chunk.offsets) for chunk in chunks]
     return Requests(
         token_ids=joined("token_ids", np.int32),
@@ -89,4 +92,5 @@ def concatenate(chunks: Sequence[Requests]) -> Requests:
         truncated=joined("truncated", bool),
         inexact_prefix=joined("inexact_prefix", bool),
         id_set=None if all(r.id_set is None for r in chunks) else np.concatenate(id_sets),
+        digests=np.concatenate(digests) if 0 < len(digests) == len(chunks) else None,
     )

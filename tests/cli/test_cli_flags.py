@@ -130,7 +130,7 @@ FLAGS = """
     seed export articles stories mask_number_words resume allow_code_execution allow_unsandboxed_code
     allow_changed_data compilation_cache annotations input_columns answer_column control_column worker_column project
     votes_needed skills gold mera_submission check_submission robustness mera_version topology save_requests
-    save_byte_losses results_format stride describe check metric last json html markdown csv against until budget
+    save_byte_losses results_format stride describe check metric last json html markdown csv against plan_cache until budget
     human mde write quiet verbose special_tokens num_fewshot verify
 """
 

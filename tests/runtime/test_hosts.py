@@ -289,6 +289,23 @@ def test_every_process_keeps_its_compiled_programs(
     assert kept[0] == kept[1]
 
 
+def test_what_one_run_has_planned_serves_other_numbers_of_hosts(alone: Alone, tmp_path: Path) -> None:
+    keeps = "import miron_jax.planning.request_batches as r, miron_jax.evaluation.task_kinds.kept_tasks as k\n"
+    keeps += f"r.LEAST_KEPT = k.LEAST_KEPT = 0\n{WRITES_AT_ONCE}"
+    flags = [*alone.flags, f"--compilation_cache={tmp_path / 'programs'}"]
+    names = [name for name in alone.results["tasks"] if name.startswith("core/")]
+    flags += [f"--tasks={','.join(names)}"]
+    for count, code in (
+        (1, keeps),
+        (2, f"import miron_jax.planning.request_batches as r\nr.make_plan = None\n{keeps}"),
+    ):
+        output = tmp_path / str(count)
+        ends = ended(start(flags, output, count=count, code=code))
+        assert [status for status, _ in ends] == [0] * count, ends
+        same_results(results_of(output), alone.of(*names))
+    assert list((tmp_path / "programs" / "plans").glob("*.npz"))
+
+
 def test_bad_processes_are_told_before_anyone_waits(
     tmp_path: Path, miron: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,8 +6,9 @@ deliberately does not know devices.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from itertools import islice
 from typing import ClassVar
 
@@ -20,6 +21,7 @@ from miron_jax.evaluation.task_kinds.interface import (
     TaskScores,
     TokenizedExamples,
 )
+from miron_jax.evaluation.task_kinds.kept_tasks import KeptChunk, KeptTask
 from miron_jax.evaluation.task_kinds.prompted import PromptedKind, PromptedRow
 from miron_jax.evaluation.task_kinds.summary import (
     asked_prompt,
@@ -48,6 +50,7 @@ from miron_jax.tokens.whole_shots import fitting
 
 # examples per task tokenized ahead: the longest, and some of every size
 LONGEST_TRIED, SAMPLED = 8, 32
+PIECE_CHARS = 2 * REQUEST_BATCH_TOKENS  # half a request batch, at four characters per token
 
 
 @dataclass(slots=True)
@@ -89,6 +92,8 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
     def sizes(self, cost: CostModel) -> RowSizes:
         """Estimates nodes from the UTF-8 bytes of all examples, at the rate of some tokenized ones,
         the longest included."""
+        if (kept := self._kept.row_sizes(cost.sharing)) is not None:
+            return kept
         prompts = self.prompts()
         num_bytes = np.asarray([*map(_num_bytes, prompts)])
         by_size = np.argsort(num_bytes, kind="stable")
@@ -97,9 +102,10 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
         num_nodes = np.minimum(
             num_bytes * (measured.sum() / num_bytes[tried].sum()), measured.max()
         )
-        return RowSizes(
-            int(measured.max()), num_nodes, float(num_nodes.sum()) * len(prompts[0].contexts)
-        )
+        plain_tokens = float(num_nodes.sum()) * len(prompts[0].contexts)
+        sizes = RowSizes(int(measured.max()), num_nodes, plain_tokens)
+        self._kept.keep_row_sizes(cost.sharing, sizes)
+        return sizes
 
     @property
     def may_be_sampled(self) -> bool:
@@ -117,13 +123,28 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
         """Without the shots that its length limit has no room for."""
         return fitting(prompts, self.source.task.profile, self.setup.tokenizer, self.max_length)
 
-    def pieces(self) -> Iterator[tuple[Sequence[Prompt], Requests]]:
-        prompts = self.prompts()
+    def pieces(self) -> Iterator[tuple[Iterable[Prompt], Requests]]:
         if self.due is not None:
-            prompts = [prompt for prompt in prompts if prompt.id in self.due]
-        # half a request batch, at four characters per token
-        for chunk in chunks_of(self._fitting(prompts), 2 * REQUEST_BATCH_TOKENS):
-            yield chunk, self.tokenized(chunk)
+            prompts = [prompt for prompt in self.prompts() if prompt.id in self.due]
+            for chunk in chunks_of(self._fitting(prompts), PIECE_CHARS):
+                yield chunk, self.tokenized(chunk)
+            return
+        rendered = cache(lambda: self._fitting(self.prompts()))
+        start = 0
+        while (kept := self._kept.requests_from(start)) is not None:
+            yield _LatePrompts(rendered, slice(start, kept.stop)), kept.requests
+            if kept.is_last:
+                return
+            start = kept.stop
+        for chunk in chunks_of(rendered()[start:], PIECE_CHARS):
+            stop = start + len(chunk)
+            made = KeptChunk(self.tokenized(chunk), stop, stop == len(rendered()))
+            yield chunk, self._kept.keep_requests(start, made)
+            start = stop
+
+    @cached_property
+    def _kept(self) -> KeptTask:
+        return KeptTask(self.source, self.setup, self.max_length)
 
     def pairs(self) -> Iterator[RequestTexts]:
         texts = list[RequestTexts]()
@@ -230,6 +251,17 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
                 meta=submitted_meta(by_row.get(prompt.row)),
                 reason=reason,
             )
+
+
+@dataclass(frozen=True, slots=True)
+class _LatePrompts:
+    """Prompts of kept requests, which are rendered once their scores are there."""
+
+    rendered: Callable[[], Sequence[Prompt]]  # all prompts of the task
+    chosen: slice
+
+    def __iter__(self) -> Iterator[Prompt]:
+        return iter(self.rendered()[self.chosen])
 
 
 class ContinuationKind(ChoiceKind):

@@ -22,6 +22,7 @@ from miron_jax.engine.model import Model
 from miron_jax.engine.records import GrowingSpeed, Score
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.engine.text_requests import Generated, TextRequest
+from miron_jax.files.kept import KeptArrays
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.detox import Scorer
 from miron_jax.model.own import import_from
@@ -54,6 +55,7 @@ class Setup:
     table: TokenBytes
     limit: LengthLimit
     trained_length: int = 1 << 31  # tokens; unlimited if a user's own model does not say
+    kept: KeptArrays | None = None  # of earlier runs; None: nothing is kept
 
     @cached_property
     def detox(self) -> Scorer | None:

@@ -1,0 +1,161 @@
+"""Arrays that later runs read again, in a folder of the user's own.
+
+Arrives: arrays, and a key of all that they hang on.  Leaves: the same arrays in a later run, or
+nothing and a line that says why.  It deliberately does not know what the arrays mean.
+
+    FOLDER/KEY.npz    NumPy's format without pickles, then 16 bytes: a checksum of KEY and what
+                      stands before
+
+The oldest files go where the folder has no room.  A file is read and not mapped: one that another
+host replaces while it is mapped ends the process with SIGBUS.
+"""
+
+import errno
+import io
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+from hashlib import blake2b
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from miron_jax.files.durable import make_folder, names_in, remove, write_whole
+from miron_jax.files.places import public
+from miron_jax.files.regular import open_regular
+
+MOST_BYTES = 4 << 30  # of all files: ten suites as large as CORE
+SHARE_OF_FREE = 10  # the folder takes one part in so many of what it has and what is free
+_CHECKSUM = 16  # bytes
+
+
+class KeptArrays:
+    """Arrays by key.  Whatever is wrong with the folder costs time and no result.
+
+    `say`: gets a line about what cannot be read or written.
+    """
+
+    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._say = say
+        self._reads = True
+        self._writes = True
+
+    def get(self, key: str) -> dict[str, np.ndarray] | None:
+        """None: they are not there."""
+        if not self._reads:
+            return None
+        path = self._path(key)
+        try:
+            _check_folder(self._folder)
+            with open_regular(path) as file:
+                _check_owner(os.fstat(file.fileno()), path)
+                data = file.readall()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._reads = self._writes = False
+            self._say_why(error)
+            return None
+        content = data[:-_CHECKSUM]
+        if data[-_CHECKSUM:] != _checksum(key, content):
+            self._say(f"{public(str(path))} is damaged: what it held is made again")
+            return None
+        with suppress(OSError):
+            os.utime(path)  # it is the last one to be removed
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            names = (name.split(" ") for name in arrays)
+            return {name: arrays[f"{name} {dtype}"].astype(dtype) for name, dtype in names}
+
+    def put(self, key: str, arrays: Mapping[str, np.ndarray]) -> None:
+        if not self._writes:
+            return
+        content = io.BytesIO()
+        columns = {f"{name} {each.dtype.str}": _smallest(each) for name, each in arrays.items()}
+        np.savez(content, allow_pickle=False, **columns)
+        data = content.getvalue()
+        try:
+            if not self._folder.is_dir():
+                make_folder(self._folder.parent)
+                self._folder.mkdir(0o700, exist_ok=True)
+            _check_folder(self._folder)
+            self._make_room(len(data))
+            write_whole(self._path(key), [data, _checksum(key, data)])
+        except OSError as error:
+            self._writes = False
+            self._say_why(error)
+
+    def _path(self, key: str) -> Path:
+        return self._folder / f"{key}.npz"
+
+    def _say_why(self, error: OSError) -> None:
+        at = public(str(error.filename or self._folder))
+        self._say(f"plans are not kept for later runs ({at}: {error.strerror}); the run goes on")
+
+    def _make_room(self, num_bytes: int) -> None:
+        """Remove the files that were used longest ago, those of killed writers among them."""
+        files = list[tuple[float, int, Path]]()
+        for name in names_in(self._folder):
+            path = self._folder / name
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                continue
+            files.append((status.st_mtime, status.st_size, path))
+        used = sum(size for _, size, _ in files)
+        free = shutil.disk_usage(self._folder).free
+        most = min(MOST_BYTES, (used + free) // SHARE_OF_FREE)
+        if num_bytes > most:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))
+        for _, size, path in sorted(files):
+            if used + num_bytes <= most:
+                return
+            remove(path)
+            used -= size
+
+
+def key_of(*parts: object) -> str:
+    """The key of what hangs on these values (by their repr), on this package's code and on what
+    makes tokens."""
+    return blake2b(repr((_version(), *parts)).encode(), digest_size=16).hexdigest()
+
+
+@cache
+def _version() -> str:
+    code = blake2b(digest_size=16)
+    package = Path(__file__).parents[1]
+    # in a checkout tasks/ is a link, which rglob does not follow
+    for path in sorted({*package.rglob("*.py"), *(package / "tasks").rglob("*.py")}):
+        code.update(path.read_bytes())
+    libraries = [version(name) for name in ("numpy", "tokenizers", "transformers")]
+    return f"{code.hexdigest()} {libraries} {sys.version}"
+
+
+def _check_folder(folder: Path) -> None:
+    """Raises OSError for a folder in which others may write."""
+    status = os.stat(folder)
+    _check_owner(status, folder)
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise OSError(errno.EPERM, "other users may write there: chmod 700", str(folder))
+
+
+def _check_owner(status: os.stat_result, path: Path) -> None:
+    """Raises OSError for what another user has written."""
+    if status.st_uid != os.getuid():
+        raise OSError(errno.EPERM, "it is another user's: remove it", str(path))
+
+
+def _checksum(key: str, content: bytes) -> bytes:
+    return blake2b(content, digest_size=_CHECKSUM, key=key.encode()).digest()
+
+
+def _smallest(array: np.ndarray) -> np.ndarray:
+    """The same whole numbers in the smallest type that has them."""
+    if array.dtype.kind != "i" or not array.size or array.min() < 0:
+        return array
+    return array.astype(np.min_scalar_type(array.max()))
