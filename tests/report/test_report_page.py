@@ -15,13 +15,16 @@ from miron_jax.report.html.page import page_of
 from miron_jax.results.run_folder import read_runs
 from tests.conftest import REPOSITORY
 from tests.support.needs import needs
-from tests.support.run_folders import NASTY, hostile_run, samples_of, write_run, write_training_run
+from tests.support.run_folders import NASTY, composite, hostile_run, samples_of, write_run, write_training_run
 
 pytestmark = pytest.mark.slow
 
 playwright: Any = needs("playwright.sync_api")
 SCREENSHOTS = Path(os.environ.get("MIRON_SCREENSHOTS") or REPOSITORY / ".pytest_cache" / "screenshots")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+COMPOSITES = {"an overall number with a long name, in bits a byte": composite(0.5, {})}
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +136,29 @@ def test_what_a_run_smuggles_past_the_escaping_would_still_not_run(browser: Any,
     assert all("Content Security Policy" in error or "ERR_" in error for error in opened.errors), opened.errors
 
 
+def test_keys_reach_what_scrolls_and_pictures_have_words(browser: Any, tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name, {"own/x": samples_of([1, 0] * 15)}, COMPOSITES) for name in ("a", "b")]
+    page = Page(browser, reported(tmp_path / "out.html", *runs)).page
+    for selector in (".wide", "#list", "figure svg"):
+        assert page.locator(selector).count()
+        for i in range(page.locator(selector).count()):
+            element = page.locator(selector).nth(i)
+            assert element.get_attribute("aria-label"), selector
+            assert selector == "figure svg" or element.get_attribute("tabindex") == "0"
+
+
+def test_a_row_of_the_list_is_the_question_what_was_chosen_and_what_is_right(browser: Any, tmp_path: Path) -> None:
+    shots = "A shot of many words. " * 20
+    prompts = [f"{shots}\n\nQuestion one?\nAnswer:", f"{shots}last?\nAnswer:"]
+    run = write_run(tmp_path / "run", {"own/x": samples_of([0, 1], prompt=[prompt[-300:] for prompt in prompts])})
+    opened = Page(browser, reported(tmp_path / "out.html", run))
+    opened.wait_for("last?")
+    wrong, right = opened.page.locator("#list button").all_text_contents()
+    assert wrong.startswith("✗ 0  Question one? Answer:  →  no  right: yes")
+    assert right.startswith("✓ 1  … many words. A shot of many words.")
+    assert "many words. last? Answer:  →" in right
+
+
 def test_a_phone_and_paper(browser: Any, tmp_path: Path) -> None:
     tasks = {f"own/{'long' * 8}{i}": samples_of([1, 0] * 9, bits=[1.0] * 18) for i in range(9)}
     run = write_run(tmp_path / "run", tasks)
@@ -141,3 +167,15 @@ def test_a_phone_and_paper(browser: Any, tmp_path: Path) -> None:
     assert widths[0] <= widths[1], "nothing but tables and pictures scrolls sideways, within themselves"
     assert opened.page.pdf().startswith(b"%PDF")
     assert opened.errors == []
+
+
+def test_values_are_in_sight_at_390_pixels_and_a_comparison_fits_on_paper(browser: Any, tmp_path: Path) -> None:
+    tasks = {f"own/task_with_a_long_name_{i}": samples_of([1, 0] * 9, bits=[1.0] * 18) for i in range(9)}
+    runs = [write_run(tmp_path / name, tasks, COMPOSITES) for name in ("first", "second")]
+    page = Page(browser, reported(tmp_path / "one.html", runs[0]), viewport={"width": 390, "height": 740}).page
+    ends = "[...document.querySelectorAll('#composites td')].map(cell => cell.getBoundingClientRect().right)"
+    assert max(page.evaluate(ends)) <= 390
+    page = Page(browser, reported(tmp_path / "two.html", *runs), viewport={"width": 718, "height": 1000}).page  # A4
+    page.emulate_media(media="print")
+    widths = "[...document.querySelectorAll('#comparison table')].map(table => table.getBoundingClientRect().right)"
+    assert max(page.evaluate(widths)) <= 718

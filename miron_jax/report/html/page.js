@@ -43,6 +43,7 @@
   // Examples
 
   const ROW = 26, MOST_PIXELS = 8000000;
+  const PROMPT = 240, SHOWN = 160;  // characters of a prompt that examples.py keeps, and of those that a row shows
   const index = JSON.parse($("index").textContent);
   const inflated = new Map();
   let task = null, order = [], chosen = -1;
@@ -59,10 +60,18 @@
   };
   const exampleAt = async (place) => (await chunkOf(task.first + Math.floor(place / task.size)))[place % task.size];
   const markOf = (place) => task.marks[place];
+  // The beginning of the last paragraph, which is the question behind its shots; where it began earlier, its last words.
+  const question = (prompt) => {
+    const end = prompt.trimEnd(), last = end.split(/\n\s*\n/).pop(), words = last.trim().replace(/\s+/g, " ");
+    if (last.length < end.length || prompt.length < PROMPT) return words.slice(0, SHOWN);
+    return `… ${words.slice(-SHOWN).replace(/^\S*\s/, "")}`;
+  };
   const line = (example) => {
-    const prompt = example.prompt.replace(/\s+/g, " ").slice(-160);
+    const short = (text) => text.trim().replace(/\s+/g, " ").slice(0, 80);
+    const gold = example.options[example.gold];
+    const right = gold && example.prediction !== example.gold ? `  right: ${short(gold[0])}` : "";
     const margin = example.margin === null ? "" : `  margin ${example.margin}`;
-    return visible(`${example.row}  ${prompt}  →  ${example.said.replace(/\s+/g, " ").slice(0, 80)}${margin}`);
+    return visible(`${example.row}  ${question(example.prompt)}  →  ${short(example.said)}${right}${margin}`);
   };
 
   const draw = () => {
@@ -116,8 +125,9 @@
       if (example.prediction === i) marks.push("chosen");
       if (greedy) marks.push("greedy");
       const sum = logprob === null ? "no log-probability" : `${logprob} nats, ${tokens.length} tokens`;
+      box.append(make("pre", visible(text)));
       box.append(make("div", [...marks, sum].join(", "), marks.length && example.prediction === i ? (example.gold === i ? "right" : "wrong") : "note"));
-      box.append(make("pre", visible(text)), blocks(tokens));
+      box.append(blocks(tokens));
       detail.append(box);
     });
     for (const text of example.generated) detail.append(make("div", "generated", "note"), make("pre", visible(text)));

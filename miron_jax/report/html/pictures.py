@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from miron_jax.errors import printable
 from miron_jax.report.exports.flat import composites_of
 from miron_jax.report.tables.cloze import cloze_of
 from miron_jax.report.tables.curves import curves_figure, label_of
@@ -50,7 +51,7 @@ def pictures_of(runs: Sequence[Run]) -> list[Picture]:
     import matplotlib
 
     with matplotlib.rc_context(_STYLE):
-        return [Picture(inline_svg(figure), caption) for figure, caption in _figures(runs)]
+        return [Picture(inline_svg(figure, caption), caption) for figure, caption in _figures(runs)]
 
 
 def _figures(runs: Sequence[Run]) -> Iterator[tuple["Figure", str]]:
@@ -321,8 +322,9 @@ def _legend(axes: Any, runs: Sequence[Run]) -> None:
         axes.legend(fontsize=8)
 
 
-def inline_svg(figure: "Figure") -> str:
-    """The figure as an SVG element without style attributes, which the page's policy forbids."""
+def inline_svg(figure: "Figure", caption: str) -> str:
+    """The figure as an SVG element without style attributes, which the page's policy forbids.
+    `caption`: what screen readers say in its place."""
     picture = io.BytesIO()
     figure.savefig(
         picture,
@@ -344,6 +346,7 @@ def inline_svg(figure: "Figure") -> str:
     root.set("stroke-linejoin", "round")
     root.set("stroke-linecap", "butt")
     root.set("role", "img")
+    root.set("aria-label", printable(caption))
     return re.sub(r"^<\?xml[^>]*\?>\s*", "", ElementTree.tostring(root, encoding="unicode"))
 
 
