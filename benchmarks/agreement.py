@@ -13,6 +13,7 @@ from common import Answers, Work, predictions, say
 from peers import PlainTorch
 
 from miron_jax.metrics.choices import mean_losses
+from miron_jax.metrics.spans import Spans
 
 
 class TorchAnswers(NamedTuple):
@@ -142,7 +143,7 @@ def loss_gap(logprobs: list[np.ndarray], our_choice: int | None, their_choice: i
     nothing."""
     if our_choice is None or their_choice is None:
         return float("inf")
-    losses = mean_losses(logprobs)
+    losses = mean_losses(Spans.of_each(logprobs))
     return abs(float(losses[our_choice]) - float(losses[their_choice]))
 
 

@@ -29,6 +29,7 @@ from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run_result import finished_run
 from miron_jax.evaluation.session import architecture_with, files_of, state_of
 from miron_jax.report.exports.written import write_finished
+from miron_jax.runtime.timeline import Timeline
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", "demo", "Hugging Face folder.")
@@ -143,8 +144,8 @@ def checkpoint(
         kind.take = stages.timed("metrics", type(kind).take.__get__(kind))
     outcome = stages.whole("score", lambda: evaluation.score(state))
     assert outcome is not None
-    finished = stages.whole("results", lambda: finished_run(config, outcome, 0.0, step))
-    stages.whole("files", lambda: write_finished(config, finished))
+    finished = stages.whole("results", lambda: finished_run(config, outcome, step))
+    stages.whole("files", lambda: write_finished(config, finished, Timeline().lap))
     return sum(len(scores.rows) for scores in outcome.tasks)
 
 

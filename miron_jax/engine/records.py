@@ -4,9 +4,9 @@ Arrives: nothing.  Leaves: `Scores`, `Score`, `GrowingSpeed`.  It deliberately d
 they are computed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -22,11 +22,32 @@ class Scores:
     # float32 [R], nats: log p of the request's id set before its span; 0: no set
     set_logprob: np.ndarray
 
+    @classmethod
+    def of(cls, scores: Sequence["Score"]) -> Self:
+        """Scores of single requests, end to end."""
+        logprobs, ranks, set_logprobs = zip(*scores, strict=True)
+        offsets = np.cumsum([0, *map(len, ranks)])
+        columns = np.concatenate(logprobs), np.concatenate(ranks)
+        return cls(offsets, *columns, np.asarray(set_logprobs, np.float32))
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def __iter__(self) -> Iterator["Score"]:
-        return (self[request] for request in range(len(self)))
+        ends = self.offsets.tolist()
+        for a, b, set_logprob in zip(ends[:-1], ends[1:], self.set_logprob.tolist(), strict=True):
+            yield Score(self.logprob[a:b], self.rank[a:b], set_logprob)
+
+    def of_requests(self, start: int, stop: int) -> "Scores":
+        """The scores of requests [start, stop)."""
+        offsets = self.offsets[start : stop + 1]
+        tokens = slice(offsets[0], offsets[-1])
+        return Scores(
+            offsets - offsets[0],
+            self.logprob[tokens],
+            self.rank[tokens],
+            self.set_logprob[start:stop],
+        )
 
     def __getitem__(self, request: int) -> "Score":
         span = slice(self.offsets[request], self.offsets[request + 1])

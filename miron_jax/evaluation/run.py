@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -459,10 +458,12 @@ class Evaluation:
             for batch, scores in score_planned(
                 batches, engine.forward, check, advance, journal, self.hosts, of_round
             ):
-                unread = iter(scores)
+                end = 0
                 with spent_on("metrics"):
                     for piece in batch.pieces:
-                        of_piece = list(islice(unread, len(piece.requests)))
+                        start = end
+                        end += len(piece.requests)
+                        of_piece = scores.of_requests(start, end)
                         self._tasks.kinds[piece.task].take(tasks[piece.task], piece, of_piece)
 
         if sampling is None:

@@ -1,7 +1,10 @@
-"""One example's token log-probabilities -> named numbers: multiple choice and language modelling.
+"""Scored spans of examples -> named numbers: multiple choice and language modelling.
 
-Arrives: for each choice the float32 log-probabilities (nats) of its scored tokens, and its text.
-Leaves: `ExampleScore`.  It deliberately does not know tasks, tokens or files.
+Arrives: the scored span of each choice, and its text.  Leaves: an `ExampleScore` for each example.
+It deliberately does not know tasks, tokens or files.
+
+Formulas are of `Choices`, N examples with K choices each: of arrays [N, K] they give one number for
+each example, [N].
 
 The scored span is the task profile's.  In CORE's multiple choice it leaves out the common prefix of
 all choices, so a choice that is a prefix of another has an empty span.  A NaN log-probability comes
@@ -9,13 +12,15 @@ from a broken model: it makes every number of its example NaN, never 0, and noth
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from miron_jax.definitions.rules import Rule
+from miron_jax.metrics.spans import Spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +39,58 @@ class ExampleScore:
     neutral_logprobs: tuple[float, ...] = ()
 
 
-# Normalizers: log-probabilities (float32 nats) of each choice's scored tokens, their texts -> a
-# loss of each choice.
-Normalizer = Callable[[Sequence[np.ndarray], Sequence[str]], Sequence[np.floating]]
-MEAN: Rule[Normalizer] = Rule("mean", lambda logprobs, texts: mean_losses(logprobs))
+class Choices(NamedTuple):
+    """N examples of multiple choice or schema with K choices each."""
+
+    spans: Spans  # [N, K]
+    num_chars: np.ndarray  # int64 [N, K], of the texts of the choices
+    num_bytes: np.ndarray  # int64 [N, K], in UTF-8
+    gold: np.ndarray  # int64 [N], the right choice
+
+    @classmethod
+    def of(cls, spans: Spans, texts: Sequence[Sequence[str]], gold: Sequence[int]) -> Self:
+        num_chars = [[*map(len, choices)] for choices in texts]
+        num_bytes = [[len(text.encode()) for text in choices] for choices in texts]
+        return cls(spans, np.array(num_chars), np.array(num_bytes), np.array(gold))
+
+    def at(self, choice: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """The values [N, K] of one choice of each example, [N]."""
+        return values[np.arange(len(choice)), choice]
+
+
+# Normalizers: choices -> a loss of each, [N, K].
+Normalizer = Callable[[Choices], np.ndarray]
+MEAN: Rule[Normalizer] = Rule("mean", lambda choices: mean_losses(choices.spans))
 EXP_MEAN: Rule[Normalizer] = Rule(
-    "exp_mean", lambda logprobs, texts: perplexities(mean_losses(logprobs))
+    "exp_mean", lambda choices: perplexities(mean_losses(choices.spans))
 )
-SUM: Rule[Normalizer] = Rule("sum", lambda logprobs, texts: list(-_sums(logprobs)))
+SUM: Rule[Normalizer] = Rule("sum", lambda choices: -choices.spans.sum32)
 CHAR: Rule[Normalizer] = Rule(  # the sum divided by the characters of the choice
-    "char",
-    lambda logprobs, texts: list(_losses_per_unit(logprobs, list(map(len, texts)))),
+    "char", lambda choices: _losses_per_unit(choices.spans, choices.num_chars)
 )
 
-# Ties: losses -> the choice with the smallest loss; among equal ones the first or the last.
-Tie = Callable[[Sequence[np.floating]], int]
+# Ties: losses [N, K] -> the choice with the smallest loss, [N]; of equal ones the first or last.
+Tie = Callable[[np.ndarray], np.ndarray]
 FIRST: Rule[Tie] = Rule("first", lambda losses: first_smallest(losses))
-LAST: Rule[Tie] = Rule("last", lambda losses: len(losses) - 1 - first_smallest(losses[::-1]))
+LAST: Rule[Tie] = Rule("last", lambda losses: losses.shape[1] - 1 - first_smallest(losses[:, ::-1]))
+
+
+class ChoiceRules(NamedTuple):
+    """What a profile says about the scores of choices."""
+
+    normalizer: Rule[Normalizer] = MEAN
+    tie: Rule[Tie] = FIRST
+    num_endings: int = 0  # texts that may follow the right choice, see `Asked`
+
+
+class Asked(NamedTuple):
+    """An example of multiple choice or schema, beside its scored spans."""
+
+    texts: Sequence[str]  # of its choices
+    gold: int | None  # the right one; None: not published
+    # Spans after those of its choices: gold with each ending appended, then every choice after a
+    # context without content, or neither.
+    num_extra: int = 0
 
 
 def score_choices(
@@ -60,132 +100,160 @@ def score_choices(
     normalizer: Rule[Normalizer] = MEAN,
     tie: Rule[Tie] = FIRST,
 ) -> ExampleScore:
-    """Score an example of multiple choice or schema; both sequences have one entry per choice.
+    """Score one example by `score_examples`; both sequences have one entry per choice."""
+    spans = Spans.of_each(token_logprobs)
+    return score_examples([Asked(continuations, gold)], spans, ChoiceRules(normalizer, tie))[0]
 
-    If the right answer is not published (`gold` is None), a choice is made, and every metric is
-    NaN, never 0.
+
+def score_examples(asked: Sequence[Asked], spans: Spans, rules: ChoiceRules) -> list[ExampleScore]:
+    """Score examples of multiple choice or schema.  `spans`: of all examples, in their order.
+
+    If the right answer is not published, a choice is made, and every metric is NaN, never 0.
     """
-    empty = any(len(logprobs) == 0 for logprobs in token_logprobs)
-    if _has_nan(token_logprobs):
-        return ExampleScore(None, None, False, empty, dict.fromkeys(CHOICE_METRICS, math.nan))
-    losses = normalizer.call(token_logprobs, continuations)
-    prediction = tie.call(losses)
-    tied = sum(bool(loss == losses[prediction]) for loss in losses) > 1
-    if gold is None:
-        return ExampleScore(prediction, None, tied, empty, dict.fromkeys(CHOICE_METRICS, math.nan))
-    metrics = {"accuracy": float(prediction == gold)}
-    for metric in OF_OPTIONS:
-        metrics[metric.name] = metric.of(token_logprobs, continuations, gold)
-    return ExampleScore(
-        prediction=prediction,
-        correct=prediction == gold,
-        tied=tied,
-        empty_span=empty,
-        rounded=normalizer is EXP_MEAN and prediction != tie.call(mean_losses(token_logprobs)),
-        metrics=metrics,
+    groups = defaultdict[tuple[int, int, bool], list[int]](list)
+    first = [0]
+    for i, (texts, gold, num_extra) in enumerate(asked):
+        groups[len(texts), num_extra, gold is None].append(i)
+        first.append(first[-1] + len(texts) + num_extra)
+    scores = dict[int, ExampleScore]()
+    for (num_choices, num_extra, _), group in groups.items():
+        index = np.array(first)[group][:, np.newaxis] + np.arange(num_choices + num_extra)
+        of_group = _score_alike([asked[i] for i in group], spans.at(index), rules)
+        scores.update(zip(group, of_group, strict=True))
+    return [scores[i] for i in range(len(asked))]
+
+
+@np.errstate(divide="ignore", invalid="ignore", over="ignore")  # spans may be infinite or NaN
+def _score_alike(asked: Sequence[Asked], spans: Spans, rules: ChoiceRules) -> list[ExampleScore]:
+    """Score N examples with equally many choices and extra spans; the right answers of all are
+    published, or of none.  `spans`: [N, choices and extra]."""
+    num_choices = len(asked[0].texts)
+    is_published = asked[0].gold is not None
+    choices = Choices.of(
+        spans.at(np.s_[:, :num_choices]),
+        [each.texts for each in asked],
+        [each.gold or 0 for each in asked],
     )
-
-
-def with_extra_metrics(
-    example: ExampleScore,
-    token_logprobs: Sequence[np.ndarray],
-    continuations: Sequence[str],
-    gold: int,
-    endings: Sequence[tuple[np.ndarray, np.ndarray]],
-    neutral_logprobs: Sequence[np.ndarray],
-) -> ExampleScore:
-    """Add the metrics that need requests beside the choices; NaN stays NaN, never 0.
-
-    `endings`: log-probabilities and ranks of the tokens of gold and each ending.
-    `neutral_logprobs`: every choice after a context without content.
-
-    accuracy_char: 1 if gold has the largest (sum of log p) / (characters of the choice), white
-    space at its ends counted, lm-eval's `acc_norm`.
-    accuracy_pmi: 1 if gold has the largest (sum of log p after the question) - (sum after the
-    context without content), Holtzman et al. 2021 (arXiv:2104.08315), within the same shots: what
-    is probable anyway does not count. greedy_exact: 1 if every token of gold and one of its endings
-    is the most probable: greedy decoding writes just gold.  A lower bound of exact match over
-    completions, as other tokens may spell the same text.
-    """
-    metrics = dict(example.metrics)
-    best = np.argmin(np.asarray(CHAR.call(token_logprobs, continuations)))
-    metrics["accuracy_char"] = _right(int(best) == gold, _has_nan(token_logprobs))
-    if neutral_logprobs:
-        with np.errstate(invalid="ignore"):  # -inf less -inf
-            gain = _sums(token_logprobs).astype(np.float64) - _sums(neutral_logprobs)
-        metrics["accuracy_pmi"] = _right(int(np.argmax(gain)) == gold, _has_nan([gain]))
-    if endings:
-        is_greedy = any(bool(np.all(ranks == 0)) for _, ranks in endings)
-        is_nan = _has_nan([logprobs for logprobs, _ in endings])
-        metrics["greedy_exact"] = _right(is_greedy, is_nan)
-    return replace(
-        example, metrics=metrics, neutral_logprobs=tuple(map(float, _sums(neutral_logprobs)))
+    losses = rules.normalizer.call(choices)
+    chosen = rules.tie.call(losses)
+    is_smallest = losses == choices.at(chosen, losses)[:, np.newaxis]
+    rounded = np.zeros(len(asked), bool)
+    metrics = dict.fromkeys(CHOICE_METRICS, np.full(len(asked), math.nan))
+    neutral = spans.sum32[:, :0]
+    if is_published:
+        further = spans.at(np.s_[:, num_choices:])
+        metrics = _metrics_of(choices, chosen, further, rules)
+        neutral = further.sum32[:, rules.num_endings :]
+        if rules.normalizer is EXP_MEAN:
+            rounded = chosen != rules.tie.call(mean_losses(choices.spans))
+    is_scored = ~choices.spans.has_nan.any(axis=1)
+    columns = (
+        np.where(is_scored, chosen, -1),
+        is_scored & (is_smallest.sum(axis=1) > 1),
+        (choices.spans.num_tokens == 0).any(axis=1),
+        is_scored & rounded,
+        neutral,
+        np.array([*metrics.values()], np.float64).T,
     )
+    return [
+        ExampleScore(
+            prediction=prediction if prediction >= 0 else None,
+            correct=prediction == each.gold if is_published and prediction >= 0 else None,
+            tied=tied,
+            empty_span=has_empty,
+            metrics=dict(zip(metrics, values, strict=True)),
+            rounded=was_rounded,
+            neutral_logprobs=tuple(neutral_logprobs),
+        )
+        for each, prediction, tied, has_empty, was_rounded, neutral_logprobs, values in zip(
+            asked, *(column.tolist() for column in columns), strict=True
+        )
+    ]
 
 
-def _right(is_right: bool, is_nan: bool) -> float:
-    return math.nan if is_nan else float(is_right)
-
-
-def _has_nan(arrays: Sequence[np.ndarray]) -> bool:
-    return any(np.isnan(array).any() for array in arrays)
+def _metrics_of(
+    choices: Choices, chosen: np.ndarray, further: Spans, rules: ChoiceRules
+) -> dict[str, np.ndarray]:
+    """Every metric by its name, float or bool [N].  `further`: spans after those of the choices,
+    [N, extra]."""
+    is_nan = choices.spans.has_nan.any(axis=1)
+    metrics = {"accuracy": chosen == choices.gold}
+    metrics |= {metric.name: metric.of(choices) for metric in OF_OPTIONS}
+    if further.sum.shape[1] or rules.normalizer is CHAR:
+        metrics["accuracy_char"] = accuracy_char(choices)
+    metrics = {name: np.where(is_nan, math.nan, values) for name, values in metrics.items()}
+    neutral = further.at(np.s_[:, rules.num_endings :])
+    if neutral.sum.shape[1]:
+        metrics["accuracy_pmi"] = accuracy_pmi(choices, neutral)
+    endings = further.at(np.s_[:, : rules.num_endings])
+    if endings.sum.shape[1]:
+        metrics["greedy_exact"] = greedy_exact(endings)
+    return metrics
 
 
 def score_continuation(
     token_logprobs: np.ndarray, ranks: np.ndarray, continuation: str
 ) -> ExampleScore:
+    """Score one example by `score_continuations`."""
+    return score_continuations([continuation], Spans.of_each([token_logprobs], [ranks]))[0]
+
+
+@np.errstate(divide="ignore", invalid="ignore")
+def score_continuations(continuations: Sequence[str], spans: Spans) -> list[ExampleScore]:
     """Language modelling: right if every scored token is the model's most probable one.
 
     accuracy = 1 if all ranks are 0 else 0, where a rank counts the tokens ahead, ties by lowest id.
     nanochat takes the argmax of the same logits (equal on ties); lm-eval calls it is_greedy.  No
     metric asks that the model stop there.
     """
-    right = float(bool(np.all(ranks == 0)))
-    if len(token_logprobs) == 0 or np.isnan(token_logprobs).any():
-        right = math.nan
-    return ExampleScore(
-        prediction=None,
-        correct=None if math.isnan(right) else bool(right),
-        tied=False,
-        empty_span=len(token_logprobs) == 0,
-        metrics={"accuracy": right, "bits_per_byte": bits_per_byte(token_logprobs, continuation)},
-    )
+    num_bytes = np.array([len(text.encode()) for text in continuations])
+    is_empty = spans.num_tokens == 0
+    accuracy = np.where(is_empty | spans.has_nan, math.nan, spans.is_greedy)
+    columns = is_empty, accuracy, bits_per_byte(spans, num_bytes)
+    return [
+        ExampleScore(
+            prediction=None,
+            correct=None if math.isnan(right) else bool(right),
+            tied=False,
+            empty_span=is_empty,
+            metrics={"accuracy": right, "bits_per_byte": bits},
+        )
+        for is_empty, right, bits in zip(*(column.tolist() for column in columns), strict=True)
+    ]
 
 
-def mean_losses(token_logprobs: Sequence[np.ndarray]) -> list[np.float32]:
+def mean_losses(spans: Spans) -> np.ndarray:
     """loss = -(1/n) sum of log p, float32 nats a token; NaN for an empty span, as nanochat's mean
     over no tokens is.
 
     lm-eval has no metric by tokens: its `acc` takes the sum, its `acc_norm` divides by the choice's
     characters.
     """
-    return [
-        -np.mean(logprobs, dtype=np.float32) if len(logprobs) else np.float32(np.nan)
-        for logprobs in token_logprobs
-    ]
+    with np.errstate(invalid="ignore"):
+        return -(spans.sum32 / spans.num_tokens.astype(np.float32))
 
 
-def perplexities(losses: Sequence[np.float32]) -> list[np.float32]:
+def perplexities(losses: np.ndarray) -> np.ndarray:
     """exp(loss), float32, which the Gauntlet compares: above 88.7 nats all are infinite, tiny
     losses all become 1.
 
     Otherwise it orders choices as the losses do; if rounding makes two of them equal, the task's
     tie rule decides.
     """
-    with np.errstate(over="ignore"):
-        return [*map(np.exp, losses)]
+    return np.exp(losses)
 
 
-def first_smallest(losses: Sequence[np.floating]) -> int:
-    """The first smallest loss, as Python's `min` finds it: NaN compares false, so it wins only if
-    it comes first.
+def first_smallest(losses: np.ndarray) -> np.ndarray:
+    """The first smallest loss of each example, as Python's `min` finds it: NaN compares false, so
+    it wins only if it comes first.
 
     nanochat chooses this way; np.argmin would return any NaN.
     """
-    return min(range(len(losses)), key=losses.__getitem__)
+    smallest = np.argmin(np.where(np.isnan(losses), math.inf, losses), axis=1)
+    return np.where(np.isnan(losses[:, 0]), 0, smallest)
 
 
-def accuracy_sum(token_logprobs: Sequence[np.ndarray], gold: int) -> float:
+def accuracy_sum(choices: Choices) -> np.ndarray:
     """1 if gold has the largest sum of log p over its scored span, float32; the first of equal ones
     wins.
 
@@ -193,12 +261,10 @@ def accuracy_sum(token_logprobs: Sequence[np.ndarray], gold: int) -> float:
     out changes no choice. An empty span sums to 0 and wins: a choice that is a prefix of another is
     never less probable.
     """
-    return float(int(np.argmax(_sums(token_logprobs))) == gold)
+    return np.argmax(choices.spans.sum32, axis=1) == choices.gold
 
 
-def accuracy_bytes(
-    token_logprobs: Sequence[np.ndarray], continuations: Sequence[str], gold: int
-) -> float:
+def accuracy_bytes(choices: Choices) -> np.ndarray:
     """1 if gold has the largest (sum of log p over its scored span) / (UTF-8 bytes of its
     continuation).
 
@@ -206,11 +272,11 @@ def accuracy_bytes(
     not the whole choice: the bytes of a shared prefix count here, its log p does not.  In a schema
     all choices share the continuation, and this equals accuracy_sum.
     """
-    num_bytes = [len(text.encode()) for text in continuations]
-    return float(int(np.argmin(_losses_per_unit(token_logprobs, num_bytes))) == gold)
+    losses = _losses_per_unit(choices.spans, choices.num_bytes)
+    return np.argmin(losses, axis=1) == choices.gold
 
 
-def bits_per_byte(token_logprobs: np.ndarray, continuation: str) -> float:
+def bits_per_byte(spans: Spans, num_bytes: np.ndarray) -> np.ndarray:
     """-(sum of log p over the scored span) / ln 2 / (UTF-8 bytes of the continuation); NaN for an
     empty span.
 
@@ -220,11 +286,7 @@ def bits_per_byte(token_logprobs: np.ndarray, continuation: str) -> float:
     reach back into the context.  lm-eval's bits_per_byte covers whole documents with all their
     tokens.
     """
-    if len(token_logprobs) == 0:
-        return math.nan
-    return float(
-        -np.sum(token_logprobs, dtype=np.float64) / math.log(2) / len(continuation.encode())
-    )
+    return np.where(spans.num_tokens == 0, math.nan, -spans.sum / math.log(2) / num_bytes)
 
 
 # Soft metrics: how probable gold is among the choices.  They move where accuracy does not yet
@@ -232,86 +294,95 @@ def bits_per_byte(token_logprobs: np.ndarray, continuation: str) -> float:
 # spans; an empty span is 0.
 
 
-def choice_logprob(token_logprobs: Sequence[np.ndarray], gold: int) -> float:
+def choice_logprob(choices: Choices) -> np.ndarray:
     """ln of gold's share of all choices' probabilities: sum of log p of gold - logsumexp over
     choices, nats."""
-    sums = _sums64(token_logprobs)
-    with np.errstate(invalid="ignore"):  # all are -inf
-        return float(sums[gold] - np.logaddexp.reduce(sums))
+    sums = choices.spans.sum
+    return choices.at(choices.gold, sums) - np.logaddexp.reduce(sums, axis=1)
 
 
-def choice_prob_norm(
-    token_logprobs: Sequence[np.ndarray], continuations: Sequence[str], gold: int
-) -> float:
+def choice_prob_norm(choices: Choices) -> np.ndarray:
     """exp(-b of gold) / sum of exp(-b) over choices, b their bits per byte.
 
     Base e on bits, as Levanter publishes it under this name.  A choice has at least one byte.
     """
-    num_bytes = np.array([max(1, len(text.encode())) for text in continuations])
-    bits = -_sums64(token_logprobs) / (num_bytes * math.log(2))
-    with np.errstate(invalid="ignore"):
-        weights = np.exp(bits.min() - bits)
-    return float(weights[gold] / weights.sum())
+    bits = -choices.spans.sum / (np.maximum(1, choices.num_bytes) * math.log(2))
+    weights = np.exp(bits.min(axis=1, keepdims=True) - bits)
+    return choices.at(choices.gold, weights) / weights.sum(axis=1)
 
 
-def choice_logprob_norm(
-    token_logprobs: Sequence[np.ndarray], continuations: Sequence[str], gold: int
-) -> float:
+def choice_logprob_norm(choices: Choices) -> np.ndarray:
     """ln(choice_prob_norm + 1e-30), as Levanter has it."""
-    return math.log(choice_prob_norm(token_logprobs, continuations, gold) + 1e-30)
+    shares = choice_prob_norm(choices) + 1e-30
+    return np.array([*map(math.log, shares.tolist())])  # np.log may round otherwise
 
 
-def choice_rank(token_logprobs: Sequence[np.ndarray], gold: int) -> float:
+def choice_rank(choices: Choices) -> np.ndarray:
     """How many choices have a larger sum of log p than gold; 0 is best."""
-    sums = _sums64(token_logprobs)
-    return float((sums > sums[gold]).sum())
+    sums = choices.spans.sum
+    return (sums > choices.at(choices.gold, sums)[:, np.newaxis]).sum(axis=1)
 
 
-def choice_margin(token_logprobs: Sequence[np.ndarray], gold: int) -> float:
+def choice_margin(choices: Choices) -> np.ndarray:
     """Sum of log p of gold less the largest of the others, nats."""
-    sums = _sums64(token_logprobs)
-    with np.errstate(invalid="ignore"):
-        return float(sums[gold] - np.delete(sums, gold).max(initial=-math.inf))
+    sums = choices.spans.sum
+    is_gold = np.arange(sums.shape[1]) == choices.gold[:, np.newaxis]
+    return choices.at(choices.gold, sums) - np.where(is_gold, -math.inf, sums).max(axis=1)
 
 
-def _sums64(token_logprobs: Sequence[np.ndarray]) -> np.ndarray:
-    return np.array([np.sum(logprobs, dtype=np.float64) for logprobs in token_logprobs])
+# Metrics of profiles whose choices are compared by characters, and of examples with extra spans.
 
 
-def _sums(token_logprobs: Sequence[np.ndarray]) -> np.ndarray:
-    return np.array([np.sum(logprobs, dtype=np.float32) for logprobs in token_logprobs], np.float32)
+def accuracy_char(choices: Choices) -> np.ndarray:
+    """1 if gold has the largest (sum of log p) / (characters of the choice), white space at its
+    ends counted, lm-eval's `acc_norm`."""
+    return np.argmin(CHAR.call(choices), axis=1) == choices.gold
 
 
-def _losses_per_unit(token_logprobs: Sequence[np.ndarray], num_units: Sequence[int]) -> np.ndarray:
+def accuracy_pmi(choices: Choices, neutral: Spans) -> np.ndarray:
+    """1 if gold has the largest (sum of log p after the question) - (sum after the context without
+    content), Holtzman et al. 2021 (arXiv:2104.08315), within the same shots: what is probable
+    anyway does not count."""
+    gain = choices.spans.sum32.astype(np.float64) - neutral.sum32
+    is_right = np.argmax(gain, axis=1) == choices.gold
+    return np.where(np.isnan(gain).any(axis=1), math.nan, is_right)
+
+
+def greedy_exact(endings: Spans) -> np.ndarray:
+    """1 if every token of gold and one of its endings is the most probable: greedy decoding writes
+    just gold.  A lower bound of exact match over completions, as other tokens may spell the same
+    text."""
+    return np.where(endings.has_nan.any(axis=1), math.nan, endings.is_greedy.any(axis=1))
+
+
+def _losses_per_unit(spans: Spans, num_units: np.ndarray) -> np.ndarray:
     """-(sum of log p) / (characters or bytes) of each choice; infinite where it has none, as in
     lm-eval."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(num_units, -_sums(token_logprobs) / np.array(num_units), math.inf)
+    return np.where(num_units == 0, math.inf, -spans.sum32 / num_units)
 
 
 class Metric(NamedTuple):
-    """A number of one multiple-choice example."""
+    """A number of each example of multiple choice or schema."""
 
     name: str
-    # logprobs (nats) and text of each choice, gold
-    of: Callable[[Sequence[np.ndarray], Sequence[str], int], float]
+    of: Callable[[Choices], np.ndarray]  # [N], float or bool
     is_proportion: bool  # 0 or 1 for each example: its mean has Wilson's interval
 
 
 SOFT: tuple[Metric, ...] = (
-    Metric("choice_logprob", lambda logprobs, texts, gold: choice_logprob(logprobs, gold), False),
+    Metric("choice_logprob", choice_logprob, False),
     Metric("choice_prob_norm", choice_prob_norm, False),
     Metric("choice_logprob_norm", choice_logprob_norm, False),
-    Metric("choice_rank", lambda logprobs, texts, gold: choice_rank(logprobs, gold), False),
-    Metric("choice_margin", lambda logprobs, texts, gold: choice_margin(logprobs, gold), False),
+    Metric("choice_rank", choice_rank, False),
+    Metric("choice_margin", choice_margin, False),
 )  # in results and samples, not in tables
 # All but accuracy, which the profile's normalizer and tie rule decide.
 OF_OPTIONS: tuple[Metric, ...] = (
-    Metric("accuracy_sum", lambda logprobs, texts, gold: accuracy_sum(logprobs, gold), True),
+    Metric("accuracy_sum", accuracy_sum, True),
     Metric("accuracy_bytes", accuracy_bytes, True),
     Metric(
         "bits_per_byte",
-        lambda logprobs, texts, gold: bits_per_byte(logprobs[gold], texts[gold]),
+        lambda choices: choices.at(choices.gold, bits_per_byte(choices.spans, choices.num_bytes)),
         False,
     ),
     *SOFT,

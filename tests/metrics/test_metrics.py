@@ -15,12 +15,10 @@ from miron_jax.metrics.choices import (
     LAST,
     PROPORTIONS,
     Tie,
-    bits_per_byte,
     first_smallest,
     mean_losses,
     score_choices,
     score_continuation,
-    with_extra_metrics,
 )
 from miron_jax.metrics.cloze import (
     ClozeAnswers,
@@ -34,6 +32,7 @@ from miron_jax.metrics.cloze import (
     target_confidence,
     text_scores,
 )
+from miron_jax.metrics.spans import Spans
 
 pytestmark = pytest.mark.newest
 
@@ -80,7 +79,7 @@ def test_lengths_are_those_that_lm_eval_divides_by(texts: tuple[str, ...]):
         score = score_choices(spans, texts, 1, CHAR)
         assert score.prediction == by_char
         assert score.metrics["accuracy_bytes"] == (by_byte == 1)
-        assert with_extra_metrics(score, spans, texts, 1, [], []).metrics["accuracy_char"] == (by_char == 1)
+        assert score.metrics["accuracy_char"] == (by_char == 1)
 
 
 def test_soft_metrics():
@@ -116,7 +115,9 @@ def test_soft_metrics_at_the_edges():
 
 def test_bytes_are_utf8_bytes():
     # "é" is two bytes: 4 ln 2 nats are 4 bits, over 2 bytes.
-    assert bits_per_byte(logprobs(-4 * math.log(2)), "é") == pytest.approx(2)
+    assert score_continuation(logprobs(-4 * math.log(2)), np.zeros(1, np.int32), "é").metrics[
+        "bits_per_byte"
+    ] == pytest.approx(2)
     # -3 over the four bytes of "éé" is -0.75, over two characters -1.5; "abc" has -1.
     score = score_choices([logprobs(-3), logprobs(-3)], ["éé", "abc"], gold=0)
     assert score.metrics["accuracy_bytes"] == 1
@@ -134,11 +135,11 @@ def test_nan_wins_in_first_place_and_loses_elsewhere():
     """As Python's min has it."""
     for losses in itertools.product((NAN, 0.5, 1.0, math.inf), repeat=3):
         float32 = [np.float32(loss) for loss in losses]
-        assert first_smallest(float32) == float32.index(min(float32)), losses
+        assert first_smallest(np.array([float32])).tolist() == [float32.index(min(float32))], losses
 
 
 def test_an_empty_span_is_nan_to_the_protocol_and_zero_to_the_sums():
-    assert np.isnan(mean_losses([logprobs()])[0])
+    assert np.isnan(mean_losses(Spans.of_each([logprobs()]))[0])
     last = score_choices([logprobs(-0.5), logprobs()], ["abcd", "abc"], gold=1)
     assert (last.prediction, last.empty_span, last.tied) == (0, True, False)
     assert last.metrics["accuracy_sum"] == 1  # a sum of nothing is 0, above -0.5
@@ -159,8 +160,9 @@ def test_an_exact_tie_is_no_rounding_to_one(tie: Rule[Tie], chosen: int):
 
 def test_means_are_float32():
     # In float32, 2**24 + 1 = 2**24: both means are equal and the first wins; in float64 the second would.
-    assert mean_losses([logprobs(-(2.0**24) - 1)])[0] == mean_losses([logprobs(-(2.0**24))])[0]
-    assert mean_losses([logprobs(-1)])[0].dtype == np.float32
+    losses = mean_losses(Spans.of_each([logprobs(-(2.0**24) - 1), logprobs(-(2.0**24))]))
+    assert losses[0] == losses[1]
+    assert losses.dtype == np.float32
 
 
 def test_nan_from_a_broken_model_is_never_a_zero():

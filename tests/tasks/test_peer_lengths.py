@@ -15,7 +15,7 @@ import pytest
 from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import DataState
 from miron_jax.definitions.records import Example
-from miron_jax.engine.records import Score
+from miron_jax.engine.records import Score, Scores
 from miron_jax.evaluation.task_kinds.interface import LoadedTask, Setup, TaskScores, TokenizedExamples
 from miron_jax.evaluation.task_kinds.kinds import kind_of
 from miron_jax.metrics.choices import CHAR, ExampleScore
@@ -62,7 +62,7 @@ def scored(task: Any, example: Example) -> ExampleScore:
     for examples, requests in kind.pieces():
         nats = [np.asarray(logprobs([*map(int, ids)], start), np.float32) for ids, start in requests]
         given = [Score(each, np.zeros(len(each), np.int32)) for each in nats]
-        kind.take(scores, TokenizedExamples(0, examples, requests), given)
+        kind.take(scores, TokenizedExamples(0, examples, requests), Scores.of(given))
     [row] = scores.rows
     return row.example
 

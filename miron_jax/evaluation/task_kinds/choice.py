@@ -9,12 +9,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from itertools import islice
-from typing import ClassVar
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from miron_jax.engine.records import Score
+from miron_jax.engine.records import Score, Scores
 from miron_jax.evaluation.task_kinds.interface import (
     RequestTexts,
     RowSizes,
@@ -31,19 +30,21 @@ from miron_jax.evaluation.task_kinds.summary import (
     why_unscored,
 )
 from miron_jax.metrics.choices import (
-    CHAR,
     PROPORTIONS,
+    Asked,
+    ChoiceRules,
     ExampleScore,
-    score_choices,
-    score_continuation,
-    with_extra_metrics,
+    score_continuations,
+    score_examples,
 )
+from miron_jax.metrics.spans import Spans
 from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
 from miron_jax.prompting.prompts import Prompt, check_shots, chunks_of, render, without_shots
 from miron_jax.results.details import ChoiceDetails
 from miron_jax.results.samples import ExampleResult
 from miron_jax.runtime.timeline import spent_on
+from miron_jax.tokens.ragged import offsets_of
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.requests import as_scored, tokenize
 from miron_jax.tokens.whole_shots import fitting
@@ -51,6 +52,17 @@ from miron_jax.tokens.whole_shots import fitting
 # examples per task tokenized ahead: the longest, and some of every size
 LONGEST_TRIED, SAMPLED = 8, 32
 PIECE_CHARS = 2 * REQUEST_BATCH_TOKENS  # half a request batch, at four characters per token
+
+
+class ScoredPrompt(NamedTuple):
+    """What is kept of a prompt once it is scored."""
+
+    prompt: Prompt  # without its few-shot examples
+    num_extra: int  # requests after those of its choices
+
+    @classmethod
+    def of(cls, prompt: Prompt) -> Self:
+        return cls(without_shots(prompt), prompt.num_extra)
 
 
 @dataclass(slots=True)
@@ -166,52 +178,44 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
         self,
         scores: TaskScores[ChoiceRow],
         piece: TokenizedExamples,
-        request_scores: Sequence[Score],
+        request_scores: Scores,
     ) -> None:
         requests = piece.requests
+        prompts = [*map(ScoredPrompt.of, piece.examples)]
+        first = _first_requests(prompts)
         too_long = np.diff(requests.offsets) - 1 > self.setup.trained_length
-        unread = iter(request_scores)
-        end = 0
-        for prompt in piece.examples:
-            num_choices = len(prompt.continuations) - prompt.num_extra
-            choices = list(islice(unread, num_choices))
-            example = self.score(prompt, choices, list(islice(unread, prompt.num_extra)))
-            of_prompt = slice(end, end + len(prompt.continuations))
-            end = of_prompt.stop
-            scores.rows.append(
-                ChoiceRow(
-                    prompt.id,
-                    example,
-                    without_shots(prompt),
-                    choices,
-                    truncated=bool(requests.truncated[of_prompt].any()),
-                    crossed_pairs=int(requests.inexact_prefix[of_prompt].sum()),
-                    beyond_trained=bool(too_long[of_prompt].any()),
-                )
-            )
+        truncated = np.logical_or.reduceat(requests.truncated, first)
+        crossed_pairs = np.add.reduceat(requests.inexact_prefix, first, dtype=np.int64)
+        beyond_trained = np.logical_or.reduceat(too_long, first)
+        flags = zip(
+            truncated.tolist(), crossed_pairs.tolist(), beyond_trained.tolist(), strict=True
+        )
+        spans = [*request_scores]
+        examples = self.score(prompts, request_scores)
+        for (prompt, _), start, example, flags_of_prompt in zip(
+            prompts, first.tolist(), examples, flags, strict=True
+        ):
+            choices = spans[start : start + len(prompt.continuations)]
+            scores.rows.append(ChoiceRow(prompt.id, example, prompt, choices, *flags_of_prompt))
 
-    def score(
-        self, prompt: Prompt, choices: Sequence[Score], further: Sequence[Score]
-    ) -> ExampleScore:
-        """Score one example.  `further`: gold with each ending appended, then every choice after
-        the neutral context."""
+    def score(self, prompts: Sequence[ScoredPrompt], scores: Scores) -> list[ExampleScore]:
+        """Score examples.  `scores`: of each prompt's choices, then gold with each ending appended,
+        then every choice after the neutral context."""
         profile = self.source.task.profile
-        logprobs = [choice.logprob for choice in choices]
-        texts = [
-            text.removeprefix(profile.joined_delimiter)
-            for text in prompt.continuations[: len(choices)]
-        ]
-        example = score_choices(logprobs, texts, prompt.gold, profile.normalizer, profile.tie)
-        if prompt.gold is not None and (further or profile.normalizer is CHAR):
-            endings = [(score.logprob, score.rank) for score in further[: len(profile.endings)]]
-            neutral = [score.logprob for score in further[len(profile.endings) :]]
-            example = with_extra_metrics(example, logprobs, texts, prompt.gold, endings, neutral)
-        # no choice is right by itself
-        if not self.source.task.main and example.prediction is not None:
-            example = replace(
-                example, metrics={"answered_last": float(example.prediction == len(choices) - 1)}
+        asked = [
+            Asked(
+                [text.removeprefix(profile.joined_delimiter) for text in prompt.continuations],
+                prompt.gold,
+                num_extra,
             )
-        return example
+            for prompt, num_extra in prompts
+        ]
+        rules = ChoiceRules(profile.normalizer, profile.tie, len(profile.endings))
+        spans = Spans.of(scores.logprob, scores.rank, scores.offsets)
+        examples = score_examples(asked, spans, rules)
+        if self.source.task.main:
+            return examples
+        return [*map(_last_or_not, prompts, examples)]
 
     def details(self, scores: TaskScores[ChoiceRow]) -> ChoiceDetails:
         rows = scores.rows
@@ -267,13 +271,25 @@ class _LatePrompts:
 class ContinuationKind(ChoiceKind):
     chooses = False
 
-    def score(
-        self, prompt: Prompt, choices: Sequence[Score], further: Sequence[Score]
-    ) -> ExampleScore:
-        return score_continuation(choices[0].logprob, choices[0].rank, prompt.continuations[0])
+    def score(self, prompts: Sequence[ScoredPrompt], scores: Scores) -> list[ExampleScore]:
+        spans = Spans.of(scores.logprob, scores.rank, scores.offsets).at(_first_requests(prompts))
+        return score_continuations([each.prompt.continuations[0] for each in prompts], spans)
 
 
 KINDS = {"multiple_choice": ChoiceKind, "schema": ChoiceKind, "language_modeling": ContinuationKind}
+
+
+def _first_requests(prompts: Sequence[ScoredPrompt]) -> np.ndarray:
+    """int64: the first request of each prompt."""
+    return offsets_of([len(prompt.continuations) + extra for prompt, extra in prompts])[:-1]
+
+
+def _last_or_not(scored: ScoredPrompt, example: ExampleScore) -> ExampleScore:
+    """The score of an example of which no choice is right by itself: whether the last is chosen."""
+    if example.prediction is None:
+        return example
+    is_last = example.prediction == len(scored.prompt.continuations) - 1
+    return replace(example, metrics={"answered_last": float(is_last)})
 
 
 def _is_nan(choice: Score) -> bool:

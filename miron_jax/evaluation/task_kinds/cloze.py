@@ -16,7 +16,7 @@ import numpy as np
 from miron_jax.config import RunConfig
 from miron_jax.definitions.records import Cloze, ClozeTask
 from miron_jax.definitions.rules import printed
-from miron_jax.engine.records import Score
+from miron_jax.engine.records import Score, Scores
 from miron_jax.engine.text_requests import Generated, Sampling, TextRequest
 from miron_jax.evaluation.task_kinds.interface import (
     RequestTexts,
@@ -104,7 +104,7 @@ class ClozeKind(TaskKind[ClozeRow]):
         self,
         scores: TaskScores[ClozeRow],
         piece: TokenizedExamples,
-        request_scores: Sequence[Score],
+        request_scores: Scores,
     ) -> None:
         """Add each item's scores; `take_texts` scores the items, after their completions."""
         truncated = piece.requests.truncated

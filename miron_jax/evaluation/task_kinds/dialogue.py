@@ -12,7 +12,7 @@ import numpy as np
 from miron_jax.definitions.records import Example
 from miron_jax.engine.growing import GrowingText
 from miron_jax.engine.model import Model
-from miron_jax.engine.records import Score
+from miron_jax.engine.records import Score, Scores
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.evaluation.task_kinds.choice import ChoiceKind, ChoiceRow
 from miron_jax.evaluation.task_kinds.interface import RequestTexts, TaskScores, TokenizedExamples
@@ -81,17 +81,18 @@ class DialogueKind(ChoiceKind):
 
     def turn_scores(
         self, scores: TaskScores[ChoiceRow], turns: Sequence[Example], text: GrowingText
-    ) -> Iterator[tuple[TokenizedExamples, list[Score]]]:
+    ) -> Iterator[tuple[TokenizedExamples, Scores]]:
         """Every turn of one dialogue with its choices' scores; the caller must `take` them before
         the next turn."""
         answers: list[str] = []
         for turn_idx, turn in enumerate(turns):
             prompt = self._prompt(len(scores.rows), turns, answers, turn_idx)
             requests = self.tokenized([prompt])
+            piece = TokenizedExamples(0, [prompt], requests)
             if len(answers) < turn_idx:  # an earlier turn has no answer
-                yield TokenizedExamples(0, [prompt], requests), list(starmap(_nan_score, requests))
+                yield piece, Scores.of([*starmap(_nan_score, requests)])
                 continue
-            yield TokenizedExamples(0, [prompt], requests), text.score(requests)
+            yield piece, Scores.of(text.score(requests))
             choice = scores.rows[-1].example.prediction
             if choice is not None:
                 answers.append(turn.continuations[choice].strip())

@@ -6,7 +6,7 @@ Arrives: nothing.  Leaves: `TaskKind`, `TaskScores`, `ScoredRow`, `LoadedTask`, 
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from miron_jax.definitions.data_files import DataState, read_examples
 from miron_jax.definitions.records import AnyExample
 from miron_jax.engine.growing import GrowingText
 from miron_jax.engine.model import Model
-from miron_jax.engine.records import GrowingSpeed, Score
+from miron_jax.engine.records import GrowingSpeed, Scores
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.engine.text_requests import Generated, TextRequest
 from miron_jax.files.kept import KeptArrays
@@ -241,7 +241,7 @@ class TaskKind(ABC, Generic[AnyRow]):
         yield from ()
 
     def take(
-        self, scores: TaskScores[AnyRow], piece: TokenizedExamples, request_scores: Sequence[Score]
+        self, scores: TaskScores[AnyRow], piece: TokenizedExamples, request_scores: Scores
     ) -> None:
         """Add the scores of a piece: one per request, in order."""
 

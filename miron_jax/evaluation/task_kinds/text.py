@@ -17,7 +17,7 @@ import numpy as np
 from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import Document
-from miron_jax.engine.records import Score
+from miron_jax.engine.records import Scores
 from miron_jax.errors import InputError
 from miron_jax.evaluation.task_kinds.interface import (
     LoadedTask,
@@ -157,14 +157,14 @@ class TextKind(TaskKind[TextRow]):
         return cuts, Requests(*end_to_end(token_ids), start, flags, flags)
 
     def take(
-        self, scores: TaskScores[TextRow], piece: TokenizedExamples, request_scores: Sequence[Score]
+        self, scores: TaskScores[TextRow], piece: TokenizedExamples, request_scores: Scores
     ) -> None:
         lengths = np.diff(piece.requests.offsets)
         end = 0
         for document, num_windows, ends in piece.examples:
-            of_document = slice(end, end + num_windows)
-            end = of_document.stop
-            logprobs = [score.logprob for score in request_scores[of_document]]
+            of_document = (end, end + num_windows)
+            end += num_windows
+            logprobs = [score.logprob for score in request_scores.of_requests(*of_document)]
             nll = -sum(float(each.sum(dtype=np.float64)) for each in logprobs)
             num_tokens = sum(map(len, logprobs))
             row = TextRow(
@@ -174,7 +174,9 @@ class TextKind(TaskKind[TextRow]):
                 nll,
                 num_tokens,
                 num_windows,
-                beyond_trained=bool((lengths[of_document] - 1 > self.setup.trained_length).any()),
+                beyond_trained=bool(
+                    (lengths[slice(*of_document)] - 1 > self.setup.trained_length).any()
+                ),
             )
             if ends is not None:
                 row.token_nll = -np.concatenate([np.zeros(0, np.float32), *logprobs])

@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miron_jax.metrics.choices import CHAR, SUM, score_choices, with_extra_metrics
+from miron_jax.metrics.choices import (
+    CHAR,
+    FIRST,
+    SUM,
+    Asked,
+    ChoiceRules,
+    ExampleScore,
+    score_choices,
+    score_examples,
+)
+from miron_jax.metrics.spans import Spans
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.tasks.eval_uation.records import joined_draws
 from miron_jax.tasks.eval_uation.suite import TEXT, TEXT_REFCOMPAT
@@ -112,11 +122,16 @@ def test_lookalike_folding_keeps_letters_distinct() -> None:
 
 def test_additional_scores_by_hand() -> None:
     options, texts = [np.array([-1.0], np.float32), np.array([-0.5, -2.0], np.float32)], ("ab", "abcdef")
-    plain = score_choices(options, texts, 1, SUM)
-    assert plain.metrics["accuracy"] == 0.0  # -1.0 against -2.5
-    scores = with_extra_metrics(
-        plain, options, texts, 1, [], [np.array([-0.25], np.float32), np.array([-3.0], np.float32)]
-    )
+
+    def scored(endings: list[tuple[np.ndarray, np.ndarray]], neutral: list[np.ndarray]) -> ExampleScore:
+        logprobs = [*options, *(each for each, _ in endings), *neutral]
+        ranks = [np.zeros(len(each), np.int32) for each in logprobs]
+        ranks[2 : 2 + len(endings)] = [each for _, each in endings]
+        asked = Asked(texts, 1, len(endings) + len(neutral))
+        return score_examples([asked], Spans.of_each(logprobs, ranks), ChoiceRules(SUM, FIRST, len(endings)))[0]
+
+    scores = scored([], [np.array([-0.25], np.float32), np.array([-3.0], np.float32)])
+    assert scores.metrics["accuracy"] == 0.0  # -1.0 against -2.5
     assert scores.metrics["accuracy_char"] == 1.0  # -1 / 2 against -2.5 / 6
     assert scores.metrics["accuracy_pmi"] == 1.0  # -0.75 against 0.5
     assert scores.neutral_logprobs == (-0.25, -3.0)
@@ -124,12 +139,8 @@ def test_additional_scores_by_hand() -> None:
     logprobs = np.array([-0.1, -0.2], np.float32)
     right, wrong = (logprobs, np.array([0, 0], np.int32)), (logprobs, np.array([0, 1], np.int32))
     for endings, expected in (([right], 1.0), ([wrong], 0.0), ([wrong, right], 1.0), ([wrong, wrong], 0.0)):
-        assert with_extra_metrics(plain, options, texts, 1, endings, []).metrics["greedy_exact"] == expected
-    broken = with_extra_metrics(
-        plain,
-        options,
-        texts,
-        1,
+        assert scored(endings, []).metrics["greedy_exact"] == expected
+    broken = scored(
         [right, (np.array([np.nan, -1], np.float32), np.array([0, 0], np.int32))],
         [np.array([np.nan], np.float32)] * 2,
     )

@@ -11,13 +11,13 @@ import pytest
 from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import DataState, read_examples
 from miron_jax.definitions.records import Problem, Task
-from miron_jax.engine.records import Score
+from miron_jax.engine.records import Score, Scores
 from miron_jax.engine.text_requests import Generated
 from miron_jax.errors import InputError
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate
 from miron_jax.evaluation.run_result import finished_run
-from miron_jax.evaluation.task_kinds.choice import ChoiceKind
+from miron_jax.evaluation.task_kinds.choice import ChoiceKind, ScoredPrompt
 from miron_jax.evaluation.task_kinds.generation import GenerationKind
 from miron_jax.evaluation.task_kinds.interface import LoadedTask, Setup, TaskScores
 from miron_jax.evaluation.task_kinds.program import ProgramKind
@@ -59,7 +59,8 @@ def test_questions_without_a_right_choice_count_the_last_answer() -> None:
     prompt = Prompt(0, 0, ("Т",) * 2, ("0", "1"), None)
     for losses, expected in (((1.0, 2.0), 0.0), ((2.0, 1.0), 1.0), ((1.0, 1.0), 1.0)):  # the last one wins a tie
         choices = [Score(np.asarray([-loss], np.float32), np.zeros(1, np.int32)) for loss in losses]
-        assert kind.score(prompt, choices, []).metrics == {"answered_last": expected}
+        [scored] = kind.score([ScoredPrompt.of(prompt)], Scores.of(choices))
+        assert scored.metrics == {"answered_last": expected}
 
 
 def test_a_leading_blank_of_an_answer_does_not_count(tmp_path: Path) -> None:
