@@ -11,6 +11,7 @@
 #   make real          SmolLM2-135M against torch on a few real CORE and Gauntlet items, and CORE by the command
 #   make parity        SmolLM2-135M and Gemma-3-270M against torch on many
 #   make tpu           the engine's programs, compiled by libtpu for TPUs that are not here, in another venv (tpu-long: more)
+#   make gpu           the same by XLA's compiler for NVIDIA GPUs that are not here (gpu-long: more)
 #   make trainers      tiny checkpoints by the trainers' own packages, an environment each: every token beside theirs (not in CI)
 #   make docs          docs/_build/html, without a network; a warning is an error
 #   make bench         this engine beside torch and lm-eval
@@ -25,6 +26,7 @@ BARE := .venv-bare
 PLAIN := .venv-plain
 PACKAGED := .venv-packaged
 TPU := .venv-tpu
+GPU := .venv-gpu
 TRAINERS := .venv-trainers
 RUN := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
@@ -39,7 +41,7 @@ FAST_COMPILER := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitter
 export MIRON_MODELS
 export TRANSFORMERS_VERBOSITY ?= error
 
-.PHONY: check docs package venv install lint style types quick test test-slow test-long test-all test-bare demo real parity bench tpu tpu-long trainers
+.PHONY: check docs package venv install lint style types quick test test-slow test-long test-all test-bare demo real parity bench tpu tpu-long gpu gpu-long trainers
 
 venv: $(VENV)/bin/pip
 install: $(VENV)/.installed
@@ -72,6 +74,10 @@ $(BARE)/.installed: pyproject.toml | $(UV)
 
 $(TPU)/.installed: pyproject.toml | $(UV)
 	$(call environment,$(TPU),hypothesis pytest pytest-xdist -e ".[tpu]")
+
+# Of jax[cuda13] what compiles without a GPU.
+$(GPU)/.installed: pyproject.toml | $(UV)
+	$(call environment,$(GPU),hypothesis pytest pytest-xdist -e . "jax[cuda13-local]" nvidia-cuda-nvcc nvidia-cudnn-cu13)
 
 $(PLAIN)/.installed: pyproject.toml | $(UV)
 	$(call environment,$(PLAIN),-e .)
@@ -133,6 +139,12 @@ tpu: $(TPU)/.installed
 
 tpu-long: $(TPU)/.installed
 	$(TPU)/bin/python -m pytest -n 2 -m long tests/tpu
+
+gpu: $(GPU)/.installed
+	$(GPU)/bin/python -m pytest -n 2 -m "not long" tests/gpu
+
+gpu-long: $(GPU)/.installed
+	$(GPU)/bin/python -m pytest -n 2 -m long tests/gpu
 
 # Some alone: make trainers ONLY=flax,levanter
 trainers: install

@@ -4,7 +4,7 @@ milliseconds, memory.
     make .venv-tpu/.installed
     .venv-tpu/bin/python benchmarks/tpu_estimate.py --out=benchmarks/results/tpu_estimate.json      # a quarter of an hour
 
-Every model of tests/support/tpu_models.py on each chip, in the smallest layout that holds it:
+Every model of tests/support/described_models.py on each chip, in the smallest layout that holds it:
 scoring of 32 rows of 1,024, generation, dialogues, self-check, fingerprint.  The compiler writes
 the cycles that it expects beside every fusion, copy and matmul (`miron_jax/runtime/hlo.py`).
 Kernels and what chips send to one another carry no estimate and are not counted: these are
@@ -42,7 +42,7 @@ from miron_jax.model.own_probe import compile_probe
 from miron_jax.runtime.hlo import sends
 from miron_jax.runtime.topology import chip_of
 from miron_jax.runtime.tpu_cycles import cycles_of
-from tests.support.tpu_models import OWN, Case, model_of, plan_of, text_requests
+from tests.support.described_models import OWN, Case, model_of, plan_of, text_requests
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string(

@@ -38,8 +38,9 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # What each file costs, and what was skipped, stands at the end of a run.
 pytest_plugins = ["tests.support.costs"]
 
-# Programs for TPUs need libtpu, which `make tpu` installs beside this package in an environment of its own.
-collect_ignore = [] if importlib.util.find_spec("libtpu") else ["tpu"]
+# Programs for TPUs and GPUs need their compilers, which `make tpu` and `make gpu` install in environments of their own.
+COMPILERS = {"tpu": "libtpu", "gpu": "jax_cuda13_plugin"}
+collect_ignore = [folder for folder, name in COMPILERS.items() if importlib.util.find_spec(name) is None]
 
 ALL_SLOW = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.slow", re.MULTILINE)
 

@@ -6,48 +6,42 @@ Each case compiles programs of a real architecture, whose weights are shapes alo
 import itertools
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 import pytest
 from jax.sharding import SingleDeviceSharding
 
-from miron_jax.engine.batches import MOST_CHUNK
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.growing import GrowingText
-from miron_jax.engine.model import Model
 from miron_jax.engine.plain import PlainProgram
 from miron_jax.kernels.forest_attention import implementation
 from miron_jax.kernels.forest_attention.tpu import TABLE, block_of
 from miron_jax.model.checkpoints.fingerprint import compile_sums
-from miron_jax.model.config import ModelConfig
-from miron_jax.model.decoder.sharding import heads_axis
 from miron_jax.model.own_probe import compile_probe
 from miron_jax.runtime.chips import TPUS
 from miron_jax.runtime.topology import chip_of, described_devices, described_placement
 from miron_jax.runtime.tpu_cycles import kernel_calls
-from tests.support.tpu_models import (
+from tests.support.described_models import (
     CONFIGS,
     LAYERS,
     OWN,
-    SMALLER,
     TOPOLOGIES,
     Case,
+    cache_bytes,
+    check_collectives,
     model_of,
     placed_params,
     plan_of,
+    short_and_long,
+    small,
+    text_of,
     text_requests,
 )
 
 pytestmark = pytest.mark.slow
-
-
-def small(model: str, topology: str, mesh: str = "", **more: Any) -> Case:
-    """A case that takes the compiler a third of the time."""
-    return Case(model, topology, mesh, lengths=(320,), budget=2048, smaller=model in SMALLER)._replace(**more)
-
 
 # Each is here for what it covers alone; those of LONG have models and batches of real sizes.
 CASES = {
@@ -87,12 +81,6 @@ LONG_GENERATING = {
     "gemma v6e, a copy a chip": Case("gemma3-1b", "v6e:2x2", "data=4"),
     "olmoe v5p over experts": Case("olmoe-1b-7b", "v5p:2x2x1", "expert=4"),
 }
-
-
-def short_and_long(short: dict[str, Case], long: dict[str, Case]) -> Any:
-    cases = [pytest.param(case, id=name) for name, case in short.items()]
-    cases += [pytest.param(case, id=f"{name}, real sizes", marks=pytest.mark.long) for name, case in long.items()]
-    return pytest.mark.parametrize("case", cases)
 
 
 def programs_of(case: Case, folder: Path) -> dict[int, jax.stages.Compiled]:
@@ -161,15 +149,6 @@ def kernels_of(case: Case) -> int:
     return 5 if {"num_experts", "num_local_experts"} & set(case.config) else 1
 
 
-def cache_bytes(model: Model, slots: int, size: int) -> int:
-    """Of one device."""
-    config, placement = model.config, model.placement
-    assert isinstance(config, ModelConfig)
-    assert placement is not None
-    parts = placement.size("model") if heads_axis(config, placement) else 1
-    return 2 * 2 * config.num_layers * slots * size * config.num_kv_heads * config.attended_dim // parts
-
-
 @short_and_long(
     {"8b v5p over fsdp and model": small("llama-8b", "v5p:2x2x1", "fsdp=2,model=2")},
     {"gemma v5e": Case("gemma3-1b", "v5e:2x2"), "gpt2 v6e": Case("gpt2", "v6e:2x2")},
@@ -193,14 +172,6 @@ def test_a_model_of_ones_own_is_probed() -> None:
         compile_probe(OWN[name], placed_params(OWN[name], described_placement(TOPOLOGIES[chip]), "bfloat16"))
 
 
-def text_of(program: jax.stages.Compiled) -> str:
-    """The compiled text, in which nothing waits for the host."""
-    text = program.as_text()
-    assert text is not None
-    assert not re.search(r" (infeed|outfeed|send|recv)\(", text)
-    return text
-
-
 def check_operands(case: Case, text: str) -> None:
     """In bfloat16 no matmul has float32 operands."""
     if case.dtype != "bfloat16":
@@ -209,25 +180,6 @@ def check_operands(case: Case, text: str) -> None:
     for line in text.splitlines():
         matmul = re.search(r" (?:convolution|dot)\(%([\w.\-]+), %([\w.\-]+)\)", line)
         assert not matmul or "f32" not in (dtypes.get(operand) for operand in matmul.groups()), line[:200]
-
-
-def check_collectives(case: Case, text: str) -> None:
-    """Logits and the tables of the vocabulary stay where they are; `model` alone moves no weight, `fsdp` one layer's at a
-    time; a pass through the head moves a few numbers of each node."""
-    placement = case.placement
-    config = case.config
-    ids = int(config.get("vocab_size", 50257))  # type: ignore[arg-type]
-    tables = {ids, -(-ids // placement.size("fsdp", "model"))}
-    for shape, kind, line in re.findall(
-        r"= \(?\w+\[([\d,]*)\][^\n]*? (all-[\w\-]+|reduce-scatter|collective-[\w\-]+)\(([^\n]*)", text
-    ):
-        sizes = [int(size) for size in shape.split(",") if size]
-        assert not tables & set(sizes), f"{kind} of {shape}: a table of the vocabulary, or logits"
-        if "_logprob/while" in line:
-            assert np.prod(sizes) <= MOST_CHUNK, f"{kind} of {shape} at each pass through the head"
-        if "layers/while" in line and kind.startswith("all-gather") and "experts/shard_map/all_gather" not in line:
-            assert placement.size("fsdp") > 1, f"{kind} of {shape}: a weight"
-            assert sizes[0] == 1, f"{kind} of {shape}: the weights of several layers"
 
 
 class Kernel(NamedTuple):

@@ -1,28 +1,19 @@
 """`miron-jax plan --topology` with libtpu, as a user calls it: `make tpu`."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from miron_jax.files.readers import JsonObject
 from tests.support.command import Place, common
+from tests.support.described_models import CONFIGS, real_shape
 from tests.support.mera_records import turn
-from tests.support.tpu_models import CONFIGS
 
 pytestmark = pytest.mark.slow
 
 TASKS = "--tasks=core/copa"
 FEW = "--token_budget=2048"  # a compiler's time hangs on the size of a batch
-
-
-def real_shape(config: JsonObject, place: Place, folder: Path) -> Path:
-    """A folder of a real model's configuration with the tokenizer of the tests' tiny one, and no weights."""
-    shutil.copytree(place.model, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
 
 
 def test_a_plan_names_every_program(miron: Any, place: Place, tmp_path: Path) -> None:
@@ -52,7 +43,7 @@ def test_a_plan_names_every_program(miron: Any, place: Place, tmp_path: Path) ->
 
 @pytest.mark.long
 def test_8b_fits_four_v5e(miron: Any, place: Place, tmp_path: Path) -> None:
-    model, output = real_shape(CONFIGS["llama-8b"], place, tmp_path / "model"), tmp_path / "out"
+    model, output = real_shape(CONFIGS["llama-8b"], place.model, tmp_path / "model"), tmp_path / "out"
     flags = (
         f"--model={model}",
         TASKS,
@@ -80,7 +71,7 @@ def test_8b_fits_four_v5e(miron: Any, place: Place, tmp_path: Path) -> None:
 def test_what_does_not_fit_is_told_with_the_smallest_mesh_that_does(
     topology: str, mesh: str, miron: Any, place: Place, tmp_path: Path
 ) -> None:
-    folder = real_shape(CONFIGS["llama-70b"], place, tmp_path / "model")
+    folder = real_shape(CONFIGS["llama-70b"], place.model, tmp_path / "model")
     flags = (f"--model={folder}", TASKS, FEW, f"--topology={topology}", "--dtype=bfloat16")
     ran = miron("plan", *common(place, tmp_path / "out", *flags))
     assert ran.status == 2

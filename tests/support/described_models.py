@@ -1,6 +1,12 @@
-"""Models of real shapes on TPUs that are described and not present; for tests/tpu and benchmarks/tpu_estimate.py."""
+"""Models of real shapes on TPUs and GPUs that are described and not present, and what their programs must not hold.
+
+For tests/tpu, tests/gpu and benchmarks/tpu_estimate.py.
+"""
 
 import json
+import re
+import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,15 +15,18 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from miron_jax.config import parse_mesh
+from miron_jax.engine.batches import MOST_CHUNK
 from miron_jax.engine.model import Model
 from miron_jax.engine.text_requests import Sampling, TextRequest
 from miron_jax.files.readers import JsonObject
 from miron_jax.model.checkpoints.hf_config import from_hf_config
+from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import cost_model
 from miron_jax.model.decoder.decoder import abstract
-from miron_jax.model.decoder.sharding import placed_shapes
+from miron_jax.model.decoder.sharding import heads_axis, placed_shapes
 from miron_jax.model.families.family_model import FamilyModel
 from miron_jax.model.own import OwnModel
 from miron_jax.model.visibility import Visibility
@@ -28,7 +37,7 @@ from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.topology import described_placement
 from tests.support.requests import requests_of
 
-jax.config.update("jax_enable_compilation_cache", False)  # its entries cannot be read back without a TPU
+jax.config.update("jax_enable_compilation_cache", False)  # its entries cannot be read back without the device
 
 TOPOLOGIES = {name: f"{name}:{chip.sizes[0]}" for name, chip in TPUS.items()}
 LLAMA = {
@@ -131,6 +140,24 @@ class Case(NamedTuple):
         return described_placement(self.topology, parse_mesh(self.mesh or None))
 
 
+def small(model: str, topology: str, mesh: str = "", **more: Any) -> Case:
+    """A case that takes the compiler a third of the time."""
+    return Case(model, topology, mesh, lengths=(320,), budget=2048, smaller=model in SMALLER)._replace(**more)
+
+
+def short_and_long(short: Mapping[str, object], long: Mapping[str, object]) -> Any:
+    cases = [pytest.param(case, id=name) for name, case in short.items()]
+    cases += [pytest.param(case, id=f"{name}, real sizes", marks=pytest.mark.long) for name, case in long.items()]
+    return pytest.mark.parametrize("case", cases)
+
+
+def real_shape(config: JsonObject, model: Path, folder: Path) -> Path:
+    """A folder of a real model's configuration with the tokenizer of the tests' tiny one, and no weights."""
+    shutil.copytree(model, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
 def model_of(case: Case, folder: Path) -> Model:
     """The model with shapes for weights, on described devices."""
     placement, dtype = case.placement, jnp.dtype(case.dtype)
@@ -170,6 +197,43 @@ def text_requests(model: Model, prompt_len: int = 60) -> list[TextRequest]:
     """Prompts whose completions are greedy, sampled, and cut by top-p."""
     rules = (Sampling(), Sampling(0.8, seed=1), Sampling(0.8, top_p=0.9, seed=2))
     return [TextRequest((1 + i, *range(1, prompt_len + i)), 100, (), how) for how in rules for i in range(8)]
+
+
+def text_of(program: jax.stages.Compiled) -> str:
+    """The compiled text, in which nothing waits for the host."""
+    text = program.as_text()
+    assert text is not None
+    assert not re.search(r' (infeed|outfeed|send|recv)\(|custom_call_target="[^"]*callback', text)
+    return text
+
+
+def cache_bytes(model: Model, slots: int, size: int) -> int:
+    """Of one device."""
+    config, placement = model.config, model.placement
+    assert isinstance(config, ModelConfig)
+    assert placement is not None
+    parts = placement.size("model") if heads_axis(config, placement) else 1
+    return 2 * 2 * config.num_layers * slots * size * config.num_kv_heads * config.attended_dim // parts
+
+
+def check_collectives(case: Case, text: str) -> None:
+    """Logits and the tables of the vocabulary stay where they are; `model` alone moves no weight, `fsdp` one layer's at a
+    time; a pass through the head moves a few numbers of each node."""
+    placement = case.placement
+    config = case.config
+    ids = int(config.get("vocab_size", 50257))  # type: ignore[arg-type]
+    axes = 3 if {"num_experts", "num_local_experts"} & set(config) else 2  # of one layer's weight
+    tables = {ids, -(-ids // placement.size("fsdp", "model"))}
+    for shape, kind, line in re.findall(
+        r"= \(?\w+\[([\d,]*)\][^\n]*? (all-[\w\-]+|reduce-scatter|collective-[\w\-]+)\(([^\n]*)", text
+    ):
+        sizes = [int(size) for size in shape.split(",") if size]
+        assert not tables & set(sizes), f"{kind} of {shape}: a table of the vocabulary, or logits"
+        if "_logprob/while" in line:
+            assert np.prod(sizes) <= MOST_CHUNK, f"{kind} of {shape} at each pass through the head"
+        if "layers/while" in line and kind.startswith("all-gather") and "experts/shard_map/all_gather" not in line:
+            assert placement.size("fsdp") > 1, f"{kind} of {shape}: a weight"
+            assert sizes[0] == 1 or len(sizes) <= axes, f"{kind} of {shape}: the weights of several layers"
 
 
 LAYERS, WIDTH, HEADS, HEAD, IDS = 2, 512, 8, 64, 32000  # of a user's own models
