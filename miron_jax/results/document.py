@@ -118,6 +118,7 @@ LATER_SETTINGS = frozenset({"special_tokens"})
 LATER_RULES = frozenset({"cpu_seconds", "memory_mb", "output_mb", "processes"})
 
 AnyRecord = TypeVar("AnyRecord")
+_LEAVES = frozenset({str, int, bool, type(None)})
 
 
 # Records -> JSON
@@ -162,6 +163,10 @@ def example_json(example: ExampleResult) -> JsonObject:
 def plain(value: Any) -> Json:
     """A value of records, mappings and lists as JSON.  NaN and infinity are null, NumPy's numbers
     Python's."""
+    if type(value) in _LEAVES:  # most values of samples
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else None
     if isinstance(value, Estimate):
         return _estimate(value)
     if is_dataclass(value):
@@ -202,11 +207,17 @@ def _fields(record: Any) -> JsonObject:
     if isinstance(record, AskedPrompt) and record.cluster is None:
         absent |= {"swapped", "traits"}
     entry: JsonObject = {}
-    for field in fields(record):
-        value = getattr(record, field.name)
-        if field.name not in absent or not _is_empty(value):
-            entry[field.name] = plain(value)
+    for name in _names_of(type(record)):
+        value = getattr(record, name)
+        if name not in absent or not _is_empty(value):
+            entry[name] = plain(value)
     return entry
+
+
+@cache
+def _names_of(record: type) -> tuple[str, ...]:
+    """Names of a dataclass's fields."""
+    return tuple(field.name for field in fields(record))
 
 
 def _is_empty(value: Any) -> bool:
