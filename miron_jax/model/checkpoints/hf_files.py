@@ -25,6 +25,7 @@ from flax.traverse_util import flatten_dict
 from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_json
 from miron_jax.files.regular import open_regular, read_regular, read_text
+from miron_jax.model.checkpoints.plausible import check_one_copy
 from miron_jax.model.checkpoints.safetensors_file import read_header
 
 _SAFETENSORS, _MSGPACK = "model.safetensors", "flax_model.msgpack"
@@ -122,6 +123,8 @@ def _read_msgpack(path: Path) -> dict[str, Stored]:
             f"{path}: truncated or corrupt ({path.stat().st_size} bytes; {reason}), expected a "
             "whole Flax msgpack file; download it again (a Git LFS pointer needs `git lfs pull`)"
         ) from None
+    if any(key.endswith("/kernel") and np.ndim(array) > 2 for key, array in flat.items()):
+        check_one_copy(path, [*map(np.shape, flat.values())])
     return {torch_name(key): _stored(path, key, array) for key, array in flat.items()}
 
 

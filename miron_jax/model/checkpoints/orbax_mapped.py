@@ -20,6 +20,7 @@ from miron_jax.model.checkpoints.orbax_layout import listed
 from miron_jax.model.checkpoints.orbax_tree import Leaves, OrbaxTree, ReadLeaf
 from miron_jax.model.checkpoints.orbax_weights import ROOTS
 from miron_jax.model.checkpoints.param_map import Mapped
+from miron_jax.model.checkpoints.plausible import check_one_copy
 from miron_jax.model.checkpoints.presets import IGNORED
 from miron_jax.runtime.devices import Tree
 
@@ -51,6 +52,8 @@ def mapped_reader(
                 f"{checkpoint.folder}: has no array {name} (closest: {', '.join(close)}); {remedy}"
             )
         checkpoint.check_floats(name, checkpoint.arrays[keys[name]])
+    shapes = [checkpoint.arrays[keys[name]].shape for name in used]
+    check_one_copy(checkpoint.folder, shapes)
     tops = {_top(name, used) for name in used}
     unused: dict[str, str] = {}
     for name in keys.keys() - used:

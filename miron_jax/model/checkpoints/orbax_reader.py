@@ -38,6 +38,7 @@ from miron_jax.model.checkpoints.orbax_tree import (
 )
 from miron_jax.model.checkpoints.orbax_weights import weights_of
 from miron_jax.model.checkpoints.param_map import users_map
+from miron_jax.model.checkpoints.plausible import check_one_copy
 from miron_jax.model.checkpoints.presets import PRESETS
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.decoder import abstract, leaf_name
@@ -255,15 +256,13 @@ def _plain_reader(checkpoint: OrbaxTree, leaves: Leaves, source: str) -> ReadLea
         items.add(stored.item)
         checkpoint.check_floats(name, stored)
         if stored.shape != leaf.shape:
-            remedy = "use the config.json, or the model, that belongs to this checkpoint"
             if stored.shape[1:] == leaf.shape:
-                remedy = (
-                    "where the first axis counts devices, save the weights again after "
-                    f"flax.jax_utils.unreplicate; else {remedy}"
-                )
+                shapes = [arrays[key].shape for key in weights.keys.values()]
+                check_one_copy(checkpoint.folder, shapes)
             raise InputError(
                 f"{checkpoint.folder}: {name} has shape {list(stored.shape)}, expected "
-                f"{list(leaf.shape)}; {remedy}"
+                f"{list(leaf.shape)}; use the config.json, or the model, that belongs to this "
+                "checkpoint"
             )
     for item in items:
         if (item / _DATA_FOLDER).is_dir() and not (item / _MANIFEST).is_file():

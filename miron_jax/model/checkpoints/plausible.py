@@ -1,10 +1,10 @@
-"""Weights that no trained model has: NaN, too large ones, matrices of zeros.
+"""Weights that no trained model has: NaN, too large ones, matrices of zeros, many copies.
 
-Arrives: a state on its devices.  Leaves: an error or warnings, which name the weights.  It
-deliberately does not know where they were read.
+Arrives: a state on its devices, or shapes in a file.  Leaves: an error or warnings, which name the
+weights.  It deliberately does not know where they were read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,19 @@ MAX_AT_ONCE = 1 << 20  # numbers that one call reads
 PLAUSIBLE = 1e4  # weights of trained models are far smaller
 _TABLES = ("embedding_VD", "head_VD", "position_PD")
 _HALF_WRITTEN = "the file may be half-written or damaged, compare it with its source"
+
+
+def check_one_copy(source: Path | str, shapes: Collection[tuple[int, ...]]) -> None:
+    """Raises InputError, which names `source`, if all arrays of a model have the same first axis,
+    which counts devices where pmap's weights were saved."""
+    firsts = {shape[:1] for shape in shapes}
+    if len(shapes) > 1 and len(firsts) == 1 and () not in firsts:
+        [[count]] = firsts
+        raise InputError(
+            f"{source}: every array has a first axis of {count}, as flax.jax_utils.replicate "
+            "leaves it, expected one copy of the weights; save them again after "
+            "flax.jax_utils.unreplicate"
+        )
 
 
 def check_finite(source: Path | str, state: Tree) -> Tree:

@@ -45,6 +45,14 @@ def test_flax_msgpack_loads_the_same(tmp_path: Path) -> None:
     jax.tree.map(np.testing.assert_array_equal, plain.state, flax.state)
 
 
+def test_weights_of_several_devices_are_refused(tmp_path: Path) -> None:
+    folder = write_flax(tmp_path / "flax", llama_tensors())
+    tree = jax.tree.map(lambda x: np.stack([x] * 4), flax_tree(llama_tensors()))
+    (folder / "flax_model.msgpack").write_bytes(msgpack_serialize(tree))
+    sentence = error_of(lambda: load_hf(folder, jnp.float32))
+    assert "flax_model.msgpack: every array has a first axis of 4, as flax.jax_utils.replicate" in sentence
+
+
 def test_gpt2s_flax_kernels_are_the_other_way_round(tmp_path: Path) -> None:
     """Torch's Conv1D keeps (in, out), Flax's (out, in)."""
     rng = np.random.default_rng(1)

@@ -238,6 +238,9 @@ def test_maxtext_trees_that_are_refused(untied: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has params/params/decoder/layers/mlp/wi_2/kernel besides"):
         load_orbax(save_items(tmp_path / "more", tree), LLAMA, jnp.float32, file)
     del mlp["wi_2"], mlp["wi_1"]
+    copies = save_items(tmp_path / "copies", jax.tree.map(lambda x: np.stack([x, x]), to_maxtext(LLAMA)))
+    with pytest.raises(InputError, match=r"every array has a first axis of 2, .* after flax\.jax_utils\.unreplicate"):
+        load_orbax(copies, LLAMA, jnp.float32, file)
     words = r"has no array .*mlp/wi_1/kernel \(closest: .*wi_0/kernel.*\); use the config\.json .* fused kernels"
     with pytest.raises(InputError, match=words):
         load_orbax(save_items(tmp_path / "less", tree), LLAMA, jnp.float32, file)

@@ -164,7 +164,11 @@ BROKEN: list[tuple[Callable[[Tree], object], str]] = [
     ),
     (
         lambda tree: tree.update(embedding_VD=np.zeros((2, 31, 12))),
-        r"embedding_VD has shape \[2, 31, 12\], expected \[31, 12\]; .*flax\.jax_utils\.unreplicate",
+        r"embedding_VD has shape \[2, 31, 12\], expected \[31, 12\]; use the config\.json",
+    ),
+    (
+        lambda tree: tree.update(jax.tree.map(lambda x: np.stack([x] * 3), tree)),
+        r"every array has a first axis of 3, as flax\.jax_utils\.replicate .*flax\.jax_utils\.unreplicate",
     ),
     (
         lambda tree: tree.update(embedding_VD=np.zeros((31, 12), np.int8)),
