@@ -8,8 +8,10 @@ completions.  It deliberately does not know tasks.
 import atexit
 import json
 import logging
+import math
+import re
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
@@ -49,6 +51,8 @@ Instance = Any  # of lm-eval: the texts in its `args` have no type
 TokenPair = tuple[np.ndarray, np.ndarray]  # token ids of a context and of its continuation, int32
 
 log = logging.getLogger(__name__)
+# nats a word, whose exp is the largest float; lm-eval's metrics have no guard
+MOST_NATS = math.log(sys.float_info.max)
 
 
 class MironLM(TemplateLM):
@@ -206,9 +210,20 @@ class MironLM(TemplateLM):
             self._loglikelihood_tokens([(None, *pair) for pairs in windows for pair in pairs])
         )
         sums: list[float] = []
+        nats: defaultdict[str | None, float] = defaultdict(float)
+        words: Counter[str | None] = Counter()
         for request, pairs in zip(requests, windows, strict=True):
             sums.append(sum((logprob for logprob, _ in islice(scored, len(pairs))), 0.0))
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, sums[-1])
+            nats[request.task_name] -= sums[-1]
+            words[request.task_name] += len(re.split(r"\s+", request.args[0]))
+        for task, total in nats.items():
+            if MOST_NATS < total / words[task] < math.inf:
+                log.warning(
+                    f"{task}: exp({total / words[task]:.0f}), its word_perplexity, is no float: "
+                    "lm_eval.simple_evaluate ends in OverflowError, miron-lm-eval keeps the other "
+                    "metrics; an untrained model gives such numbers"
+                )
         return sums
 
     def generate_until(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[str]:

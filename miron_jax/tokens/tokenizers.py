@@ -65,6 +65,8 @@ PROBES = (
     "\U0001f600 \u2014 \u2026", "\u041f\u0440\u0438\u0432\u0435\u0442, \u043c\u0438\u0440",
     "\u4f60\u597d\uff0c\u4e16\u754c", "\ufb01 \uff21 \u00bd", "",
 )  # fmt: skip
+# which transformers may read otherwise than sentencepiece: its mark of a blank, a byte's name
+SENTENCEPIECE_PROBES = (*PROBES, "a\u2581", "a<0x41>b")
 
 # of definitions.records.Wording
 BosRule = Literal["always", "as_tokenizer", "as_tokenizer_or_prefix", "never"]
@@ -232,14 +234,14 @@ def _renumbers(built: Tokenizer, processor: Processor | None, file: str) -> bool
 
 def _unlike(processor: Processor, tokenizer: Tokenizer, file: str) -> list[str]:
     """A sentence if sentencepiece itself gives other tokens."""
-    encoded = encoder(tokenizer)(list(PROBES))
-    pairs = zip(PROBES, encoded, strict=True)
+    encoded = encoder(tokenizer)(list(SENTENCEPIECE_PROBES))
+    pairs = zip(SENTENCEPIECE_PROBES, encoded, strict=True)
     differing = [text for text, ids in pairs if ids != processor.encode(text)]
     if not differing:
         return []
     return [
         f"sentencepiece itself gives other tokens than transformers' reading of {file} for "
-        f"{len(differing)} of {len(PROBES)} texts, the first {differing[0]!r}"
+        f"{len(differing)} of {len(SENTENCEPIECE_PROBES)} texts, the first {differing[0]!r}"
     ]
 
 
@@ -341,7 +343,10 @@ def special_names_in(tokenizer: Tokenizer, texts: Iterable[Iterable[str]]) -> di
         *getattr(tokenizer, "all_special_tokens", ()),
         *(token.content for token in added if token.special),
     } - {""}
-    if not names or reads_names_as_text(tokenizer):
+    if reads_names_as_text(tokenizer):  # a Unigram model has some of them among its pieces
+        encoded = zip(names, encoder(tokenizer)(list(names)), strict=True)
+        names = {name for name, ids in encoded if tokenizer.convert_tokens_to_ids(name) in ids}
+    if not names:
         return {}
     names_in = _finder(names)
     counts = Counter[str]()

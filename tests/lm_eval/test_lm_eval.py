@@ -1,6 +1,7 @@
 """lm-eval on this engine: the same answers as its Hugging Face backend (HFLM), request by request and task by task."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,18 @@ def test_documents_by_windows(pair: Pair) -> None:
     for a, b, text in zip(received, theirs.loglikelihood_rolling(requests, True), texts, strict=True):
         assert isinstance(a, float)
         assert abs(a - b) <= TOKEN * len(theirs.tok_encode(text))
+
+
+def test_a_perplexity_that_lm_eval_cannot_compute_is_named(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """exp has room for 709.78 nats; lm-eval counts "a b" as two words, and ends in OverflowError by itself."""
+    ours, _ = pair
+    for nats, is_named in ((1419.0, False), (1420.0, True), (math.inf, False)):
+        monkeypatch.setattr(ours, "_loglikelihood_tokens", lambda pairs, nats=nats: [(-nats, False) for _ in pairs])
+        caplog.clear()
+        ours.loglikelihood_rolling(asked("loglikelihood_rolling", [("a b",)]))
+        assert ("exp(710), its word_perplexity, is no float" in caplog.text) == is_named
 
 
 def test_completions(pair: Pair) -> None:

@@ -196,6 +196,19 @@ def test_ids_of_a_sentencepiece_model_are_its_own(
             assert _ends(tokenizer) == _ends(AutoTokenizer.from_pretrained(str(tmp_path / case))), case
 
 
+def test_what_transformers_reads_unlike_sentencepiece_is_said(tmp_path: Path) -> None:
+    """A blank's mark at the end, where blanks are removed; a byte's name and a special token's name in a Unigram model."""
+    import sentencepiece
+
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS * 8), model_prefix=str(tmp_path / "unigram"), vocab_size=330, byte_fallback=True,
+        normalization_rule_name="identity", minloglevel=2, hard_vocab_limit=False,
+    )  # fmt: skip
+    tokenizer = load_tokenizer(str(sentencepiece_folder(tmp_path / "a", tmp_path / "unigram.model", None)))
+    assert re.search(r"for 2 of \d+ texts, the first 'a\u2581'$", unlike_transformers(tokenizer))
+    assert special_names_in(reading_names_as_text(tokenizer), [["x </s> y"], ["plain"]]) == {"</s>": 1}
+
+
 def test_a_class_that_numbers_pieces_otherwise_and_does_not_read_the_file_is_refused(
     tmp_path: Path, sentencepieces: dict[tuple[bool, str], Path]
 ) -> None:

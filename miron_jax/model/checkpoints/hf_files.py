@@ -123,8 +123,9 @@ def _read_msgpack(path: Path) -> dict[str, Stored]:
             f"{path}: truncated or corrupt ({path.stat().st_size} bytes; {reason}), expected a "
             "whole Flax msgpack file; download it again (a Git LFS pointer needs `git lfs pull`)"
         ) from None
-    if any(key.endswith("/kernel") and np.ndim(array) > 2 for key, array in flat.items()):
-        check_one_copy(path, [*map(np.shape, flat.values())])
+    shapes = {key: x.shape for key, x in flat.items() if isinstance(x, np.ndarray)}
+    if any(key.endswith("/kernel") and len(shape) > 2 for key, shape in shapes.items()):
+        check_one_copy(path, shapes.values())
     return {torch_name(key): _stored(path, key, array) for key, array in flat.items()}
 
 
