@@ -67,12 +67,17 @@ def measure(config: RunConfig, inputs: Inputs, progress: Progress = SILENT) -> B
     totals = Totals()
     start = time.perf_counter()
     tasks = RunTasks.of(config, inputs, architecture)
-    parts = parts_of(tasks.kinds, survey(tasks.kinds, cost).order)
+    surveyed = survey(tasks.kinds, cost)
+    survey_seconds = time.perf_counter() - start
+    start = time.perf_counter()
+    parts = parts_of(tasks.kinds, surveyed.order)
     requests = requests_of(next(parts), model.config.vocab_size)
     tokenize_seconds = time.perf_counter() - start
     start = time.perf_counter()
     plan = _planned(requests, cost, totals)
     plan_seconds = time.perf_counter() - start
+    totals.expected = surveyed.plain_tokens
+    tokenize_seconds += survey_seconds * totals.share  # the survey is of the whole run
     flops = useful_flops(model.config, plan)
 
     def time_layout(name: str, layout: Plan) -> Layout:
@@ -101,6 +106,8 @@ def measure(config: RunConfig, inputs: Inputs, progress: Progress = SILENT) -> B
         flops,
         tokenize_seconds,
         plan_seconds,
+        totals.unique_tokens / (tokenize_seconds + plan_seconds),
+        engine.tokens / engine.seconds / placement.devices,
         memory,
         engine,
         ablations,

@@ -249,6 +249,9 @@ def test_bench_measures_the_engine_beside_itself_without_each_idea(miron, place:
     for layout in (engine, *others.values()):
         assert layout["seconds"] == pytest.approx(sum(bucket["seconds"] for bucket in layout["buckets"]))
         assert layout["share_of_peak"] * layout["seconds"] == pytest.approx(engine["share_of_peak"] * engine["seconds"])
+    host_seconds = measured["tokenize_seconds"] + measured["plan_seconds"]
+    assert measured["host_tokens_per_second"] * host_seconds == pytest.approx(measured["unique_tokens"])
+    assert measured["device_tokens_per_second"] * engine["seconds"] == pytest.approx(engine["tokens"])
     assert measured["peak_bytes"] > 0
     assert "no sharing" in ran.out
 

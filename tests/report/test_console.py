@@ -65,7 +65,7 @@ def of_verify(folder: Path, miron: Any) -> object:
 def of_bench(folder: Path, miron: Any) -> object:
     bucket = Bucket(1024, 12345, 16, 772, 20, 12_345_678, 123.4)
     layout = Layout("no sharing: a row holds whole requests", 1234.5, 12.3, 98_765_432, 12_345_678, 0.345, [bucket])
-    return print_bench(Bench("CPU", 1, "xla", 1e11, 2e11, 9, 99, 88, 1e12, 1.0, 2.0, 10**9, layout, [layout]))
+    return print_bench(Bench("CPU", 1, "xla", 1e11, 2e11, 9, 99, 88, 1e12, 1.0, 2.0, 3e5, 1e4, 10**9, layout, [layout]))
 
 
 def of_topology(folder: Path, miron: Any, topology: str, estimate: Cycles | Roofline) -> object:
@@ -124,6 +124,22 @@ COMMANDS: dict[str, tuple[Show, tuple[str, ...]]] = {  # what it prints; what st
     "humans": (of_humans, ("0.812", "0.789 - 0.833", "1234")),
     "mera": (of_mera, ("0.523", "0.123", "430 of 430", "complete")),
 }
+
+
+@pytest.mark.parametrize(
+    ("device", "bound"),
+    [
+        (100_000, "computes 100,000: up to 3 of them bound a run, and beyond that the host does"),
+        (350_001, "computes 350,001: the host bounds a run on any number of them"),
+    ],
+)
+def test_bench_says_on_how_many_devices_the_host_bounds_a_run(
+    device: float, bound: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    layout = Layout("engine", 1.0, 1.0, 9, 9, 0.5, [])
+    print_bench(Bench("TPU", 4, "tpu", 1e11, 2e11, 9, 99, 88, 1e12, 1.0, 2.0, 350_000, device, None, layout, []))
+    assert f"the host tokenizes and plans 350,000 unique tokens a second, a device {bound}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -48,8 +48,10 @@ class Bench:
     plain_tokens: int  # of one row per request
     unique_tokens: int
     useful_flops: float
-    tokenize_seconds: float
+    tokenize_seconds: float  # rendering included
     plan_seconds: float
+    host_tokens_per_second: float  # unique tokens that the host tokenizes and plans
+    device_tokens_per_second: float  # unique tokens that one device computes
     peak_bytes: int | None  # of a device's memory; of the process on CPU
     engine: Layout
     ablations: list[Layout]
@@ -84,11 +86,24 @@ def print_bench(bench: Bench) -> None:
         f"{bench.requests} requests, {bench.plain_tokens} tokens one row each, "
         f"{bench.unique_tokens} unique; tokenized in {bench.tokenize_seconds:.1f} s, planned in "
         f"{bench.plan_seconds:.1f} s",
+        _bound(bench),
         "of peak: FLOPs that the answers need (every unique token once, the head where something "
         f"is scored) over seconds and the peak, {bench.peak_flops_per_second / 1e12:.2f} TFLOP/s a "
         f"device, {_basis(bench)}",
     ):
         out.print(line, soft_wrap=True)
+
+
+def _bound(bench: Bench) -> str:
+    """Whether the host or the devices bound a run, and on how many devices."""
+    most = int(bench.host_tokens_per_second / bench.device_tokens_per_second)
+    bound = f"up to {most:,} of them bound a run, and beyond that the host does"
+    if not most:
+        bound = "the host bounds a run on any number of them"
+    return (
+        f"the host tokenizes and plans {bench.host_tokens_per_second:,.0f} unique tokens a second, "
+        f"a device computes {bench.device_tokens_per_second:,.0f}: {bound}"
+    )
 
 
 def _basis(bench: Bench) -> str:
