@@ -54,6 +54,7 @@ def test_files_of_others_are_read_in_this_way_alone() -> None:
         *SHIPPED,
         "sandbox.py",
         "files/hub.py",
+        "files/kept.py",
         "files/regular.py",
         "program_cache.py",
         "runtime/processors.py",
