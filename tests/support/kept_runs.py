@@ -9,7 +9,19 @@ from miron_jax.runtime.journal import FOLDER
 from tests.support.tolerances import METRIC
 
 # The command, each of whose scores is in the journal as soon as it is computed.
-WRITES_AT_ONCE = "import miron_jax.runtime.journal as j; j.FLUSH_SECONDS = 0; from miron_jax.cli import main; main()"
+WRITES_AT_ONCE = """
+import miron_jax.runtime.journal as journal
+from miron_jax.cli import main
+
+def add(self, new, _add=journal.Journal._add):
+    _add(self, new)
+    with self._lock:
+        self._wait()  # else scores that come while the thread writes share its next segment
+
+journal.FLUSH_SECONDS = 0
+journal.Journal._add = add
+main()
+"""
 
 
 def parts_in(folder: Path) -> list[Path]:
