@@ -275,20 +275,9 @@ class _Planner:
     # What a run does with the weights once they are loaded
 
     def _add_loading(self) -> None:
-        leaves = {
-            (leaf.shape, leaf.dtype, str(leaf.sharding)): leaf
-            for leaf in jax.tree.leaves(self.model.state)
-        }
-        with _refused("the fingerprint of a weight"):
-            programs = [*map(compile_sums, leaves.values())]
-        largest = max(programs, key=_temporaries)
-        self._add(
-            "fingerprint of a weight",
-            largest,
-            len(jax.tree.leaves(self.model.state)),
-            {},
-            of_weights=True,
-        )
+        with _refused("the fingerprint of the weights"):
+            program = compile_sums(self.model.state)
+        self._add("fingerprint of the weights", program, 1, {}, of_weights=True)
         if isinstance(self.model.config, OwnModel):
             self._add(
                 "probe of a model of your own",
@@ -404,12 +393,6 @@ def bytes_of_a_device(state: Tree) -> int:
         math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
         for leaf in jax.tree.leaves(state)
     )
-
-
-def _temporaries(program: jax.stages.Compiled) -> int:
-    memory = program.memory_analysis()
-    assert memory is not None
-    return memory.temp_size_in_bytes
 
 
 def _smallest_mesh(

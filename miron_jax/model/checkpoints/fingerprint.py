@@ -28,24 +28,29 @@ _AXES = np.asarray([0x165667B1, 0xD3A2646D, 0xFD7046C5, 0xB55A4F09, 0x8DA6B343],
 def weights_fingerprint(state: Tree) -> str:
     """Fingerprint of every bit of the weights, independent of their devices and shardings.
 
-    Each leaf is read once on its devices and reduced to 64 bits: two sums modulo 2**32 of a hash of
-    each word and its position.  Zeros that pad an axis add nothing.
+    One program reads each leaf once on its devices and reduces it to 64 bits: two sums modulo 2**32
+    of a hash of each word and its position.  Zeros that pad an axis add nothing.
     """
-    hashes = []
-    for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
-        numbers = jax.random.key_data(leaf) if is_key(leaf) else leaf
-        sums = np.asarray(_sums(numbers)).tobytes().hex()
-        hashes.append((leaf_name(path), str(leaf.dtype), sums))
+    leaves = jax.tree_util.tree_flatten_with_path(state)[0]
+    numbers = [jax.random.key_data(leaf) if is_key(leaf) else leaf for _, leaf in leaves]
+    hashes = [
+        (leaf_name(path), str(leaf.dtype), np.asarray(sums).tobytes().hex())
+        for (path, leaf), sums in zip(leaves, _sums(numbers), strict=True)
+    ]
     return blake2b(json.dumps(hashes).encode(), digest_size=16).hexdigest()
 
 
-def compile_sums(leaf: jax.ShapeDtypeStruct) -> jax.stages.Compiled:
-    """The program that reads this leaf, for devices that only compile."""
-    return _sums.lower(leaf).compile()
+def compile_sums(state: Tree) -> jax.stages.Compiled:
+    """The program that reads these weights, for devices that only compile."""
+    return _sums.lower(jax.tree.leaves(state)).compile()
 
 
 @jax.jit
-def _sums(leaf: jax.Array) -> jax.Array:
+def _sums(leaves: list[jax.Array]) -> list[jax.Array]:
+    return [*map(_sums_of, leaves)]
+
+
+def _sums_of(leaf: jax.Array) -> jax.Array:
     """Two sums of the hashes of all words, uint32 [2]."""
     size = leaf.dtype.itemsize
     if leaf.dtype == bool:
@@ -59,15 +64,22 @@ def _sums(leaf: jax.Array) -> jax.Array:
         position += (
             jax.lax.broadcasted_iota(jnp.uint32, words.shape, axis) * _AXES[axis % len(_AXES)]
         )
-    sums = []
+    hashes = []
     for lane in _LANES:
         # The product of a word and its position is too weak: sign bits, 2**31 each, would cancel in
         # pairs.
         mixed = (words ^ ((position ^ (position >> 15)) * lane)) * _FACTORS[0]
         mixed = (mixed ^ (mixed >> 15)) * _FACTORS[1]
         mixed = mixed ^ (mixed >> 13)
-        sums.append(jnp.where(words == 0, jnp.uint32(0), mixed).sum(dtype=jnp.uint32))
-    return jnp.stack(sums)
+        hashes.append(jnp.where(words == 0, jnp.uint32(0), mixed))
+
+    def add(left: list[jax.Array], right: list[jax.Array]) -> list[jax.Array]:
+        return [*map(jnp.add, left, right)]
+
+    # As one reduction: of two, XLA on CPU writes the words and positions to memory, 8 bytes each,
+    # and takes 18 times as long.
+    zeros = [jnp.uint32(0)] * len(_LANES)
+    return jnp.stack(jax.lax.reduce(hashes, zeros, add, tuple(range(words.ndim))))
 
 
 def tokenizer_fingerprint(tokenizer: Tokenizer) -> str:

@@ -5,7 +5,6 @@ weights.  It deliberately does not know where they were read.
 """
 
 from collections.abc import Collection, Iterator
-from functools import partial
 from pathlib import Path
 
 import jax
@@ -18,7 +17,7 @@ from miron_jax.model.decoder.decoder import leaf_name
 from miron_jax.runtime.devices import Tree
 from miron_jax.runtime.timeline import spent_on
 
-MAX_AT_ONCE = 1 << 20  # numbers that one call reads
+MAX_AT_ONCE = 1 << 20  # numbers that are compared with zero at a time
 PLAUSIBLE = 1e4  # weights of trained models are far smaller
 _TABLES = ("embedding_VD", "head_VD", "position_PD")
 _HALF_WRITTEN = "the file may be half-written or damaged, compare it with its source"
@@ -39,8 +38,13 @@ def check_one_copy(source: Path | str, shapes: Collection[tuple[int, ...]]) -> N
 
 def check_finite(source: Path | str, state: Tree) -> Tree:
     """Return the state.  Raises InputError, which names `source`, if it holds NaN or infinity."""
-    for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
-        if jnp.issubdtype(leaf.dtype, jnp.floating) and not np.isfinite(largest(leaf)):
+    leaves = [
+        (path, leaf)
+        for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]
+        if jnp.issubdtype(leaf.dtype, jnp.floating)
+    ]
+    for (path, _), value in zip(leaves, largest([leaf for _, leaf in leaves]), strict=True):
+        if not np.isfinite(value):
             raise InputError(
                 f"{source}: the weights {leaf_name(path)} hold NaN or infinity, expected numbers; "
                 "the training went wrong before this step, or the file is damaged: name an earlier "
@@ -57,23 +61,28 @@ def implausible(state: Tree, num_tokens: int, is_own: bool = False) -> list[str]
     Rows of vocabulary tables from `num_tokens` on belong to no token, and may be zero.  `is_own`: a
     user's own model, whose leaves may hold other numbers than weights: only zeros are looked for.
     """
+    leaves = {
+        leaf_name(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]
+    }
+    is_matrix = _may_be_matrix if is_own else _is_matrix
+    matrices = {name: leaf for name, leaf in leaves.items() if is_matrix(name, leaf)}
+    nonzero = dict(zip(matrices, _nonzero([*matrices.values()]), strict=True))
     warnings: list[str] = []
-    for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
-        name = leaf_name(path)
-        if is_own:
-            if _may_be_matrix(name, leaf):
-                num_rows = num_tokens if leaf.shape[0] >= num_tokens else None
-                rows = _nonzero(leaf)[0].reshape(leaf.shape[0], -1)
-                warnings += _zero_rows(name, np.asarray(rows.any(-1)), num_rows)
-            continue
-        value = largest(leaf)
+    if is_own:
+        for name, (rows, _) in nonzero.items():
+            num_rows = num_tokens if len(rows) >= num_tokens else None
+            of_rows = _on_host(rows)
+            warnings += _zero_rows(name, of_rows.reshape(len(of_rows), -1).any(-1), num_rows)
+        return warnings
+    for name, value in zip(leaves, largest([*leaves.values()]), strict=True):
         if value > PLAUSIBLE:
             warnings.append(
                 f"the weights {name} go up to {value:.3g}, expected at most "
                 f"{PLAUSIBLE:g}: the file may be damaged, compare it with its source"
             )
-        if _is_matrix(name, leaf):
-            warnings += _zeros(name, leaf, num_tokens if name.endswith("_VD") else None)
+        if name in nonzero:
+            flags = map(_on_host, nonzero[name])
+            warnings += _zeros(name, *flags, num_tokens if name.endswith("_VD") else None)
     return warnings
 
 
@@ -92,14 +101,15 @@ def _may_be_matrix(name: str, leaf: jax.Array) -> bool:
     return not any(word in name.lower() for word in ("norm", "bias", "scale"))
 
 
-def _zeros(name: str, leaf: jax.Array, num_rows: int | None) -> Iterator[str]:
+def _zeros(
+    name: str, rows: np.ndarray, columns: np.ndarray, num_rows: int | None
+) -> Iterator[str]:
     """A warning if matrices are zero, or end in rows of zeros.
 
     `num_rows` counts.  A matrix may lie transposed in its file, so its last columns are looked at
     as well, but for those of tables.
     """
-    rows, columns = _nonzero(leaf)
-    if leaf.ndim == 2:
+    if rows.ndim == 1:
         yield from _zero_rows(name, rows, num_rows)
         return
     where: dict[str, list[str]] = {}  # what is zero -> in which layers, or experts of layers
@@ -129,45 +139,42 @@ def _num_last(nonzero: np.ndarray) -> int:
     return int(np.argmax(nonzero[::-1])) if nonzero.any() else len(nonzero)
 
 
-def _nonzero(x: jax.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Which rows, and which columns, of each matrix hold a number that is not zero.  The matrices
-    are the last two axes; a few of their rows, or a few matrices, at a time."""
+@jax.jit
+def _nonzero(leaves: list[jax.Array]) -> list[tuple[jax.Array, jax.Array]]:
+    """Which rows, and which columns, of each matrix of each leaf hold a number that is not zero.
+    The matrices are the last two axes."""
+    return [*map(_nonzero_of, leaves)]
+
+
+def _nonzero_of(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A few rows, or a few matrices, at a time: XLA on CPU writes a byte for each number that it
+    compares."""
     step = min(x.shape[0], max(1, MAX_AT_ONCE * x.shape[0] // x.size))
-    starts = [min(start, x.shape[0] - step) for start in range(0, x.shape[0], step)]
-    rows = np.zeros(x.shape[:-1], bool)
-    columns = np.zeros((*x.shape[:-2], x.shape[-1]), bool)
-    for start in starts:
-        of_rows, of_columns = map(_on_host, _nonzero_of_part(x, np.int32(start), step))
-        rows[start : start + step] = of_rows
+
+    def add(i: jax.Array, flags: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        rows, columns = flags
+        start = jnp.minimum(i * step, x.shape[0] - step)
+        is_nonzero = jax.lax.dynamic_slice_in_dim(x, start, step) != 0
+        rows = jax.lax.dynamic_update_slice_in_dim(rows, is_nonzero.any(-1), start, 0)
         if x.ndim == 2:
-            columns |= of_columns
-        else:
-            columns[start : start + step] = of_columns
-    return rows, columns
+            return rows, columns | is_nonzero.any(-2)
+        of_part = is_nonzero.any(-2)
+        return rows, jax.lax.dynamic_update_slice_in_dim(columns, of_part, start, 0)
 
-
-@partial(jax.jit, static_argnums=2)
-def _nonzero_of_part(x: jax.Array, start: jax.Array, step: int) -> tuple[jax.Array, jax.Array]:
-    is_nonzero = jax.lax.dynamic_slice_in_dim(x, start, step) != 0
-    return is_nonzero.any(-1), is_nonzero.any(-2)
+    rows = jnp.zeros(x.shape[:-1], bool)
+    columns = jnp.zeros((*x.shape[:-2], x.shape[-1]), bool)
+    return jax.lax.fori_loop(0, -(-x.shape[0] // step), add, (rows, columns))
 
 
 def _on_host(x: jax.Array) -> np.ndarray:
     return np.asarray(x if x.is_fully_addressable else process_allgather(x, tiled=True))
 
 
-def largest(x: jax.Array) -> float:
-    """The largest absolute value, or NaN if there is one.  A few rows at a time, because XLA on CPU
-    copies what it reads."""
-    if not x.size:
-        return 0.0
-    if x.ndim == 0:
-        return float(jnp.abs(x))
-    rows = min(x.shape[0], max(1, MAX_AT_ONCE * x.shape[0] // x.size))
-    values = [_largest_of_rows(x, np.int32(start), rows) for start in range(0, x.shape[0], rows)]
-    return float(np.max([*map(np.float32, values)]))
+def largest(leaves: list[jax.Array]) -> list[float]:
+    """The largest absolute value of each leaf, or NaN if there is one."""
+    return [*map(float, _largest(leaves))]
 
 
-@partial(jax.jit, static_argnums=2)
-def _largest_of_rows(x: jax.Array, start: jax.Array, rows: int) -> jax.Array:
-    return jnp.abs(jax.lax.dynamic_slice_in_dim(x, start, rows)).max().astype(jnp.float32)
+@jax.jit
+def _largest(leaves: list[jax.Array]) -> list[jax.Array]:
+    return [jnp.abs(leaf).max(initial=0).astype(jnp.float32) for leaf in leaves]
