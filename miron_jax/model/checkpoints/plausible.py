@@ -72,7 +72,8 @@ def implausible(state: Tree, num_tokens: int, is_own: bool = False) -> list[str]
         for name, (rows, _) in nonzero.items():
             num_rows = num_tokens if len(rows) >= num_tokens else None
             of_rows = _on_host(rows)
-            warnings += _zero_rows(name, of_rows.reshape(len(of_rows), -1).any(-1), num_rows)
+            is_nonzero = np.asarray(of_rows.reshape(len(of_rows), -1).any(-1))
+            warnings += _zero_rows(name, is_nonzero, num_rows)
         return warnings
     for name, value in zip(leaves, largest([*leaves.values()]), strict=True):
         if value > PLAUSIBLE:
@@ -101,9 +102,7 @@ def _may_be_matrix(name: str, leaf: jax.Array) -> bool:
     return not any(word in name.lower() for word in ("norm", "bias", "scale"))
 
 
-def _zeros(
-    name: str, rows: np.ndarray, columns: np.ndarray, num_rows: int | None
-) -> Iterator[str]:
+def _zeros(name: str, rows: np.ndarray, columns: np.ndarray, num_rows: int | None) -> Iterator[str]:
     """A warning if matrices are zero, or end in rows of zeros.
 
     `num_rows` counts.  A matrix may lie transposed in its file, so its last columns are looked at

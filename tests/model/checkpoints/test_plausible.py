@@ -59,7 +59,7 @@ CASES: list[tuple[dict[str, slice | tuple[slice, slice]], int, list[str]]] = [
 @pytest.mark.parametrize("at_once", [plausible.MAX_AT_ONCE, 50])
 def test_zeros_that_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     monkeypatch.setattr(plausible, "MAX_AT_ONCE", at_once)  # 50: the last part overlaps the one before
-    plausible._nonzero.clear_cache()
+    jax.clear_caches()
     for i, (zeros, num_tokens, expected) in enumerate(CASES):
         assert warnings_of(write_folder(tmp_path / str(i), LLAMA, changed(**zeros)), num_tokens) == expected
 
