@@ -264,7 +264,7 @@ class Task(Generic[AnyProfile]):
     """A benchmark with one example per line of its file."""
 
     name: str  # "core/arc_easy"
-    kind: str  # a key of KINDS in miron_jax/task_kinds
+    kind: str  # a key of KINDS in evaluation/task_kinds
     profile: AnyProfile
     file: DataFile
     baselines: Mapping[str, float | None]  # "random", "human"; shares of 1
