@@ -13,13 +13,13 @@ WRITES_AT_ONCE = """
 import miron_jax.runtime.journal as journal
 from miron_jax.cli import main
 
-def add(self, new, _add=journal.Journal._add):
+def write_at_once(self, new, _add=journal.Journal._add):
     _add(self, new)
     with self._lock:
         self._wait()  # else scores that come while the thread writes share its next segment
 
 journal.FLUSH_SECONDS = 0
-journal.Journal._add = add
+journal.Journal._add = write_at_once
 main()
 """
 
