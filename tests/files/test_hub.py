@@ -175,6 +175,7 @@ def test_a_host_after_the_first_looks_in_its_own_caches(tmp_path: Path, monkeypa
     scored: list[Any] = []
     evaluate = "miron_jax.evaluation.run.evaluate_checkpoints"
     monkeypatch.setattr(evaluate, lambda config, inputs, **_: scored.append(inputs) or ())
+    monkeypatch.setattr("miron_jax.cli.eval.kept_plans", lambda say: None)  # else it reads flags, which nobody parsed
     hosts: Any = SimpleNamespace(check_shared=lambda store: None, first_then_others=lambda name, function: function())
     _score_along(RunConfig("demo", ("miron/en",), steps="latest"), Store(str(tmp_path / "out")), hosts)
     [inputs] = scored
