@@ -21,8 +21,7 @@ def test_build_notes_are_a_page_and_a_decision_is_a_paragraph() -> None:
 
 
 def test_the_pages_only_get_shorter() -> None:
-    """A new feature's paragraph takes the place of one that nobody needs any more.  26,000 words are wanted of what the
-    house issue found here; the features since then have 1,000 more."""
+    """A new feature's paragraph takes the place of one that nobody needs any more, or has a reason in its commit."""
     pages = [page for page in (REPOSITORY / "docs").glob("*.md") if page != PAGE]  # the map has a line for each module
     assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= 27_000
 

@@ -6,7 +6,7 @@ For tests/tpu, tests/gpu and benchmarks/tpu_estimate.py.
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from miron_jax.planning.records import Plan
 from miron_jax.runtime.chips import TPUS
 from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.topology import described_placement
+from tests.support.command import Place, common
 from tests.support.requests import requests_of
 
 jax.config.update("jax_enable_compilation_cache", False)  # its entries cannot be read back without the device
@@ -156,6 +157,28 @@ def real_shape(config: JsonObject, model: Path, folder: Path) -> Path:
     shutil.copytree(model, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
     (folder / "config.json").write_text(json.dumps(config))
     return folder
+
+
+FEW = "--token_budget=2048"  # a compiler's time hangs on the size of a batch
+
+
+def check_too_large(miron: Any, place: Place, folder: Path, model: str, topology: str, mesh: str) -> None:
+    """`plan` says that the model does not fit the topology, and the smallest mesh that it fits; nothing is written."""
+    shape = real_shape(CONFIGS[model], place.model, folder / "model")
+    flags = (f"--model={shape}", "--tasks=core/copa", FEW, f"--topology={topology}", "--dtype=bfloat16")
+    ran = miron("plan", *common(place, folder / "out", *flags))
+    assert ran.status == 2
+    assert "does not fit: its weights take" in ran.err
+    assert ran.err.strip().splitlines()[-1].endswith(f"the smallest mesh that does: {mesh}")
+    assert not (folder / "out").exists()
+
+
+def check_refused(miron: Any, place: Place, output: Path, flags: Sequence[str], sentence: str) -> None:
+    """`plan` says one sentence and writes nothing."""
+    ran = miron("plan", *common(place, output, "--tasks=core/copa", *flags))
+    assert (ran.status, len(ran.err.strip().splitlines())) == (2, 1)
+    assert sentence in ran.err
+    assert not output.exists()
 
 
 def model_of(case: Case, folder: Path) -> Model:

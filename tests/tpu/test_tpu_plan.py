@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from tests.support.command import Place, common
-from tests.support.described_models import CONFIGS, real_shape
+from tests.support.described_models import CONFIGS, FEW, check_refused, check_too_large, real_shape
 from tests.support.mera_records import turn
 
 pytestmark = pytest.mark.slow
 
 TASKS = "--tasks=core/copa"
-FEW = "--token_budget=2048"  # a compiler's time hangs on the size of a batch
 
 
 def test_a_plan_names_every_program(miron: Any, place: Place, tmp_path: Path) -> None:
@@ -71,13 +70,7 @@ def test_8b_fits_four_v5e(miron: Any, place: Place, tmp_path: Path) -> None:
 def test_what_does_not_fit_is_told_with_the_smallest_mesh_that_does(
     topology: str, mesh: str, miron: Any, place: Place, tmp_path: Path
 ) -> None:
-    folder = real_shape(CONFIGS["llama-70b"], place.model, tmp_path / "model")
-    flags = (f"--model={folder}", TASKS, FEW, f"--topology={topology}", "--dtype=bfloat16")
-    ran = miron("plan", *common(place, tmp_path / "out", *flags))
-    assert ran.status == 2
-    assert "does not fit: its weights take" in ran.err
-    assert ran.err.strip().splitlines()[-1].endswith(f"the smallest mesh that does: {mesh}")
-    assert not (tmp_path / "out").exists()
+    check_too_large(miron, place, tmp_path, "llama-70b", topology, mesh)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +85,4 @@ def test_what_does_not_fit_is_told_with_the_smallest_mesh_that_does(
 def test_bad_input_is_one_sentence(
     flags: tuple[str, ...], sentence: str, miron: Any, place: Place, tmp_path: Path
 ) -> None:
-    ran = miron("plan", *common(place, tmp_path / "out", TASKS, *flags))
-    assert (ran.status, len(ran.err.strip().splitlines())) == (2, 1)
-    assert sentence in ran.err
-    assert not (tmp_path / "out").exists()
+    check_refused(miron, place, tmp_path / "out", flags, sentence)
