@@ -11,8 +11,6 @@ from tests.support.described_models import CONFIGS, FEW, check_refused, check_to
 
 pytestmark = pytest.mark.slow
 
-TASKS = "--tasks=core/copa"
-
 
 def test_a_plan_names_every_program_and_what_bounds_it(miron: Any, place: Place, tmp_path: Path) -> None:
     output = tmp_path / "out"
