@@ -6,6 +6,7 @@
     document      records <-> JSON, the one converter
     output        the folder that a run writes
     run_folder    that folder, read back
+    same_rules    whether numbers of two runs may be compared
 
 Arrives: estimates and counts of the task kinds, costs of the run.  Leaves: `RunResult`,
 results.json, samples.  It deliberately does not know how a score is computed.

@@ -114,8 +114,6 @@ ABSENT: Mapping[type, frozenset[str]] = {
 
 # left out where absent, as in files of older versions
 LATER_SETTINGS = frozenset({"special_tokens"})
-# rules of a profile that older results do not name; they are not compared with theirs
-LATER_RULES = frozenset({"cpu_seconds", "memory_mb", "output_mb", "processes"})
 
 AnyRecord = TypeVar("AnyRecord")
 _LEAVES = frozenset({str, int, bool, type(None)})

@@ -209,9 +209,12 @@ def test_until_is_one_of_two_rules(text: str) -> None:
 def test_flags_that_do_not_go_together(tasks: Path, whole: Path, tmp_path: Path) -> None:
     other = another(whole, tmp_path / "other", lambda sample: {**sample, "prompt_sha256": "0" * 16})
     nan = another(whole, tmp_path / "nan", with_accuracy(None, only=3), "small")
-    rules = Path(shutil.copytree(whole, tmp_path / "rules", ignore=shutil.ignore_patterns(FOLDER)))
-    text = (rules / "results.json").read_text()
-    (rules / "results.json").write_text(text.replace('"num_fewshot": 2', '"num_fewshot": 3'))
+    rules = another(whole, tmp_path / "rules", lambda sample: sample)
+    with changed(rules) as results:  # a rule that results leave out at its default
+        results["tasks"]["own/large"]["profile"]["joined_delimiter"] = "\n"
+    main = another(whole, tmp_path / "main", lambda sample: sample)
+    with changed(main) as results:
+        results["tasks"]["own/large"]["main"] = "bits_per_byte"
     for flags, sentence in (
         (["--until=known"], "--until='known' is not understood"),
         (["--until=decided"], "--until=decided wants the run to compare with: add --against=RUN"),
@@ -221,7 +224,8 @@ def test_flags_that_do_not_go_together(tasks: Path, whole: Path, tmp_path: Path)
          "composite: expected one of own/large, own/small, both"),
         (["--until=decided", f"--against={other}"], "its run asked own/large otherwise"),
         (["--until=own/small:decided", f"--against={nan}"], "has no score for example 3 of own/small"),
-        (["--until=decided", f"--against={rules}"], "by another rule num_fewshot: 3 instead of 2"),
+        (["--until=decided", f"--against={rules}"], r"its rule joined_delimiter differs: '\n' and None"),
+        (["--until=decided", f"--against={main}"], "its main metric differs: bits_per_byte and accuracy"),
         (["--until=both:ci<=0.1", "--tasks=own/large"], "both wants tasks that are not in this run"),
     ):  # fmt: skip
         run = Ran(tasks, tmp_path / "out", *flags)

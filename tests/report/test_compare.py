@@ -53,6 +53,17 @@ def test_runs_by_other_rules_are_refused(
         compared(first, write_run(tmp_path / "b", {"own/x": samples_of([1, 0, 1], **columns)}, of_task=of_task))
 
 
+def test_limits_of_programs_are_compared_where_both_results_name_them(tmp_path: Path) -> None:
+    """Null is a limit of processor time, that of the package; an older version's results name none."""
+    none, minute, old = (
+        write_run(tmp_path / name, {"own/x": samples_of([1, 0, 1])}, of_task={"profile": {**PROFILE, **limits}})
+        for name, limits in (("none", {"cpu_seconds": None}), ("minute", {"cpu_seconds": 60.0}), ("old", {}))
+    )
+    with pytest.raises(InputError, match=r"own/x: its rule cpu_seconds differs: None and 60\.0"):
+        compared(none, minute)
+    assert compared(old, minute).tasks[0].difference.value == compared(none, old).tasks[0].difference.value == 0
+
+
 def test_what_follows_from_the_model_is_noted_not_refused(tmp_path: Path) -> None:
     """Its BOS and window, its dtype; fewer shots where its tokenizer has no room; no digests in an old run."""
     whole, profile = samples_of([1, 0, 1], num_shots=[5, 5, 5]), {**PROFILE, "max_length": 99, "bos_token": "<|bos|>"}
@@ -83,6 +94,18 @@ def test_holms_family_is_the_main_metrics_of_all_tasks(tmp_path: Path) -> None:
     # McNemar; all signs flipped
     assert (x.difference.p_value, y.difference.p_value) == pytest.approx((2 / 2**6, 2 / 2**9))
     assert (x.adjusted, y.adjusted) == pytest.approx((2 / 2**6, 2 * 2 / 2**9))
+
+
+def test_runs_with_other_main_metrics(tmp_path: Path) -> None:
+    """Each metric is compared; no number that stands for the whole task is."""
+    samples = {"own/x": samples_of([1, 0, 1, 1], bits=[1.0] * 4)}
+    runs = [write_run(tmp_path / name, samples, {"c": composite(0.5, {"own/x": 1.0})}) for name in "ab"]
+    assert [each.is_main for each in compared(*runs).tasks] == [True, False]
+    with changed(runs[1]) as results:
+        results["tasks"]["own/x"]["main"] = "bits_per_byte"
+    computed = compared(*runs)
+    assert [(each.metric, each.is_main) for each in computed.tasks] == [("accuracy", False), ("bits_per_byte", False)]
+    assert computed.refused == {"own: c": "the main metric of own/x differs in the two runs"}
 
 
 def test_metrics_that_cannot_be_compared(tmp_path: Path) -> None:

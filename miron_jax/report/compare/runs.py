@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from miron_jax.errors import InputError, some_of
-from miron_jax.results.document import LATER_RULES
 from miron_jax.results.records import CompositeResult, TaskResult
 from miron_jax.results.run_folder import Run
+from miron_jax.results.same_rules import other_rule
 from miron_jax.results.samples import AskedDocument, ExampleResult
 from miron_jax.statistics.estimate import Estimate
 from miron_jax.statistics.paired import Difference, combined, difference, holm, mean
@@ -28,8 +28,6 @@ BESIDE = "bits_per_byte"  # compared beside each task's main metric
 BY_TOKENS = frozenset(
     {"bits_per_token", "target_tokens", "target_confidence", "first_token_rank", "marginal_gap"}
 )
-# What follows from the model and its tokenizer, not from the task.
-_OF_MODEL = frozenset({"bos_token", "max_length", "empty_prefix_token"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,8 @@ def compare(first: Run, second: Run, metrics: Sequence[str] = ()) -> Comparison:
     unchecked: list[str] = []
     tasks: list[TaskDifference] = []
     for name in common:
-        if why := _why_not(first.tasks[name], second.tasks[name]):
+        other = second.tasks[name]
+        if why := other_rule(first.tasks[name], other.data.git_blob_sha1, other.profile):
             refused[name] = why
             continue
         pairs = _pairs_of(first, second, name)
@@ -153,21 +152,6 @@ def _adjusted(tasks: Sequence[TaskDifference]) -> list[TaskDifference]:
         for i, p_value in zip(members, p_values, strict=True):
             adjusted[i] = replace(tasks[i], adjusted=p_value)
     return adjusted
-
-
-def _why_not(first: TaskResult, second: TaskResult) -> str:
-    """The field by which a task differs in two runs; ""."""
-    ours = first.data.git_blob_sha1
-    theirs = second.data.git_blob_sha1
-    if ours != theirs:
-        return f"its data differ: {ours} and {theirs} (hashes of {first.data.file})"
-    for name in sorted({*first.profile, *second.profile} - _OF_MODEL):
-        one = first.profile.get(name)
-        other = second.profile.get(name)
-        is_of_one = None in (one, other) and name in LATER_RULES
-        if one != other and not is_of_one:
-            return f"its rule {name} differs: {one!r} and {other!r}"
-    return ""
 
 
 def _pairs_of(first: Run, second: Run, task: str) -> _Pairs:
@@ -273,7 +257,7 @@ def _task_difference(
         adjusted=math.nan,
         only_first=tuple(np.sort(rows[(a == 1) & (b == 0)]).tolist()),
         only_second=tuple(np.sort(rows[(a == 0) & (b == 1)]).tolist()),
-        is_main=metric == results[0].main_metric,
+        is_main=metric == results[0].main_metric == results[1].main_metric,
         num_alone=pairs.num_alone,
     )
 
@@ -354,6 +338,8 @@ def _composite(
             f"--metric={metrics[absent[0]]} does so"
         )
     parts = [by_name[task, metric] for task, metric in metrics.items()]
+    if not composite.metric and (mixed := [part.task for part in parts if not part.is_main]):
+        return f"the main metric of {_some(mixed)} differs in the two runs"
     if other_examples := [
         part.task for part in parts if part.num_alone or part.difference.num_undefined
     ]:
