@@ -30,10 +30,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from miron_jax.errors import RUN_AGAIN
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.append(str(REPOSITORY))  # tests/ has a tiny model
 
-INTERRUPTED = 75
 TIMEOUT = 300.0  # seconds until a run counts as hanging
 
 Answers = dict[str, list[list[object]]]  # samples file -> the answer to each example
@@ -231,7 +232,7 @@ def interrupt(command: Command, count: int, rng: random.Random, expected: Answer
         if not ready:
             counts["early"] += 1
         elif (
-            status == INTERRUPTED
+            status == RUN_AGAIN
             and "interrupted; what is scored is kept" in errors
             and "Traceback" not in errors
         ):
@@ -269,7 +270,7 @@ def kill(command: Command, count: int, rng: random.Random, expected: Answers) ->
             print(dict(counts), flush=True)
         counts[layout.name] += 1
         for process, (status, errors) in zip(processes, ended, strict=True):
-            if process not in killed and status not in (0, INTERRUPTED):
+            if process not in killed and status not in (0, RUN_AGAIN):
                 counts["wrong"] += 1
                 line = (
                     f"{layout.name}, killed after {moment:.2f} s: the other's status {status}: "

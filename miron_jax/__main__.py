@@ -4,7 +4,7 @@ import."""
 import os
 import sys
 
-from miron_jax.errors import BAD_INPUT, INTERRUPTED
+from miron_jax.errors import BAD_INPUT, RUN_AGAIN
 from miron_jax.runtime import signals, streams, timeline
 
 
@@ -33,7 +33,7 @@ def main() -> None:
     except KeyboardInterrupt:  # before the command has begun, or behind its last line
         signals.ignore()
         print(f"miron-jax: {signals.SENTENCE}", file=sys.stderr, flush=True)
-        status = INTERRUPTED
+        status = RUN_AGAIN
     sys.exit(status)  # pyright: ignore[reportArgumentType]
 
 

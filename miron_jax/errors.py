@@ -1,13 +1,23 @@
 """The exceptions that end a run with a sentence, the exit statuses, and how any text comes to a
 screen.
 
-Arrives: nothing.  Leaves: `InputError`, for input that a user can mend, and `SelfCheckFailed`.  It
-knows nothing of stages: whoever meets the fault words the sentence.
+Arrives: nothing.  Leaves: `InputError`, for input that a user can mend, `SelfCheckFailed`, and what
+each exit status means; cli/guard.py exits with it.  It knows nothing of stages: whoever meets the
+fault words the sentence.
 """
 
 from collections.abc import Sequence
 
-FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 75  # exit statuses; 0: done
+# Exit statuses; 0: done.
+# The self-check or `verify` found a difference, the model answers NaN, the machine refused memory
+# or threads, or the package has a defect.
+FAILED = 1
+BAD_INPUT = 2  # `InputError`, a wrong flag, or a file that the system refuses
+# The same command goes on: after SIGTERM or Ctrl-C (runtime/signals.py), a lost process of the run
+# (runtime/hosts.py, cli/processes.py), or programs that were not judged (cli/eval.py).
+RUN_AGAIN = 75
+
+GOES_ON = "what is scored is kept, run the same command again"  # ends a sentence about RUN_AGAIN
 
 
 class InputError(Exception):

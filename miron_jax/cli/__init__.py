@@ -1,8 +1,7 @@
 """The command `miron-jax COMMAND [flags]`; absl flags throughout.
 
-Arrives: the command line.  Leaves: an exit status: 0 done, 1 failed, 2 bad input, 75 interrupted.
-It deliberately computes no score; jax is imported after the flags are read, so that --help is
-quick.
+Arrives: the command line.  Leaves: an exit status of errors.py.  It
+deliberately computes no score; jax is imported after the flags are read, so that --help is quick.
 
     flags, parse, help    what each command accepts; the command line -> flags
     run_config            flags -> RunConfig

@@ -23,7 +23,7 @@ from miron_jax.cli.processes import (
 )
 from miron_jax.cli.run_config import run_config
 from miron_jax.config import SETTINGS, RunConfig
-from miron_jax.errors import FAILED, INTERRUPTED, InputError, some_of
+from miron_jax.errors import FAILED, RUN_AGAIN, InputError, some_of
 from miron_jax.files.places import public
 from miron_jax.files.store import Lock, Store
 from miron_jax.runtime.timeline import Timeline, since_start, spent_on
@@ -179,7 +179,7 @@ def _eval_into(work: _Work, document: JsonOutput, notes: Sequence[str]) -> None:
     if work.failures:
         sys.exit(FAILED)
     if work.not_judged:
-        sys.exit(INTERRUPTED)
+        sys.exit(RUN_AGAIN)
 
 
 def _checked_inputs(

@@ -1,7 +1,7 @@
 """Turns the exceptions of a command into one sentence and an exit status.
 
-Arrives: a command that runs.  Leaves: 0 done, 1 failed, 2 bad input, 75 interrupted.  It
-deliberately does not know which command it is.
+Arrives: a command that runs.  Leaves: an exit status of errors.py.  It deliberately does not know
+which command it is.
 """
 
 import errno
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from absl import flags, logging
 
 from miron_jax.cli import processes
-from miron_jax.errors import BAD_INPUT, FAILED, INTERRUPTED, InputError, SelfCheckFailed, printable
+from miron_jax.errors import BAD_INPUT, FAILED, RUN_AGAIN, InputError, SelfCheckFailed, printable
 from miron_jax.runtime import limits, signals
 
 FLAGS = flags.FLAGS
@@ -44,12 +44,12 @@ def guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
             return _failed(FAILED, limits.sentence(str(error)))
         return _failed(BAD_INPUT, _of_system(error))
     except KeyboardInterrupt as interrupt:
-        _failed(INTERRUPTED, signals.SENTENCE)
+        _failed(RUN_AGAIN, signals.SENTENCE)
         # the machine does not wait for threads that prefetch
         if getattr(interrupt, "is_preemption", False):
             sys.stderr.flush()
-            os._exit(INTERRUPTED)
-        return INTERRUPTED
+            os._exit(RUN_AGAIN)
+        return RUN_AGAIN
     except (SystemExit, Exception) as error:
         if lacks_resources(error):
             return _failed(FAILED, limits.sentence(str(error) or "out of memory"))
@@ -57,7 +57,7 @@ def guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
             raise
         if isinstance(error, SystemExit):
             status = error.code if isinstance(error.code, int) else FAILED
-            why = "its run is to be run again" if status == INTERRUPTED else "its run failed"
+            why = "its run is to be run again" if status == RUN_AGAIN else "its run failed"
             processes.joined.fail(status, why)
         processes.joined.leave_if_one_is_lost(error)
         traceback.print_exc()

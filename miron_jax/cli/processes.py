@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from miron_jax.config import RunConfig
-from miron_jax.errors import FAILED, INTERRUPTED, InputError, printable
+from miron_jax.errors import FAILED, GOES_ON, RUN_AGAIN, InputError, printable
 from miron_jax.files.places import home_cache, is_url, local_path
 from miron_jax.runtime import limits
 from miron_jax.runtime.backend import set_backend_flags
@@ -76,17 +76,17 @@ def supervised() -> int | None:
             "miron-jax: interrupted before all processes had met; run the same command again",
             file=sys.stderr,
         )
-        return INTERRUPTED
+        return RUN_AGAIN
     if status in _OF_LIMITS and not wants_others():
         print(f"miron-jax: {limits.sentence(signal.Signals(-status).name)}", file=sys.stderr)
         return FAILED
     if status == -signal.SIGABRT:
         print(
             "miron-jax: this process has lost process 0, which coordinates the run: it was killed, "
-            "or its machine is gone; what is scored is kept, run the same command again",
+            f"or its machine is gone; {GOES_ON}",
             file=sys.stderr,
         )
-        return INTERRUPTED
+        return RUN_AGAIN
     return status if status >= 0 else 128 - status
 
 

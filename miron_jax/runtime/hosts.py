@@ -26,7 +26,7 @@ from typing import Any, NoReturn, TypeVar
 import jax
 import numpy as np
 
-from miron_jax.errors import INTERRUPTED, InputError, printable
+from miron_jax.errors import GOES_ON, RUN_AGAIN, InputError, printable
 from miron_jax.files.readers import Json
 from miron_jax.files.store import SEEN_SECONDS, Store
 from miron_jax.runtime.timeline import spent_on
@@ -34,7 +34,6 @@ from miron_jax.runtime.timeline import spent_on
 BEAT_SECONDS, POLL_SECONDS = 1.0, 0.1
 # a process without a batch for so long, which does not wait for others, has a device that hangs
 STALL_SECONDS = 1800.0
-RUN_AGAIN = "what is scored is kept, run the same command again"
 _ROOT = "miron_jax"  # of this module's keys in the coordinator's store
 T = TypeVar("T")
 
@@ -249,9 +248,9 @@ class Hosts:
             now = time.monotonic()
             if (silent := now - self._last_answer) > self.peer_timeout:
                 self._leave(
-                    INTERRUPTED,
+                    RUN_AGAIN,
                     f"process 0, which coordinates the run, has not answered for {silent:.0f} s: "
-                    f"{RUN_AGAIN}",
+                    f"{GOES_ON}",
                 )
             for index, peer in enumerate(self._peers):
                 name = f"process {index} ({peer.host})"
@@ -259,14 +258,14 @@ class Hosts:
                 idle = now - peer.stepped
                 if idle > STALL_SECONDS:
                     self._leave(
-                        INTERRUPTED,
-                        f"{name} has done nothing for {idle:.0f} s: it hangs; {RUN_AGAIN}",
+                        RUN_AGAIN,
+                        f"{name} has done nothing for {idle:.0f} s: it hangs; {GOES_ON}",
                     )
                 if silent > self.peer_timeout:
                     self._leave(
-                        INTERRUPTED,
+                        RUN_AGAIN,
                         f"{name} has not been heard from for {silent:.0f} s: it was killed, or it "
-                        f"hangs; {RUN_AGAIN}",
+                        f"hangs; {GOES_ON}",
                     )
 
     def _leave(self, status: int, message: str) -> NoReturn:

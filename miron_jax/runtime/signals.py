@@ -27,14 +27,14 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from miron_jax.errors import INTERRUPTED
+from miron_jax.errors import GOES_ON, RUN_AGAIN
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
 # after which an exception that a destructor dropped, or an import delayed, is raised again
 AGAIN_SECONDS = 0.05
-SENTENCE = "interrupted; what is scored is kept, run the same command again"
+SENTENCE = f"interrupted; {GOES_ON}"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -81,7 +81,7 @@ def _raise(frame: FrameType | None, is_preemption: bool = False) -> None:
 
 def _on_second_signal(*_: object) -> NoReturn:
     os.write(2, b"miron-jax: interrupted twice, ended at once; run the same command again\n")
-    os._exit(INTERRUPTED)
+    os._exit(RUN_AGAIN)
 
 
 class _RaiseAgain:
