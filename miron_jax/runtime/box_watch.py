@@ -50,6 +50,9 @@ class Limits:
     output_bytes: int = 1 << 20  # of standard output, and of the value
     folder_bytes: int = 256 << 20
     files: int = 4096  # in its folder, subfolders included
+    # That many runs one after another: its clocks start again, so many times less one, when there
+    # is more of the value.
+    rounds: int = 1
 
 
 class Channel:
@@ -170,6 +173,9 @@ class _Watch:
     wall: float = 0.0  # seconds since the start of the launcher, then of the program
     count: "Count | None" = None  # since the start of the program
     next_check: float = 0.0  # of the group and the processes
+    round: int = 1
+    value_bytes: int = 0  # at the start of the round
+    cpu_before: float = 0.0  # processor seconds before the round
 
     def look(self) -> Watched | None:
         """How the program has ended; None: it goes on."""
@@ -209,9 +215,16 @@ class _Watch:
     def _check(self, count: "Count") -> Watched | None:
         """Whether the program exceeds a limit."""
         processes = tree(self.process.pid)
+        cpu = sum(map(cpu_seconds, processes))
+        if self.round < self.limits.rounds and len(self.channels.value.kept) > self.value_bytes:
+            self.round += 1
+            self.value_bytes = len(self.channels.value.kept)
+            self.wall = 0.0
+            self.cpu_before = cpu
         if self.channels.out.is_over or self.channels.value.is_over:
             return Watched("output")
-        if is_over := _time_is_over(processes, self.wall, self.limits, self.patience):
+        cpu -= self.cpu_before
+        if is_over := _time_is_over(processes, self.wall, cpu, self.limits, self.patience):
             return Watched("time", is_over.is_starved)
         return Watched("memory") if count.is_over(processes) else None
 
@@ -234,10 +247,10 @@ class _TimeIsOver(NamedTuple):
 
 
 def _time_is_over(
-    processes: list[int], wall: float, limits: Limits, patience: float
+    processes: list[int], wall: float, cpu: float, limits: Limits, patience: float
 ) -> _TimeIsOver | None:
-    """None: it may go on."""
-    if sum(map(cpu_seconds, processes)) > limits.cpu_seconds:
+    """None: it may go on.  `wall`, `cpu`: seconds, of the clock and of processors."""
+    if cpu > limits.cpu_seconds:
         return _TimeIsOver(False)
     if wall <= limits.seconds:
         return None

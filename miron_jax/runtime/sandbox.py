@@ -44,6 +44,7 @@ from miron_jax.runtime.box_watch import FOLDER, Channel, Channels, Ended, Limits
 from miron_jax.runtime.processors import usable_processors
 from miron_jax.runtime.run_folder import run_folder
 
+HEADER_BYTES = 32  # of the value of one of several rounds
 ERR_BYTES = 1 << 20  # of standard error; what follows is dropped
 # seconds between two attempts to start a program
 START_PAUSES = (0.1, 0.5, 2.0)
@@ -391,7 +392,8 @@ class _Launch(NamedTuple):
 
 
 def _channels(limits: Limits, stack: ExitStack) -> Channels:
-    most = (1 << 12, 1 << 12, limits.output_bytes, ERR_BYTES, limits.output_bytes)
+    value_bytes = limits.rounds * (limits.output_bytes + HEADER_BYTES)
+    most = (1 << 12, 1 << 12, limits.output_bytes, ERR_BYTES, value_bytes)
     return Channels(*(stack.enter_context(Channel(num_bytes)) for num_bytes in most))
 
 

@@ -4,8 +4,8 @@ the expected one.
 Arrives: `Problem`s, programs, a sandbox.  Leaves: values as text.  It deliberately does not know
 which programs pass.
 
-A model's program and its expected values are never in one box.  The box of a test gets only the
-arguments; its value comes out as text, which is compared here:
+A model's program and its expected values are never in one box.  A box gets only the arguments; a
+test's value comes out as text, which is compared here:
 
     python      the normal form of f(*eval(input)) equals that of eval(output); an output that is
                 no expression is text; a value without a form is not comparable
@@ -18,8 +18,9 @@ prompt, whose function gives the type that braces lack.  Some published ones are
 """
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -33,6 +34,7 @@ from miron_jax.runtime.sandbox import Ran, Sandbox
 COMPILE_SECONDS = 60.0
 COMPILED_BYTES = 64 << 20  # of a compiled program
 OUTPUTS = Limits(seconds=30.0, output_bytes=COMPILED_BYTES)  # of all expected values of a problem
+_HEADER = re.compile(rb"(\d{1,9}) (\d{1,15})\n")  # of a test's value: status, length
 _BOXED = Path(boxed.__file__).parent
 _COMPILE = "g++ -std=c++11 -x c++ program -o compiled >&2"
 
@@ -45,7 +47,7 @@ class Ready:
     """A program ready to run: files of its box, and the command that runs one test."""
 
     files: Mapping[str, str | bytes]
-    command: tuple[str, ...]  # the test's index follows if `files` hold all tests' arguments
+    command: tuple[str, ...]  # what `run` adds follows
 
 
 class Language(Protocol):
@@ -60,8 +62,9 @@ class Language(Protocol):
 
     def run(
         self, sandbox: Sandbox, ready: Ready, problem: Problem, test: int, limits: Limits
-    ) -> Ran:
-        """Run one test in a separate box; `Ran.value` is what the function returned."""
+    ) -> list[Ran]:
+        """Run this test in a separate box, and those after it as long as that is as good as a box
+        for each; `Ran.value` is what the function returned."""
         ...
 
     def expected(self, sandbox: Sandbox, problem: Problem) -> tuple[str, ...] | Ran:
@@ -77,22 +80,23 @@ class Language(Protocol):
 class Python:
     tool = None
 
-    def make_ready(self, sandbox: Sandbox, problem: Problem, code: str) -> Ready | Ran:
+    def make_ready(
+        self, sandbox: Sandbox, problem: Problem, code: str, how: str = "value"
+    ) -> Ready:
+        """`how`: "text" is for named arguments, and `Ran.value` is "=" and str() of the result."""
         files = {"value.py": _boxed("value.py"), "program": code}
-        return Ready(files, (sandbox.python, "-I", "value.py"))
+        return Ready(files, (sandbox.python, "-I", "value.py", how, problem.entry_point))
 
     def run(
-        self,
-        sandbox: Sandbox,
-        ready: Ready,
-        problem: Problem,
-        test: int,
-        limits: Limits,
-        how: str = "value",
-    ) -> Ran:
-        """`how`: "text" is for named arguments, and `Ran.value` is "=" and str() of the result."""
-        files = {**ready.files, "input": problem.inputs[test]}
-        return sandbox.run([*ready.command, how, problem.entry_point], files, limits, quiet=True)
+        self, sandbox: Sandbox, ready: Ready, problem: Problem, test: int, limits: Limits
+    ) -> list[Ran]:
+        # without a box nobody tells whether a test has left something behind
+        inputs = problem.inputs[test:] if sandbox.bwrap else problem.inputs[test : test + 1]
+        files = {**ready.files, "input": ascii(inputs)}
+        command = [*ready.command, str(limits.output_bytes)]
+        # one process forks those of the tests
+        limits = replace(limits, rounds=len(inputs), processes=limits.processes + 1)
+        return _tests_of(sandbox.run(command, files, limits, quiet=True), limits)
 
     def expected(self, sandbox: Sandbox, problem: Problem) -> tuple[str, ...] | Ran:
         files = {"value.py": _boxed("value.py"), "input": json.dumps(problem.outputs)}
@@ -133,8 +137,8 @@ class Cpp:
 
     def run(
         self, sandbox: Sandbox, ready: Ready, problem: Problem, test: int, limits: Limits
-    ) -> Ran:
-        return sandbox.run([*ready.command, str(test)], ready.files, limits, quiet=True)
+    ) -> list[Ran]:
+        return [sandbox.run([*ready.command, str(test)], ready.files, limits, quiet=True)]
 
     def expected(self, sandbox: Sandbox, problem: Problem) -> tuple[str, ...] | Ran:
         pairs = enumerate(zip(problem.inputs, problem.outputs, strict=True))
@@ -194,8 +198,8 @@ class JavaScript:
 
     def run(
         self, sandbox: Sandbox, ready: Ready, problem: Problem, test: int, limits: Limits
-    ) -> Ran:
-        return sandbox.run([*ready.command, str(test)], ready.files, limits, quiet=True)
+    ) -> list[Ran]:
+        return [sandbox.run([*ready.command, str(test)], ready.files, limits, quiet=True)]
 
     def expected(self, sandbox: Sandbox, problem: Problem) -> tuple[str, ...] | Ran:
         outputs = "".join(f"String(JSON.stringify({output})),\n" for output in problem.outputs)
@@ -205,6 +209,24 @@ class JavaScript:
 
     def compare(self, value: bytes, expected: str) -> Compared:
         return _compared(value == expected.encode("utf-8", "surrogatepass"))
+
+
+def _tests_of(ran: Ran, limits: Limits) -> list[Ran]:
+    """How each test of a box ended (boxed/value.py); the one that ended the box is the last."""
+    rans = list[Ran]()
+    rest = ran.value
+    while (header := _HEADER.match(rest)) and len(rans) < limits.rounds:
+        status = int(header[1])
+        end = header.end() + int(header[2])
+        value = rest[header.end() : end]
+        if len(rest) < end:
+            break
+        ended = "output" if len(value) > limits.output_bytes else "exit"
+        rans.append(Ran(ended, status, "", ran.err if status else "", value))
+        rest = rest[end:]
+    if not rans or (len(rans) < limits.rounds and not ran.good):
+        rans.append(ran._replace(value=b""))
+    return rans
 
 
 def _compared(is_equal: bool) -> Compared:

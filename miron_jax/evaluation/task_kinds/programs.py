@@ -4,9 +4,9 @@ Arrives: `Problem`s and programs.  Leaves: a `Verdict` per program.  It delibera
 models or scores.
 
 A program passes if every test of its problem passes (composer 0.17.2, code evaluation).  Each test
-runs in a separate box that holds only the program and the test's arguments, so a program cannot
-read the right answer or the judge.  Its value comes out as text (program_languages.py) and is
-compared here.
+is a separate process in a box that holds only the program and the tests' arguments, so a program
+cannot read the right answer or the judge.  A box serves the next test only if nothing is left of
+the one before.  A test's value comes out as text (program_languages.py) and is compared here.
 
 A fault of the machine is no verdict of a program: one that could not be started is "not judged".
 The clock of a program stops while it waits for a processor; one that waits too long runs again
@@ -14,14 +14,14 @@ alone, with more patience.  So does one that fails as it would where the machine
 it inside of its box; if it fails again, a program that is right decides whose fault it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from miron_jax.definitions.records import CPU_FACTOR, Problem, ProgramProfile
 from miron_jax.errors import InputError
-from miron_jax.evaluation.task_kinds.program_languages import LANGUAGES, Python
+from miron_jax.evaluation.task_kinds.program_languages import LANGUAGES, Python, Ready
 from miron_jax.runtime.box_watch import Limits
 from miron_jax.runtime.processors import usable_processors
 from miron_jax.runtime.sandbox import SYSTEM_PATH, Ran, Sandbox
@@ -258,9 +258,7 @@ class Judge:
         ready = language.make_ready(self.sandbox, problem, problem.prompt + text)
         if isinstance(ready, Ran):
             return _failed(ready)
-        limits = self._limits()
-        for test, right in enumerate(expected):
-            ran = language.run(self.sandbox, ready, problem, test, limits)
+        for ran, right in zip(self._runs(problem, ready), expected, strict=True):
             if not ran.good or not ran.value:  # it may have ended before it could return
                 return _failed(ran)
             compared = language.compare(ran.value, right)
@@ -274,13 +272,10 @@ class Judge:
         """Keeps the value of every test: submissions need it even if expected values are not
         published."""
         code = (problem.prompt if problem.code is None else problem.code) + text
-        ready = _PYTHON.make_ready(self.sandbox, problem, code)
-        assert not isinstance(ready, Ran)
-        limits = self._limits()
+        ready = _PYTHON.make_ready(self.sandbox, problem, code, "text")
         answers = tuple[str, ...]()
         is_doubtful = False
-        for test in range(len(problem.inputs)):
-            ran = _PYTHON.run(self.sandbox, ready, problem, test, limits, "text")
+        for ran in self._runs(problem, ready):
             if ran.ended == "not started" or ran.is_starved:
                 return _failed(ran)
             answers += (_answer(ran),)
@@ -291,6 +286,16 @@ class Judge:
             return Verdict(True, "passed", answers=answers)
         short = tuple(map(_short, answers))
         return Verdict(False, "wrong", answers=short, is_doubtful=is_doubtful)
+
+    def _runs(self, problem: Problem, ready: Ready) -> Iterator[Ran]:
+        """Of each test."""
+        language = LANGUAGES[problem.language]
+        limits = self._limits()
+        test = 0
+        while test < len(problem.inputs):
+            rans = language.run(self.sandbox, ready, problem, test, limits)
+            yield from rans
+            test += len(rans)
 
     def _limits(self) -> Limits:
         seconds = self.test_seconds + STARTING_SECONDS

@@ -1,11 +1,17 @@
-"""Runs inside the sandbox: calls a Python program's function on one test, and writes what it
-returns to descriptor 3.
+"""Runs inside the sandbox: calls a Python program's function on tests, and writes what it returns
+to descriptor 3.
 
-    python -I value.py value NAME     files program, input: the normal form of NAME(*input)
-    python -I value.py text NAME      files program, input: "=" and str(NAME(**input)), or the error
-                                      that it raised
-    python -I value.py expected       file input, a JSON list of expressions: a JSON list of their
-                                      normal forms
+    python -I value.py value NAME BYTES   files program, input, a list of arguments: for each, the
+                                          normal form of NAME(*arguments)
+    python -I value.py text NAME BYTES    the same, "=" and str(NAME(**arguments)), or the error
+                                          that it raised
+    python -I value.py expected           file input, a JSON list of expressions: a JSON list of
+                                          their normal forms
+
+Each test is a fork of this process, which has not executed the program, in an empty folder.  Before
+its value stands a line with its exit status and its length; of a longer value than BYTES there is
+one byte more.  The tests after a failed one are left out, and those after one that leaves a file or
+a process behind, or that took long: they are to run in another box.
 
 Two values are equal in Python exactly if their normal forms are the same text.  A number's form is
 its exact fraction, so that 1, 1.0, True and Fraction(1) have one form; lists, tuples, sets and
@@ -16,7 +22,7 @@ is a digest.
 A value has no form if it equals nothing ("!": NaN, a function of the program's), or if the program
 decides what it equals ("?" and its type: a class with an `__eq__` of its own).
 
-It runs once a test, so it imports only what starts fast: `json` and `typing` would take 10 ms.
+It runs once a program, so it imports only what starts fast: `json` and `typing` would take 10 ms.
 """
 
 from __future__ import annotations
@@ -25,6 +31,7 @@ import builtins
 import operator
 import os
 import sys
+import time
 from collections.abc import ItemsView, Iterable, KeysView, Mapping, Set
 from operator import attrgetter
 from types import MappingProxyType
@@ -39,6 +46,7 @@ MAX_FORM_LEN = 1 << 16  # characters; a longer form is replaced by its digest
 MAX_DEPTH = 1000  # of nested containers, where Python itself does not compare lists any more
 FRAMES = 8 * MAX_DEPTH  # of calls, while forms are made
 MAX_NAME_LEN = 60  # characters of a type's name
+MAX_SECONDS = 1.0  # after which no further test begins: the first may have been wrong
 _SETS = (set, frozenset, KeysView, ItemsView)
 _MAPPINGS = (dict, MappingProxyType)
 _DURATION = attrgetter("days", "seconds", "microseconds")
@@ -170,30 +178,94 @@ def form_of(value: object) -> str:
 def write_and_exit(content: bytes) -> NoReturn:
     """Write a value and end the process, so that nothing which the program has registered or
     started runs afterwards."""
-    while content:
-        content = content[os.write(3, content) :]
+    _write(3, content)
     os._exit(0)
 
 
-def main(how: str, *name: str) -> NoReturn:
-    with open("input", encoding="utf-8") as file:
-        arguments = file.read()
+def _write(descriptor: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(descriptor, content) :]
+
+
+def fork_for_each(tests: list[str], how: str, max_bytes: int) -> str:
+    """Return the arguments of each test, in a process of its own; this process ends with the last
+    one.  The process writes its value to descriptor 3, which is a file of its own."""
+    out = os.dup(3)
+    processes = _processes()
+    end = time.monotonic() + MAX_SECONDS
+    for arguments in tests:
+        file = _empty_file()
+        try:
+            child = os.fork()
+        except OSError:  # as of a shell that cannot execute a program
+            os._exit(126)
+        if child == 0:
+            os.dup2(file, 3)
+            os.closerange(4, max(out, file) + 1)
+            return arguments
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        os.lseek(file, 0, os.SEEK_SET)
+        value = os.read(file, max_bytes + 1)
+        os.close(file)
+        # a signal as shells and bubblewrap state it
+        _write(out, b"%d %d\n" % (status if status >= 0 else 128 - status, len(value)) + value)
+        has_failed = how == "value" and (status != 0 or not value)
+        if has_failed or time.monotonic() > end or not _is_empty() or _processes() != processes:
+            break
+    os._exit(0)
+
+
+def _processes() -> list[str]:
+    return [name for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def _is_empty() -> bool:
+    """Whether the box is as before: its folder lies in /dev/shm."""
+    try:
+        return not os.listdir(".") and len(os.listdir("/dev/shm")) == 1
+    except OSError:  # the program has changed who may look
+        return False
+
+
+def _empty_file() -> int:
+    """A descriptor of a file without a name."""
+    try:
+        file = os.open("value", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND)
+        os.unlink("value")
+    except OSError:  # the program has changed who may write
+        os._exit(0)
+    return file
+
+
+def _read(name: str) -> str:
+    """The text of a file, which is taken away."""
+    with open(name, encoding="utf-8") as file:
+        text = file.read()
+    os.unlink(name)
+    return text
+
+
+def main(how: str, *rest: str) -> NoReturn:
     if how == "expected":
         import json
 
         sys.setrecursionlimit(FRAMES)
-        write_and_exit(json.dumps([*map(_form_of_expression, json.loads(arguments))]).encode())
-    with open("program", encoding="utf-8") as file:
-        code = file.read()
+        expressions = json.loads(_read("input"))
+        write_and_exit(json.dumps([*map(_form_of_expression, expressions)]).encode())
+    name, max_bytes = rest
+    code = _read("program")
+    tests = eval(_read("input"), {})
+    os.unlink("value.py")
+    arguments = fork_for_each(tests, how, int(max_bytes))
     scope = {}
     if how == "value":
         exec(code, scope)
-        value = scope[name[0]](*eval(arguments, {}))
+        value = scope[name](*eval(arguments, {}))
         sys.setrecursionlimit(FRAMES)
         write_and_exit(form_of(value).encode())
     try:
         exec(code, scope)
-        text = str(scope[name[0]](**eval(arguments, {})))
+        text = str(scope[name](**eval(arguments, {})))
     except BaseException as error:
         text = f"failed: {type(error).__name__}: {error}"
     write_and_exit(b"=" + text.encode("utf-8", "replace"))
