@@ -19,7 +19,7 @@ from miron_jax.files.regular import read_regular
 from miron_jax.metrics.choices import FIRST, MEAN
 from miron_jax.prompting.draws import PER_ITEM_1234, SHUFFLE_1337
 from miron_jax.tasks.eval_bundle import locate_files
-from miron_jax.tasks.groups import accuracies, missing_of
+from miron_jax.tasks.groups import main_metrics, missing_of
 from miron_jax.tasks.icl_rows import PARSE, IclKind
 from miron_jax.tokens.spans import AFTER_COMMON_PREFIX, AFTER_STRIPPED_CONTEXT, COMMON_SUFFIX, Span
 
@@ -173,7 +173,7 @@ def composites(measured: Mapping[str, Measured]) -> dict[str, Composite]:
 
     CORE-soft is not published: the same mean of choice_prob_norm over the 13 tasks that choose.
     """
-    accuracy_of = accuracies(measured)
+    accuracy_of = main_metrics(measured)
     soft = {name: score.means[SOFT] for name, score in measured.items() if SOFT in score.means}
     return {
         "CORE": _centered_mean(accuracy_of, BASELINES_V1),

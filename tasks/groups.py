@@ -50,17 +50,17 @@ class Groups(NamedTuple):
     of: Mapping[str, WeightedSum]  # by name of the group
 
     def composites(self, measured: Mapping[str, Measured]) -> dict[str, Composite]:
-        accuracy_of = accuracies(measured)
-        return {name: _composite(group, accuracy_of) for name, group in self.of.items()}
+        main_of = main_metrics(measured)
+        return {name: _composite(group, main_of) for name, group in self.of.items()}
 
 
-def accuracies(measured: Mapping[str, Measured]) -> dict[str, float]:
+def main_metrics(measured: Mapping[str, Measured]) -> dict[str, float]:
     """The main metric of each task that has one."""
-    accuracy_of = {}
+    main_of = {}
     for name, score in measured.items():
-        if score.accuracy is not None:
-            accuracy_of[name] = score.accuracy
-    return accuracy_of
+        if score.main is not None:
+            main_of[name] = score.main
+    return main_of
 
 
 def missing_of(tasks: Iterable[str], scored: Container[str]) -> tuple[str, ...]:
@@ -184,9 +184,9 @@ def _share(
     return float(weight)
 
 
-def _composite(group: WeightedSum, accuracy_of: Mapping[str, float]) -> Composite:
-    missing = missing_of(group.weights, accuracy_of)
+def _composite(group: WeightedSum, main_of: Mapping[str, float]) -> Composite:
+    missing = missing_of(group.weights, main_of)
     if missing:
         return Composite(None, False, missing, {})
-    terms = [weight * accuracy_of[task] for task, weight in group.weights.items()]
+    terms = [weight * main_of[task] for task, weight in group.weights.items()]
     return Composite(math.fsum([group.offset, *terms]), True, (), dict(group.weights))

@@ -384,7 +384,7 @@ class Suite(Generic[OfSuite]):
 class Measured(NamedTuple):
     """A task's scores as a composite takes them."""
 
-    accuracy: float | None  # its main metric; None: it must not count
+    main: float | None  # its main metric; None: it must not count
     num_examples: int
     # if several metrics have composites; empty: it must not count
     means: Mapping[str, float] = MappingProxyType({})
@@ -393,12 +393,12 @@ class Measured(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Composite:
     """One number over many tasks.  Its standard error follows from `weights`, its derivatives by
-    each task's accuracy."""
+    each task's metric."""
 
     value: float | None  # null while a task is missing
     complete: bool
     missing: tuple[str, ...]  # names of tasks that have no score
-    weights: Mapping[str, float]  # d value / d accuracy, by task name
+    weights: Mapping[str, float]  # d value / d metric, by task name
     metric: str = ""  # "": each task's main one
 
 

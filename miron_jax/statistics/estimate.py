@@ -1,7 +1,7 @@
-"""Task means and composites with their standard errors and intervals.
+"""Means of examples and of categories, with their standard errors and intervals.
 
-Arrives: one value per example and metric; composites and their tasks' standard errors.  Leaves:
-`Estimate`s, float64.  It deliberately does not know what a metric means.
+Arrives: one value per example and metric.  Leaves: `Estimate`s, float64.  It deliberately
+does not know what a metric means.
 """
 
 import math
@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from miron_jax.definitions.records import Composite
 from miron_jax.metrics.choices import PROPORTIONS, ExampleScore
 from miron_jax.metrics.cloze import CLOZE_PROPORTIONS, NOT_AVERAGED
 
@@ -229,24 +228,6 @@ def is_unscored(example: ExampleScore) -> bool:
     """Whether an example has no score: the model answered NaN, or the right answer is not
     published."""
     return example.correct is None and all(map(math.isnan, example.metrics.values()))
-
-
-def estimate_composite(composite: Composite, tasks: Mapping[str, Estimate]) -> Estimate | None:
-    """sqrt(sum of (weight * stderr)²), as if tasks were independent; None without a value.
-    `tasks`: by name.
-
-    The interval keeps the tasks' own: its ends are sqrt(sum of (weight * (value - end))²) away (Zou
-    and Donner 2008, Statistics in Medicine 27, 1693-1702), so that a small task near 0 or 1 does
-    not make it too narrow.  Two tasks over one file (CORE's two hellaswags) are not independent:
-    their error is somewhat too small.
-    """
-    if composite.value is None:
-        return None
-    of_tasks = [(weight, tasks[name]) for name, weight in composite.weights.items()]
-    stderr = math.hypot(*(weight * estimate.stderr for weight, estimate in of_tasks))
-    below, above = ends_of_sum(of_tasks)
-    interval = (composite.value - below, composite.value + above)
-    return Estimate(composite.value, stderr, interval, len(of_tasks), 0)
 
 
 class HasInterval(Protocol):

@@ -198,9 +198,8 @@ def sign_flips(sums: np.ndarray) -> float:
 def combined(value: float, parts: Sequence[tuple[float, Difference]]) -> Difference:
     """The difference of a composite of independent tasks, each with its weight.
 
-    The interval keeps those of its parts, as `estimate.estimate_composite` does; error and p-value
-    follow from it, as those of a normal value: the standard error of a few pairs that all differ
-    one way would be 0.
+    The interval keeps those of its parts, by `ends_of_sum`; error and p-value follow from it, as
+    those of a normal value: the standard error of a few pairs that all differ one way would be 0.
     """
     low, high = ends_of_sum(parts)
     toward_zero = low if value > 0 else high

@@ -1,8 +1,8 @@
 """The scores of a gauntlet's categories and averages.
 
-Arrives: the accuracy of each benchmark.  Leaves: `Composite`s as composer's EvalGauntlet computes
-them, except that one with a missing benchmark is null.  It deliberately does not know data files or
-models.
+Arrives: the main metric of each benchmark.  Leaves: `Composite`s as composer's EvalGauntlet
+computes them, except that one with a missing benchmark is null.  It deliberately does not know data
+files or models.
 
     score     (accuracy - b) / (1 - b), not clipped: below the baseline it is negative
     category  sum(w * score) / sum(w); w is 1 (EQUAL), the number of examples (SAMPLE_SZ) or its
@@ -22,7 +22,7 @@ from itertools import chain
 from typing import Literal
 
 from miron_jax.definitions.records import Composite, Measured
-from miron_jax.tasks.groups import accuracies, missing_of
+from miron_jax.tasks.groups import main_metrics, missing_of
 
 Weighting = Literal["EQUAL", "SAMPLE_SZ", "LOG_SAMPLE_SZ"]
 WEIGHTINGS: dict[Weighting, Callable[[int], float]] = {
@@ -70,18 +70,16 @@ class Averages:
     def _category(
         self, measured: Mapping[str, Measured], baselines: Mapping[str, float]
     ) -> Composite:
-        accuracy_of = accuracies(measured)
-        missing = missing_of(baselines, accuracy_of)
+        main_of = main_metrics(measured)
+        missing = missing_of(baselines, main_of)
         weigh = WEIGHTINGS[self.weighting]
-        weight = {
-            task: weigh(measured[task].num_examples) for task in baselines if task in accuracy_of
-        }
+        weight = {task: weigh(measured[task].num_examples) for task in baselines if task in main_of}
         total = sum(weight.values())
         scores = []
         slopes = {}
         for task in weight:
             share = weight[task] / total
-            scores.append(share * self.score(accuracy_of[task], baselines[task]))
+            scores.append(share * self.score(main_of[task], baselines[task]))
             slopes[task] = share * self._slope(baselines[task])
         return Composite(sum(scores) if scores else None, not missing, missing, slopes)
 

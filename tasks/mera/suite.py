@@ -30,7 +30,7 @@ from miron_jax.files.hub import Repository, cache_folder, fetch_data_set, revisi
 from miron_jax.metrics.choices import SUM
 from miron_jax.metrics.programs import AT_STOP
 from miron_jax.prompting.draws import OWN_ANSWERS
-from miron_jax.tasks.groups import accuracies, missing_of
+from miron_jax.tasks.groups import main_metrics, missing_of
 from miron_jax.tasks.human_baselines import MERA
 from miron_jax.tasks.mera.metrics import MCC
 from miron_jax.tasks.mera.records import (
@@ -208,11 +208,11 @@ def _composites(version: Version, measured: Mapping[str, Measured]) -> Mapping[s
     for dataset in data_sets(version):
         if dataset.counts(version):
             counted.append(f"{SUITE_NAME[version]}/{dataset.config}")
-    accuracy_of = accuracies(measured)
-    missing = missing_of(counted, accuracy_of)
+    main_of = main_metrics(measured)
+    missing = missing_of(counted, main_of)
     total = None
     if not missing:
-        total = sum(map(accuracy_of.__getitem__, counted)) / len(counted)
+        total = sum(map(main_of.__getitem__, counted)) / len(counted)
     weights = dict.fromkeys(counted, 1 / len(counted))
     return {"total_score": Composite(total, not missing, missing, weights)}
 

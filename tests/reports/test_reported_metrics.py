@@ -11,10 +11,11 @@ import pytest
 
 from miron_jax.definitions.records import Measured
 from miron_jax.errors import InputError
+from miron_jax.evaluation.composites import composite_result
 from miron_jax.metrics.answers import exact_match, token_f1
 from miron_jax.metrics.choices import CHAR, MEAN, SUM, score_choices
 from miron_jax.metrics.programs import pass_at, score_programs
-from miron_jax.statistics.estimate import estimate, estimate_composite, ratio, whole_set_estimates
+from miron_jax.statistics.estimate import estimate, ratio, whole_set_estimates
 from miron_jax.tasks.groups import GroupMembers, read_groups
 from miron_jax.tasks.mera.metrics import AnsweredRecord, f1_macro, grade_norm, macro_f1, matthews
 from tests.support.own_task import CHOICE, prompts_of, read_task, rows
@@ -187,8 +188,7 @@ def test_a_groups_error_is_of_the_mean_that_it_states(groups: dict, weights: dic
         name: estimate([1.0] * round(value * size) + [0.0] * round((1 - value) * size), proportion=True)
         for name, (value, size) in TASKS.items()
     }
-    whole = estimate_composite(composite, of_tasks)
-    assert whole is not None
+    whole = composite_result(composite, of_tasks)
     assert composite.value == pytest.approx(sum(weight * TASKS[name][0] for name, weight in weights.items()))
     variance = sum(weights[name] ** 2 * value * (1 - value) / size for name, (value, size) in TASKS.items())
     assert whole.stderr == pytest.approx(math.sqrt(variance), rel=FLOAT64)

@@ -5,10 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from miron_jax.definitions.records import Composite, Measured
-from miron_jax.metrics.choices import ExampleScore
-from miron_jax.statistics.estimate import Estimate, estimate, estimate_composite, macro, macro_estimates, wilson
-from miron_jax.tasks import core
+from miron_jax.statistics.estimate import Estimate, estimate, macro, wilson
 from tests.support.tolerances import FLOAT64, INTERVALS_APART, printed
 
 
@@ -58,22 +55,6 @@ def test_sums_are_float64():
     assert estimate(values, proportion=False).value == pytest.approx(float(np.float32(0.1)), rel=FLOAT64)
 
 
-def test_composite_error_by_hand():
-    # sqrt((.5 * .06)² + (2 * .02)²) = sqrt(.0009 + .0016) = .05
-    # Down: a by .5 * .1 = .05, b by 2 * .06 = .12: .13.  Up: .5 * .16 = .08, 2 * .03 = .06: .1; the weight of c is negative,
-    # so its upper end pulls down.
-    composite = Composite(0.2, True, (), {"a": 0.5, "b": 2.0})
-    tasks = {"a": Estimate(0.5, 0.06, (0.4, 0.66), 9, 0), "b": Estimate(0.1, 0.02, (0.04, 0.13), 9, 0)}
-    result = estimate_composite(composite, tasks)
-    assert result is not None
-    assert result.stderr == pytest.approx(0.05)
-    assert result.ci95 == pytest.approx((0.2 - 0.13, 0.2 + 0.1))
-    negative = estimate_composite(Composite(0.2, True, (), {"c": -1.0}), {"c": Estimate(0.5, 0.1, (0.4, 0.7), 9, 0)})
-    assert negative is not None
-    assert negative.ci95 == pytest.approx((0.2 - 0.2, 0.2 + 0.1))
-    assert estimate_composite(Composite(None, False, ("b",), {"a": 1.0}), {}) is None
-
-
 def test_macro_mean_by_hand():
     groups = [Estimate(0.2, 0.3, (0, 1), 9, 1), Estimate(0.6, 0.4, (0, 1), 5, 0)]
     result = macro(groups)
@@ -107,27 +88,3 @@ def test_a_mean_of_many_proportions_away_from_the_edge_is_symmetric() -> None:
     groups = [estimate([1.0] * right + [0.0] * (1000 - right), proportion=True) for right in range(300, 701, 10)]
     plain, wilsons = macro(groups), macro(groups, are_proportions=True)
     assert wilsons.ci95 == pytest.approx(plain.ci95, abs=INTERVALS_APART)
-
-
-def test_a_composite_of_macro_means_at_zero_has_an_interval() -> None:
-    """0 of 160: two tasks of four categories, 20 examples each; each [0, z² / (80 + z²)], the composite sqrt(.5) of it."""
-    categories = {name: [ExampleScore(None, False, False, False, {"greedy_exact": 0.0})] * 20 for name in "abcd"}
-    task = macro_estimates(categories)["greedy_exact"]
-    assert task.ci95 == pytest.approx((0.0, 0.0458), abs=printed(4))
-    composite = estimate_composite(Composite(0.0, True, (), {"x": 0.5, "y": 0.5}), {"x": task, "y": task})
-    assert composite is not None
-    assert composite.ci95 == pytest.approx((0.0, math.sqrt(0.5) * task.ci95[1]))
-
-
-def test_published_error_of_gpt2s_core(shared_data):
-    # The 22 accuracies of the 124M model over full data: sampling error of CORE about 0.006.
-    text = (shared_data / "goldens" / "openai-community-gpt2.csv").read_text()
-    accuracies = {line.split(",")[0].strip(): float(line.split(",")[1]) for line in text.splitlines()[1:-1]}
-    tasks, measured = {}, {}
-    for task in core.SUITE.tasks:
-        p, n = accuracies[task.name.removeprefix("core/")], task.file.rows or 1
-        tasks[task.name] = Estimate(p, math.sqrt(p * (1 - p) / n), wilson(p, n), n, 0)
-        measured[task.name] = Measured(p, 10)
-    result = estimate_composite(core.composites(measured)["CORE"], tasks)
-    assert result is not None
-    assert result.stderr == pytest.approx(0.006, abs=printed(3))

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miron_jax.definitions.records import Composite
+from miron_jax.evaluation.composites import composite_result
 from miron_jax.statistics import paired
 from miron_jax.statistics.cloze_groups import _median
-from miron_jax.statistics.estimate import estimate, estimate_composite, macro, ratio, whole_set_estimates, wilson
+from miron_jax.statistics.estimate import estimate, macro, ratio, whole_set_estimates, wilson
 from miron_jax.statistics.human_gaps import newcombe
 from miron_jax.statistics.noise import noise, signal
 from miron_jax.statistics.paired import Difference, bonett_price, combined, difference, holm, mcnemar, mean, sign_flips
@@ -211,8 +212,9 @@ def _composite(draws: Draws, n: int) -> tuple[float, float, float]:
     tasks = [estimate(draws.random(size) < p, True) for size, p in zip(sizes, means, strict=True)]
     weights = {str(i): 0.1 / 0.75 for i in range(10)}
     value = sum(0.1 * (task.value - 0.25) / 0.75 for task in tasks)
-    computed = estimate_composite(Composite(value, True, (), weights), {str(i): each for i, each in enumerate(tasks)})
-    assert computed is not None
+    composite = Composite(value, True, (), weights)
+    computed = composite_result(composite, {str(i): each for i, each in enumerate(tasks)})
+    assert computed.ci95 is not None
     return *computed.ci95, float(np.mean((means - 0.25) / 0.75))
 
 
