@@ -179,6 +179,7 @@ def _filled(before: str, option: str, after: str) -> str:
     on each side."""
     before = before.strip()
     after = after.strip()
+    option = option.strip()
     if before and not before.endswith(_OPENED):
         option = f" {option}"
     if after and not after.startswith(_CLOSING):

@@ -1,27 +1,32 @@
 """What each peer divides by, on choices with white space at both ends: their formulas, written out, beside ours.
 
 A toy model gives a log-probability to each pair of neighbouring tokens; the peers' formulas are those of their
-specifications (`core_and_gauntlet.md`: nanochat's evaluate_task, composer's datasets; `olmes.md`: sums and bits per byte).
+specifications (`core_and_gauntlet.md`: nanochat's evaluate_task, composer's datasets; `olmes.md`: sums and bits per byte;
+`mera.md`: lm-evaluation-harness forks; `eval_uation_and_miron.md`: fills of a gap, the card's `compute_metrics`).
 """
 
 import math
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import decoders
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import DataState
-from miron_jax.definitions.records import Example
+from miron_jax.definitions.records import Cloze, Example
 from miron_jax.engine.records import Score, Scores
-from miron_jax.evaluation.task_kinds.interface import LoadedTask, Setup, TaskScores, TokenizedExamples
+from miron_jax.engine.text_requests import Generated
+from miron_jax.evaluation.task_kinds.interface import LoadedTask, Setup, TaskKind, TaskScores, TokenizedExamples
 from miron_jax.evaluation.task_kinds.kinds import kind_of
 from miron_jax.metrics.choices import CHAR, ExampleScore
 from miron_jax.tasks.registry import SUITES
 from miron_jax.tasks.request_sets.requests_suite import PROFILE
-from miron_jax.tokens.records import LengthLimit
+from miron_jax.tokens.records import LengthLimit, Requests
 from miron_jax.tokens.token_bytes import TokenBytes
 from tests.support.tiny_tokenizer import BOS, TINY
 from tests.support.tolerances import FLOAT32
@@ -35,6 +40,8 @@ CHOICES = {
     "one token": ("a", " a", "b"),
 }
 QUESTION = " the answer is "
+SPELLED = deepcopy(TINY)  # the same, with a decoder, by which the bytes of its tokens are known
+SPELLED.backend_tokenizer.decoder = decoders.ByteLevel()
 DELIMITERS = ("", " ", "\n", "\nAnswer: ", ": \t")
 
 
@@ -51,18 +58,36 @@ def logprobs(ids: Sequence[int], start: int) -> list[float]:
     return [logprob(ids[place - 1], ids[place]) for place in range(start, len(ids))]
 
 
-def scored(task: Any, example: Example) -> ExampleScore:
-    """The example as this program scores it, with the toy model in place of a network."""
-    task = replace(task, profile=replace(task.profile, num_fewshot=0), arrange=None)
-    source = LoadedTask(task, [example], DataState("as published", None, None))
-    setup = Setup(RunConfig("demo", ("own",)), TINY, TokenBytes(TINY, 400), LengthLimit(None, None, None))
+def kind_with(task: Any, examples: Sequence[Any]) -> TaskKind[Any]:
+    source = LoadedTask(task, [*examples], DataState("as published", None, None))
+    setup = Setup(RunConfig("demo", ("own",)), SPELLED, TokenBytes(SPELLED, 400), LengthLimit(None, None, None))
     kind = kind_of(task)(source, setup)
     kind.prepare()
+    return kind
+
+
+def toy_scores(requests: Requests, id_sets: Sequence[np.ndarray]) -> Scores:
+    """What the toy model gives to each request, and to the tokens that its healing divides by."""
+    given = []
+    sets = [-1] * len(requests) if requests.id_set is None else requests.id_set.tolist()
+    for (tokens, start), id_set in zip(requests, sets, strict=True):
+        ids = [*map(int, tokens)]
+        held = 0.0 if id_set < 0 else log_sum(ids[start - 1], id_sets[id_set].tolist())
+        given.append(Score(np.asarray(logprobs(ids, start), np.float32), np.ones(len(ids) - start, np.int32), held))
+    return Scores.of(given)
+
+
+def log_sum(before: int, tokens: Sequence[int]) -> float:
+    return math.log(sum(math.exp(logprob(before, token)) for token in tokens))
+
+
+def scored(task: Any, example: Example) -> ExampleScore:
+    """The example as this program scores it, with the toy model in place of a network."""
+    task = replace(task, profile=replace(task.profile, num_fewshot=0))
+    kind = kind_with(task, [example])
     scores: TaskScores[Any] = TaskScores(kind, [])
     for examples, requests in kind.pieces():
-        nats = [np.asarray(logprobs([*map(int, ids)], start), np.float32) for ids, start in requests]
-        given = [Score(each, np.zeros(len(each), np.int32)) for each in nats]
-        kind.take(scores, TokenizedExamples(0, examples, requests), Scores.of(given))
+        kind.take(scores, TokenizedExamples(0, examples, requests), toy_scores(requests, ()))
     [row] = scores.rows
     return row.example
 
@@ -161,3 +186,134 @@ def test_lm_evals_lengths_are_those_of_the_choice_without_its_delimiter(metric: 
     example = scored(task, Example(0, ("the sky is",), joined, 1))
     values = [each / LENGTHS[metric](choice) for each, choice in zip(sums, choices, strict=True)]
     assert example.metrics[metric] == float(int(np.argmax(values)) == 1)
+
+
+# MERA: choices after " ".  v1 sums the whole text from its second token; v1.2 what follows the context's own tokens, like
+# lm-eval.  Neither divides; what else is printed divides by the choice, its space left out.  (v1 here refuses a choice that
+# another one continues.)
+
+SPACED = CHOICES | {"only a space": (" ", "Да", "  "), "Cyrillic": (" Да", "Нет ", "нет")}
+
+
+@pytest.mark.parametrize("context", ["Ответ:", " the answer is \n"])
+@pytest.mark.parametrize("choices", [each for each in SPACED.values() if each != CHOICES["prefixes"]])
+@pytest.mark.parametrize("name", ["rwsd", "ruethics"])
+def test_mera_v1_compares_sums_of_whole_texts(name: str, choices: tuple[str, ...], context: str) -> None:
+    texts = [ids_of(f"{context} {choice}") for choice in choices]
+    sums = [sum(logprobs(ids, 1)) for ids in texts]
+    is_last = name == "ruethics"  # "1" at equal sums
+    wins = max(range(len(sums)), key=lambda i: (sums[i], i if is_last else -i))
+    example = scored(named("mera-v1", name), Example(0, (context,), tuple(f" {each}" for each in choices), 1))
+    assert example.prediction == wins
+    if not is_last:  # ruEthics has no right answer of its own
+        bits = -sum(logprobs(texts[1], common_prefix(texts))) / math.log(2)
+        assert example.metrics["bits_per_byte"] == pytest.approx(bits / len(choices[1].encode()), rel=FLOAT32)
+
+
+@pytest.mark.parametrize("context", ["Ответ:", " the answer is \n"])
+@pytest.mark.parametrize("choices", SPACED.values(), ids=SPACED)
+def test_mera_v12_divides_by_the_choice_without_its_space(choices: tuple[str, ...], context: str) -> None:
+    begins = ids_of(context.rstrip())
+    kept = [[*begins, *ids_of(f"{context} {choice}")[len(begins) :]] for choice in choices]
+    sums = [sum(logprobs(ids, len(begins))) for ids in kept]
+    example = scored(named("mera-v1.2", "rwsd"), Example(0, (context,), tuple(f" {each}" for each in choices), 1))
+    assert example.prediction == int(np.argmax(sums))
+    by_bytes = [each / len(choice.encode()) for each, choice in zip(sums, choices, strict=True)]
+    assert example.metrics["accuracy_bytes"] == float(int(np.argmax(by_bytes)) == 1)
+    assert example.metrics["bits_per_byte"] == pytest.approx(-by_bytes[1] / math.log(2), rel=FLOAT32)
+
+
+# Eval-UA-tion's cloze: the gap filled with each option and all that follows it, by the mean per character of the fill; the
+# space before the gap is no part of it.
+
+
+@pytest.mark.parametrize("options", [("кіт", "старий пес"), (" кіт", "пес"), ("кіт ", "  пес"), ("the cat", "cat\n")])
+@pytest.mark.parametrize("after", [" пішов додому. ", " , клюючи", " » і пішов", ""])
+@pytest.mark.parametrize("before", ["Жив собі ", "Він сказав: « ", " the ( "])
+def test_eval_uations_cloze_divides_by_the_characters_of_the_fill(
+    before: str, after: str, options: tuple[str, ...]
+) -> None:
+    fields = {"context": "Казка.\n", "question": f"{before}______{after}", "options": [*options], "answer": options[0]}
+    if options[0] != options[0].strip():
+        fields |= {"options": [*options, "лис"], "answer": "лис"}
+    task = named("eval-ua-tion", "ua_cbt_cloze")
+    parsed = task.parse(fields | {"storyId": 1, "taskType": "NAMED_ENTITY"}, 0)
+    begins = f"Казка. {before.strip()}"
+    joins = "" if begins[-1] in "(«" else " "
+    tail = after.strip()
+    gap = " " if tail and tail[0] not in ",»" else ""
+    fills = [f"{option.strip()}{gap}{tail}" for option in fields["options"]]
+    start = len(ids_of(begins))
+    sums = [sum(logprobs(ids_of(begins + joins + fill), start)) for fill in fills]
+    rates = [each / len(fill) for each, fill in zip(sums, fills, strict=True)]
+    example = scored(task, replace(parsed, neutral=None))
+    wins = int(np.argmax(rates))
+    assert (example.prediction, example.metrics["accuracy_char"]) == (wins, float(wins == parsed.gold))
+    gold = len(fills[parsed.gold].encode())
+    bits = -sums[parsed.gold] / math.log(2) / gold
+    assert example.metrics["bits_per_byte"] == pytest.approx(bits, rel=FLOAT32)
+
+
+# MIRON: the card's two metrics, and bits of the target given its prefix; where a token holds the end of the prefix, its
+# probability is divided by that of all tokens that may begin so.
+
+_BYTE_OF = {character: byte for byte, character in bytes_to_unicode().items()}
+BYTES_OF = [
+    b"" if i == BOS else bytes(_BYTE_OF[each] for each in str(TINY.convert_ids_to_tokens(i))) for i in range(len(TINY))
+]
+ITEMS = {
+    "a space before the target": ("the sky is", " blue"),
+    "a space behind the prefix": ("the sky is ", "blue"),
+    "inside a word": ("the ca", "t sat \n"),
+    "white space alone": ("the sea", " "),
+    "white space at all ends": (" \tthe mat ", "  Київ "),
+    "Cyrillic inside a word": ("нет глок", "а"),
+    "digits": ("3, 5, 7, ", "9\n"),
+}
+
+
+def spelled_nats(prefix: str, target: str) -> float:
+    """log P(target | prefix), the bytes of all tokens counted one by one."""
+    ids, boundary = ids_of(prefix + target), len(prefix.encode())
+    ends = np.cumsum([len(BYTES_OF[i]) for i in ids])
+    first = int(np.argmax(ends > boundary))
+    held = (prefix + target).encode()[ends[first - 1] : boundary]
+    starts = [i for i, token in enumerate(BYTES_OF) if token and (token.startswith(held) or held.startswith(token))]
+    return sum(logprobs(ids, first)) - (log_sum(ids[first - 1], starts) if held else 0.0)
+
+
+def edits(a: str, b: str) -> int:
+    row = [*range(len(b) + 1)]
+    for i, left in enumerate(a, 1):
+        above, row = row, [i]
+        for j, right in enumerate(b, 1):
+            row.append(min(above[j] + 1, row[-1] + 1, above[j - 1] + (left != right)))
+    return row[-1]
+
+
+def scored_item(item: Cloze, generated: str) -> ExampleScore:
+    kind = kind_with(named("miron", "ru"), [item])
+    scores: TaskScores[Any] = TaskScores(kind, [])
+    for examples, requests in kind.pieces():
+        kind.take(scores, TokenizedExamples(0, examples, requests), toy_scores(requests, kind.setup.table.id_sets))
+    kind.take_texts(scores, iter([Generated(generated, (), "stop")]))
+    [row] = scores.rows
+    return row.example
+
+
+@pytest.mark.parametrize("written", ["{}", "", " {} ", "{} і далі\n", "БЛ"])
+@pytest.mark.parametrize(("prefix", "target"), ITEMS.values(), ids=ITEMS)
+def test_mirons_lengths_are_those_of_the_texts_as_they_lie(prefix: str, target: str, written: str) -> None:
+    others = ("  ", " the cat ", "ый")
+    generated = written.format(target)
+    metrics = scored_item(Cloze(0, "0", prefix, target, "Facts", others), generated).metrics
+    longest = max(len(generated), len(target))
+    assert metrics["lev_score"] == pytest.approx(100 * (1 - edits(generated, target) / longest), rel=FLOAT32)
+    card = logprobs(ids_of(prefix + target), len(ids_of(prefix)))
+    confidence = 100 * math.exp(sum(card) / len(card)) if card else 0.0
+    assert metrics["target_confidence"] == pytest.approx(confidence, rel=FLOAT32)
+    nats = spelled_nats(prefix, target)
+    assert metrics["bits_per_char"] == pytest.approx(-nats / math.log(2) / len(target), rel=FLOAT32)
+    assert metrics["bits_per_byte"] == pytest.approx(-nats / math.log(2) / len(target.encode()), rel=FLOAT32)
+    rates = [spelled_nats(prefix, other) / len(other) for other in others]
+    assert metrics["contrast_accuracy"] == float(nats / len(target) > max(rates))

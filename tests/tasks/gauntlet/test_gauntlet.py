@@ -1,7 +1,6 @@
 """The Gauntlet: few-shot sampling, wording and token ids against published files; its scores and averages."""
 
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -356,15 +355,21 @@ def test_a_missing_benchmark_leaves_null_and_a_partial_value():
 
 
 def test_weights_by_size():
-    baselines = {"t/a": 0.0, "t/b": 0.5}
-    sizes = {"t/a": Measured(0.5, 300), "t/b": Measured(1.0, 100)}
+    """Scores (accuracy - baseline) / (1 - baseline): 0.75, -0.5 and 1, of 256, 16 and one question."""
+    baselines = {"t/a": 0.0, "t/b": 0.5, "t/c": 0.25}
+    sizes = {"t/a": Measured(0.75, 256), "t/b": Measured(0.25, 16), "t/c": Measured(1.0, 1)}
 
-    def value(**rules: Any) -> float | None:
-        return Averages({"c": baselines}, {}, **rules).composites(sizes)["c"].value
+    def value(**rules: Any) -> float:
+        averages = Averages({"c": baselines, "d": {"t/a": 0.0}}, {"e": ("c", "d")}, **rules)
+        composites = averages.composites(sizes)
+        category = composites["c"].value
+        assert category is not None
+        assert composites["e"].value == pytest.approx((category + 0.75) / 2)  # categories count alike
+        return category
 
-    assert value() == pytest.approx((0.5 + 1.0) / 2)
-    assert value(weighting="SAMPLE_SZ") == pytest.approx((300 * 0.5 + 100 * 1.0) / 400)
-    a, b = math.log2(300), math.log2(100)
-    assert value(weighting="LOG_SAMPLE_SZ") == pytest.approx((a * 0.5 + b) / (a + b))
-    assert value(rescale=False) == pytest.approx((0.5 + 0.5) / 2)
-    assert value(rescale=False, subtract_baseline=False) == pytest.approx((0.5 + 1.0) / 2)
+    assert value() == pytest.approx((0.75 - 0.5 + 1) / 3)
+    assert value(weighting="SAMPLE_SZ") == pytest.approx((256 * 0.75 - 16 * 0.5 + 1) / 273)
+    # log2: 8, 4, and 0 for one question, which counts as 1
+    assert value(weighting="LOG_SAMPLE_SZ") == pytest.approx((8 * 0.75 - 4 * 0.5 + 1) / 13)
+    assert value(rescale=False) == pytest.approx((0.75 - 0.25 + 0.75) / 3)
+    assert value(rescale=False, subtract_baseline=False) == pytest.approx((0.75 + 0.25 + 1.0) / 3)
