@@ -274,6 +274,11 @@ class RunResult:
         of_suite = self.suites.get(suite, SuiteResult({}))
         return of_suite.composites.get(name, CompositeResult())
 
+    def metric_of(self, composite: CompositeResult) -> str:
+        """The metric that a composite averages, its tasks' main one if it names none."""
+        mains = (self.tasks[task].main_metric for task in composite.weights if task in self.tasks)
+        return composite.metric or next(mains, "composite")
+
     def not_scored(self, composite: CompositeResult) -> tuple[str, ...]:
         """Tasks that a composite lacks although --tasks names all that it lacks; () for one that
         nobody asked for."""

@@ -24,7 +24,11 @@ SCREENSHOTS = Path(os.environ.get("MIRON_SCREENSHOTS") or REPOSITORY / ".pytest_
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-COMPOSITES = {"an overall number with a long name, in bits a byte": composite(0.5, {})}
+COMPOSITES = {
+    "an overall number with a long name, in bits a byte": composite(
+        0.5, {f"own/task_with_a_long_name_{i}": 1 / 9 for i in range(9)}, complete=True
+    )
+}
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +80,7 @@ def test_a_report_is_drawn_sorted_filtered_and_opened(browser: Any, tmp_path: Pa
     opened = Page(browser, file, color_scheme="light")
     page = opened.page
     assert page.locator("figure svg").count() == 2  # bars; curves of the training run
-    assert page.locator("#comparison tbody tr").count() == 2
+    assert page.locator("#comparison tbody tr").count() == 4  # with the step before, and with the first run
     # The table: four rows of x, one of y; by value, then backwards; the empty cells of `chance` come last.
     assert [row[0] for row in opened.rows()] == ["own/x", "own/x", "own/x", "own/x", "own/y"]
     for button, column, expected in (
@@ -173,7 +177,7 @@ def test_values_are_in_sight_at_390_pixels_and_a_comparison_fits_on_paper(browse
     tasks = {f"own/task_with_a_long_name_{i}": samples_of([1, 0] * 9, bits=[1.0] * 18) for i in range(9)}
     runs = [write_run(tmp_path / name, tasks, COMPOSITES) for name in ("first", "second")]
     page = Page(browser, reported(tmp_path / "one.html", runs[0]), viewport={"width": 390, "height": 740}).page
-    ends = "[...document.querySelectorAll('#composites td')].map(cell => cell.getBoundingClientRect().right)"
+    ends = "[...document.querySelectorAll('#head strong, #head b, #head dd')].map(e => e.getBoundingClientRect().right)"
     assert max(page.evaluate(ends)) <= 390
     page = Page(browser, reported(tmp_path / "two.html", *runs), viewport={"width": 718, "height": 1000}).page  # A4
     page.emulate_media(media="print")

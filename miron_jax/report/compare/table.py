@@ -189,14 +189,34 @@ def largest_shares(shares: Mapping[str, float]) -> str:
 
 
 def _differences(first: float, second: float, paired: Difference) -> tuple[str, ...]:
-    low, high = (shown(end, "+.4f") for end in paired.ci95)
     return (
         shown(first),
         shown(second),
         shown(paired.value, "+.4f"),
-        low and f"{low} to {high}",
+        interval_text(paired),
         _p(paired.p_value),
     )
+
+
+def interval_text(paired: Difference) -> str:
+    low, high = (shown(end, "+.4f") for end in paired.ci95)
+    return low and f"{low} to {high}"
+
+
+def verdict(difference: float, p_value: float, metric: str) -> str:
+    """What the second run is beside the first; "" where the question has no p-value."""
+    if math.isnan(p_value):
+        return ""
+    if p_value >= LEVEL:
+        return "within noise"
+    return "better" if (difference > 0) != (metric in LOWER_IS_BETTER) else "worse"
+
+
+def moved(comparison: Comparison) -> tuple[list[TaskDifference], list[TaskDifference]]:
+    """Tasks whose main metric differs beyond chance, and all whose p-value is known."""
+    known = [task for task in comparison.tasks if not math.isnan(task.difference.p_value)]
+    mains = [task for task in known if task.is_main] or known
+    return [task for task in mains if task.adjusted < LEVEL], mains
 
 
 def _table_of(rows: Iterator[list[str]], num_names: int, num_texts: int = 0) -> NumberTable:
@@ -209,9 +229,7 @@ def _table_of(rows: Iterator[list[str]], num_names: int, num_texts: int = 0) -> 
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:
-    known = [task for task in comparison.tasks if not math.isnan(task.difference.p_value)]
-    mains = [task for task in known if task.is_main] or known
-    decided = [task for task in mains if task.adjusted < LEVEL]
+    decided, mains = moved(comparison)
     yield (
         f"{len(decided)} of {len(mains)} tasks differ in their main metric at the level of "
         f"{LEVEL:g}, all taken together (Holm, {MARK}), composites apart; detectable: the smallest "

@@ -53,7 +53,7 @@ def training_noise(runs: Sequence[Run], last: int) -> list[TaskNoise]:
     for suite, result in runs[0].result.suites.items():
         for name, composite in result.composites.items():
             values = _values(steps, methodcaller("composite", suite, name))
-            metric = _metric_of(runs[0], composite)
+            metric = runs[0].result.metric_of(composite)
             shares = _shares(runs[0], composite)
             noises.append(_noise_of(f"{suite}: {name}", metric, values, last, shares))
     return [each for each in noises if any(noise.num_steps for noise in each.noise)]
@@ -64,12 +64,6 @@ def _values(
 ) -> list[dict[int, Estimate | CompositeResult]]:
     """A number at each step of each run."""
     return [{step: number(run.result) for step, run in of_run.items()} for of_run in steps]
-
-
-def _metric_of(run: Run, composite: CompositeResult) -> str:
-    """The metric that a composite averages, its tasks' main one if it names none."""
-    mains = (run.tasks[task].main_metric for task in composite.weights if task in run.tasks)
-    return composite.metric or next(mains, "composite")
 
 
 def _shares(run: Run, composite: CompositeResult) -> dict[str, float]:

@@ -9,19 +9,18 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
-from itertools import chain
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from miron_jax.errors import InputError, printable
-from miron_jax.report.compare.runs import Comparison, compare
+from miron_jax.errors import printable
 from miron_jax.report.compare.table import comparison_lines, composite_rows, task_rows
-from miron_jax.report.exports.flat import composites_of, numbers_of
+from miron_jax.report.exports.flat import numbers_of
 from miron_jax.report.html.examples import examples_of
+from miron_jax.report.html.head import Against, against_of, card_of, sentences_of
 from miron_jax.report.html.pictures import pictures_of
-from miron_jax.report.numbers import interval, number
+from miron_jax.report.numbers import number
 from miron_jax.report.tables.notes import notes_of
 from miron_jax.report.tables.robustness import robustness_lines, robustness_rows
 from miron_jax.results.document import plain
@@ -45,6 +44,7 @@ def page_of(runs: Sequence[Run]) -> str:
     style = _part("page.css")
     script = _part("page.js")
     examples = examples_of(runs)
+    beside = against_of(runs)
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -54,10 +54,10 @@ def page_of(runs: Sequence[Run]) -> str:
         script=Markup(script),
         style_hash=_hash(style),
         script_hash=_hash(script),
-        composites=list(_composite_cells(runs)),
-        missing=list(_missing(runs)),
+        sentences=list(sentences_of(runs, beside)),
+        cards=[card_of(run, beside) for run in runs],
         pictures=pictures_of(runs),
-        comparisons=[_compared(runs[0], other) for other in runs[1:]],
+        comparisons=[*map(_compared, beside.values())],
         table=_table(runs),
         notes=_notes(runs),
         robustness=[section for run in runs for section in _robustness(run, len(runs) > 1)],
@@ -86,15 +86,6 @@ def _json_in_html(value: Any) -> Markup:
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
-def _composite_cells(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
-    for name, entries in composites_of(runs).items():
-        cells = [
-            {"value": number(each.value, "none"), "interval": interval(each.ci95)}
-            for each in entries
-        ]
-        yield {"name": printable(name), "cells": cells}
-
-
 def _notes(runs: Sequence[Run]) -> list[str]:
     notes = dict[str, None]()
     for run in runs:
@@ -102,23 +93,11 @@ def _notes(runs: Sequence[Run]) -> list[str]:
     return [*map(printable, filter(None, notes))]
 
 
-def _missing(runs: Sequence[Run]) -> Iterator[str]:
-    for run in runs:
-        for suite, result in run.result.suites.items():
-            names = dict.fromkeys(chain(*map(run.result.not_scored, result.composites.values())))
-            if names:
-                yield printable(
-                    f"{run.label}, {suite}: without a score on published data: {', '.join(names)}"
-                )
-
-
-def _compared(first: Run, second: Run) -> dict[str, Any]:
-    """The comparison with the first run, or the sentence that says why there is none."""
-    title = printable(f"{second.label} (second) against {first.label} (first)")
-    try:
-        comparison: Comparison = compare(first, second)
-    except InputError as error:
-        return {"title": title, "head": (), "rows": (), "lines": (printable(str(error)),)}
+def _compared(against: Against) -> dict[str, Any]:
+    """The comparison, or the sentence that says why there is none."""
+    title, comparison, why_not = against
+    if comparison is None:
+        return {"title": title, "head": (), "rows": (), "lines": (why_not,)}
     head, *rows = task_rows(comparison)
     _, *more = composite_rows(comparison)
     wide = [[name, "composite", "", *cells[:5], "", cells[5], ""] for name, *cells in more]

@@ -8,17 +8,15 @@ import io
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
 
 from miron_jax.errors import printable
-from miron_jax.report.exports.flat import composites_of
 from miron_jax.report.tables.cloze import cloze_of
 from miron_jax.report.tables.curves import curves_figure, label_of
-from miron_jax.report.tables.results import LEAST_SECONDS, PARTIAL, activity
+from miron_jax.report.tables.results import PARTIAL
 from miron_jax.results.details import ClozeDetails, Drift
 from miron_jax.results.records import UNKNOWN, CompositeResult, SuiteResult
 from miron_jax.results.run_folder import Run
@@ -55,8 +53,6 @@ def pictures_of(runs: Sequence[Run]) -> list[Picture]:
 
 
 def _figures(runs: Sequence[Run]) -> Iterator[tuple["Figure", str]]:
-    if rows := _composites(runs):
-        yield _intervals(runs, rows), "Composites with 95 % intervals."
     radar = _radar_spokes(runs)
     if len(radar.spokes) > 2:
         yield _radar(runs, radar.spokes), radar.caption
@@ -72,41 +68,6 @@ def _figures(runs: Sequence[Run]) -> Iterator[tuple["Figure", str]]:
     for task in cloze_of(runs[0].result):
         if (figure := _cloze(runs, task)) is not None:
             yield figure, f"{task}: by tokens of the target, and what noise in the prefix costs."
-    if spent := _activities(runs):
-        yield _timelines(runs, spent), "Where the wall time went: seconds of the main thread."
-
-
-# Composites
-
-
-def _composites(runs: Sequence[Run]) -> dict[str, list[CompositeResult]]:
-    """Those with a value in a run."""
-    return {
-        name: of_runs
-        for name, of_runs in composites_of(runs).items()
-        if any(math.isfinite(each.value) for each in of_runs)
-    }
-
-
-def _intervals(runs: Sequence[Run], rows: dict[str, list[CompositeResult]]) -> "Figure":
-    figure, axes = _new(7.5, 0.8 + 0.28 * len(rows) * (0.6 + 0.4 * len(runs)))
-    for i, run in enumerate(runs):
-        points = _points([of_runs[i] for of_runs in rows.values()])
-        axes.errorbar(
-            points.values,
-            points.rows + 0.6 * (i - (len(runs) - 1) / 2) / len(runs),
-            xerr=points.errors,
-            fmt="o",
-            markersize=4,
-            capsize=2,
-            color=_color(i),
-            label=_label(run.label),
-        )
-    axes.set_yticks(range(len(rows)), [*map(_label, rows)])
-    axes.invert_yaxis()
-    axes.grid(axis="x", alpha=0.25)
-    _legend(axes, runs)
-    return figure
 
 
 # Categories of one suite
@@ -247,36 +208,6 @@ def _cloze(runs: Sequence[Run], task: str) -> "Figure | None":
     right.set_xlabel("per cent of P(target) lost, median")
     right.invert_yaxis()
     _legend(left, runs)
-    return figure
-
-
-# Wall time
-
-
-def _activities(runs: Sequence[Run]) -> list[str]:
-    """Those that took time in a run, in the order of a run."""
-    timelines = [run.result.speed.timeline for run in runs]
-    names = dict.fromkeys(chain(*timelines))
-    return [
-        name for name in names if any(each.get(name, 0.0) >= LEAST_SECONDS for each in timelines)
-    ]
-
-
-def _timelines(runs: Sequence[Run], spent: Sequence[str]) -> "Figure":
-    """A bar for each activity and run, with its seconds."""
-    figure, axes = _new(7.5, 0.6 + 0.24 * len(spent) * (0.5 + 0.5 * len(runs)))
-    height = 0.8 / len(runs)
-    for i, run in enumerate(runs):
-        seconds = [run.result.speed.timeline.get(name, 0.0) for name in spent]
-        rows = np.arange(len(spent)) - 0.4 + height * (i + 0.5)
-        bars = axes.barh(rows, seconds, height, color=_color(i), alpha=0.8, label=_label(run.label))
-        axes.bar_label(bars, [f"{each:.1f} s" for each in seconds], padding=3, fontsize=8)
-    axes.set_yticks(range(len(spent)), [_label(activity(name)) for name in spent])
-    axes.set_xlabel("seconds")
-    axes.margins(x=0.1)
-    axes.invert_yaxis()
-    axes.grid(axis="x", alpha=0.25)
-    _legend(axes, runs)
     return figure
 
 
