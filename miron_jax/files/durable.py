@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-PARTIAL_FILE = ".partial"  # ends the name of a file that is being written
+PARTIAL_SUFFIX = ".partial"  # ends the name of a file that is being written
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)  # file systems that cannot
 # what lies there is a stream, even where it leads to a file
 _OF_SYSTEM = ("/dev/fd/", "/dev/std", "/proc/")
@@ -34,7 +34,7 @@ def write_whole(path: Path, data: bytes | Iterable[bytes]) -> None:
             _write(os.open(path, os.O_WRONLY), data)
             return
         target = Path(os.path.realpath(path)) if path.is_symlink() else path
-        partial = target.with_name(f".{uuid.uuid4().hex}{PARTIAL_FILE}")
+        partial = target.with_name(f".{uuid.uuid4().hex}{PARTIAL_SUFFIX}")
         try:
             write_new(partial, data)
             if status is not None:

@@ -34,6 +34,27 @@ def text_request(
     does not say.  Raises InputError for an option that is not known, or a value that it does not
     take.
     """
+    named = _named(options, max_gen_toks)
+    max_new_tokens, sampling = _numbers(named, options, seed)
+    if named["do_sample"] and sampling.temperature == 0:
+        raise InputError(
+            "generation_kwargs: do_sample=true with temperature 0 draws nothing: give a "
+            "temperature above 0, or leave do_sample out"
+        )
+    if not 0 <= max_new_tokens < max_length:
+        raise InputError(
+            f"generation_kwargs: max_gen_toks is {max_new_tokens}, expected 0 or more, and less "
+            f"than the {max_length} tokens that prompt and completion have together (max_length)"
+        )
+    if max_new_tokens == 0:
+        return None, named["until"]
+    kept = tuple(prompt[-(max_length - max_new_tokens) :])
+    return TextRequest(kept, max_new_tokens, (), sampling), named["until"]
+
+
+def _named(options: JsonObject, max_gen_toks: int) -> JsonObject:
+    """The options by lm-eval's own names and with its defaults.  Raises InputError for one that is
+    not known, and for stop strings that are none."""
     if not isinstance(options, dict):
         raise InputError(f"generate_until: its arguments are {options!r}, expected a mapping")
     given = {name: value for name, value in options.items() if value is not None}
@@ -43,39 +64,39 @@ def text_request(
         )
     try:
         named: JsonObject = dict(normalize_gen_kwargs(given, max_gen_toks))
-        new = int(named["max_gen_toks"])
-        temperature = float(named.get("temperature", 0.0))
-        cut = {"top_k": int(named.get("top_k", 0)), "top_p": float(named.get("top_p", 1.0))}
-        seed += int(named.get("seed", 0))
     except (TypeError, ValueError) as error:
-        raise InputError(
-            f"generation_kwargs: {options!r} has a value that is no number ({error})"
-        ) from None
+        raise _no_number(options, error) from None
     for name, value in named.items():
         if name not in KNOWN and not (name in NEUTRAL and value == NEUTRAL[name]):
             raise InputError(
                 f"generation_kwargs: {name}={value!r} is not done here, expected "
                 f"{', '.join(KNOWN)}: leave it out"
             )
-    until = named["until"]
-    if not all(isinstance(stop, str) for stop in until):
+    if not all(isinstance(stop, str) for stop in named["until"]):
         raise InputError(
-            f"generation_kwargs: until is {until!r}, expected a text or a list of them"
+            f"generation_kwargs: until is {named['until']!r}, expected a text or a list of them"
         )
-    if named["do_sample"] and temperature == 0:
-        raise InputError(
-            "generation_kwargs: do_sample=true with temperature 0 draws nothing: give a "
-            "temperature above 0, or leave do_sample out"
-        )
-    if not 0 <= new < max_length:
-        raise InputError(
-            f"generation_kwargs: max_gen_toks is {new}, expected 0 or more, and less than the "
-            f"{max_length} tokens that prompt and completion have together (max_length)"
-        )
-    if new == 0:
-        return None, until
-    sampling = Sampling(temperature, **cut, seed=seed) if temperature > 0 else Sampling()
-    return TextRequest(tuple(prompt[-(max_length - new) :]), new, (), sampling), until
+    return named
+
+
+def _numbers(named: JsonObject, options: JsonObject, seed: int) -> tuple[int, Sampling]:
+    """How many tokens to write at most, and how they are drawn.  `seed`: the options' own is added.
+    Raises InputError."""
+    try:
+        max_new_tokens = int(named["max_gen_toks"])
+        temperature = float(named.get("temperature", 0.0))
+        top_k = int(named.get("top_k", 0))
+        top_p = float(named.get("top_p", 1.0))
+        seed += int(named.get("seed", 0))
+    except (TypeError, ValueError) as error:
+        raise _no_number(options, error) from None
+    if temperature > 0:
+        return max_new_tokens, Sampling(temperature, top_k, top_p, seed)
+    return max_new_tokens, Sampling()
+
+
+def _no_number(options: JsonObject, error: Exception) -> InputError:
+    return InputError(f"generation_kwargs: {options!r} has a value that is no number ({error})")
 
 
 def ignored_settings(folder: Path | None) -> Iterator[str]:

@@ -135,7 +135,7 @@ def draw_named(name: str) -> Rule[ShotSampler] | None:
 def other_draw_named(name: str) -> Rule[ShotSampler] | None:
     """The same names, and `first`: shots from examples of another file, of which none needs to be
     left out."""
-    fixed = {"first": FIRST_SHOTS, "stream_lm_eval": STREAM_OF_OTHERS}
+    fixed = {"first": FIRST_SHOTS, "stream_lm_eval": LM_EVAL_OF_OTHERS}
     return _rule_named(name, fixed, _OF_OTHERS)
 
 
@@ -147,6 +147,10 @@ def _rule_named(
     if seed and seed[1] in seeded:
         return Rule(name, partial(seeded[seed[1]], int(seed[2])))
     return fixed.get(name)
+
+
+# Draws from another file, which never holds the question.  They print as the draws of a task's own
+# examples do; `fewshot_pool: other_file` beside them in results tells the two apart.
 
 
 def _per_item_of_others(seed: int, num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
@@ -162,7 +166,7 @@ def _stream_of_others(seed: int, num_pool: int, num_fewshot: int) -> Iterator[li
 FIRST_SHOTS: Rule[ShotSampler] = Rule(
     "first", lambda num_pool, num_fewshot: repeat(list(range(num_fewshot)))
 )
-STREAM_OF_OTHERS: Rule[ShotSampler] = Rule("stream_lm_eval", partial(_stream_of_others, 1234))
+LM_EVAL_OF_OTHERS: Rule[ShotSampler] = Rule("stream_lm_eval", partial(_stream_of_others, 1234))
 _OF_EXAMPLES: dict[str, Any] = {
     "per_item": _per_item,
     "stream": _stream,

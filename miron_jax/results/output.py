@@ -15,7 +15,7 @@ from miron_jax import __version__
 from miron_jax.config import SETTINGS, RunConfig
 from miron_jax.definitions.data_files import DataState
 from miron_jax.errors import InputError
-from miron_jax.files.durable import PARTIAL_FILE, names_in, remove
+from miron_jax.files.durable import PARTIAL_SUFFIX, names_in, remove
 from miron_jax.files.places import is_url, local_path
 from miron_jax.files.readers import Json, JsonObject, parse_json
 from miron_jax.files.store import Store
@@ -24,7 +24,7 @@ from miron_jax.results.document import config_json, each_leaf, example_json, str
 from miron_jax.results.records import RunResult, TaskResult
 from miron_jax.results.samples import ExamplesOf
 from miron_jax.results.whole import (
-    PARTIAL,
+    PARTIAL_FOLDER,
     RESULTS,
     SAMPLES,
     damaged_samples,
@@ -51,7 +51,7 @@ NANOCHAT = "nanochat.csv"
 _ASKED_FOR = (REQUESTS, BYTE_LOSSES, LM_EVAL, NANOCHAT)
 PLAN = "plan.json"  # of plan --topology
 # by a run cut short
-_LEFT_BEHIND = {PARTIAL, SAMPLES, CURVES, JOURNAL, PLAN, *_ASKED_FOR}
+_LEFT_BEHIND = {PARTIAL_FOLDER, SAMPLES, CURVES, JOURNAL, PLAN, *_ASKED_FOR}
 
 
 WhyNot = Callable[[int], str | None]
@@ -66,7 +66,9 @@ def check_output(config: RunConfig, why_not_grown: WhyNot = lambda limit: "") ->
     store = Store(config.output)
     try:
         _check_writable(store)
-        entries = {name for name in store.names() if not name.startswith(".") or name == PARTIAL}
+        entries = {
+            name for name in store.names() if not name.startswith(".") or name == PARTIAL_FOLDER
+        }
     except InputError:
         raise
     except Exception as error:  # every store has its own errors
@@ -172,7 +174,8 @@ def _remove_partial_files(store: Store, steps: Sequence[str]) -> None:
     for below in ("", *steps):
         for folder in (store.root / below, *_folders_asked_for(store.root / below)):
             for name in names_in(folder):
-                if name.startswith(".") and name.endswith(PARTIAL_FILE) and name != PARTIAL:
+                is_hidden = name.startswith(".") and name != PARTIAL_FOLDER
+                if is_hidden and name.endswith(PARTIAL_SUFFIX):
                     remove(folder / name)
 
 

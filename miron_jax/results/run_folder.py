@@ -20,7 +20,7 @@ from miron_jax.results.output import step_folders
 from miron_jax.results.records import RunResult, TaskResult
 from miron_jax.results.samples import ExampleResult
 from miron_jax.results.whole import (
-    PARTIAL,
+    PARTIAL_FOLDER,
     RESULTS,
     has_results,
     joined,
@@ -187,7 +187,7 @@ def _read(store: Store, label: str) -> Run:
             f"count; {FINISH}"
         )
         return Run(label, store, last, replace(by_folder[last], steps=files), done)
-    if {JOURNAL, PARTIAL} & set(names):
+    if {JOURNAL, PARTIAL_FOLDER} & set(names):
         raise InputError(f"{store.name} holds an unfinished run, without results yet: {FINISH}")
     raise InputError(
         f"{store.name} {_state(store, names)}: name the --output folder of a finished eval"

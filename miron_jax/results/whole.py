@@ -36,7 +36,7 @@ from miron_jax.results.records import RunResult, SampleFile
 
 RESULTS = "results.json"
 SAMPLES = "samples"
-PARTIAL = ".partial"  # files while they are written
+PARTIAL_FOLDER = ".partial"  # files while they are written
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 
 
@@ -75,7 +75,7 @@ def replace_results(
         return result
     folder = store.root / below
     settle(store, below)
-    partial = folder / PARTIAL
+    partial = folder / PARTIAL_FOLDER
     make_folder(partial)
     try:
         for task, content in samples:
@@ -98,11 +98,11 @@ def replace_results(
 def settle(store: Store, below: str) -> str:
     """Finish what a killed run was replacing in a folder, or remove what it had begun; "": there
     was nothing, else what was done.  For the run that holds the lock.  Raises OSError."""
-    if store.is_remote or not (store.root / below / PARTIAL).is_dir():
+    if store.is_remote or not (store.root / below / PARTIAL_FOLDER).is_dir():
         return ""
     result = pending(store, below) or _pending_of_earlier_version(store, below)
     if result is None:
-        remove_folder(store.root / below / PARTIAL)
+        remove_folder(store.root / below / PARTIAL_FOLDER)
         return "what a killed run had begun to write is removed"
     _move(store.root / below, result.samples or result.tasks)
     return "the results that a killed run had written are put in their place"
@@ -124,7 +124,7 @@ def sample_content(store: Store, below: str, task: str, file: SampleFile) -> byt
     """The samples of a task as `file` describes them, from either place; None if they are not
     there."""
     name = sample_name(task)
-    places = [name] if store.is_remote else [f"{PARTIAL}/{name}", name]
+    places = [name] if store.is_remote else [f"{PARTIAL_FOLDER}/{name}", name]
     for place in places:
         with suppress(*_ABSENT):
             content = store.get(joined(below, place))
@@ -169,7 +169,7 @@ def _staged(store: Store, below: str) -> RunResult | None:
     if store.is_remote:
         return None
     with suppress(ValueError, *_ABSENT):
-        return run_of(parse_json(store.get(joined(below, f"{PARTIAL}/{RESULTS}"))))
+        return run_of(parse_json(store.get(joined(below, f"{PARTIAL_FOLDER}/{RESULTS}"))))
     return None
 
 
@@ -179,7 +179,7 @@ def _pending_of_earlier_version(store: Store, below: str) -> RunResult | None:
     if result is None or result.samples or store.has(joined(below, RESULTS)):
         return None
     for task in result.tasks:
-        names = (f"{PARTIAL}/{sample_name(task)}", sample_name(task))
+        names = (f"{PARTIAL_FOLDER}/{sample_name(task)}", sample_name(task))
         if not any(store.has(joined(below, name)) for name in names):
             return None
     return result
@@ -187,7 +187,7 @@ def _pending_of_earlier_version(store: Store, below: str) -> RunResult | None:
 
 def _move(folder: Path, tasks: Collection[str]) -> None:
     """Move samples, then results.json, from `.partial` to their place; a second call goes on."""
-    partial = folder / PARTIAL
+    partial = folder / PARTIAL_FOLDER
     names = [sample_name(task) for task in tasks]
     for name in names:
         if (partial / name).is_file():

@@ -151,8 +151,8 @@ class PieceEncoder:
         for i, ids in zip(checked, whole, strict=True):
             if not np.array_equal(ids, each[i]):
                 raise SelfCheckFailed(
-                    f"the text {''.join(texts[i])[-200:]!r} has other tokens in pieces than as a "
-                    "whole: please report the tokenizer"
+                    f"the self-check of tokens: the text {''.join(texts[i])[-200:]!r} has other "
+                    "tokens in pieces than as a whole: please report the tokenizer"
                 )
 
 

@@ -2,10 +2,10 @@
 
 Arrives: nothing.  Leaves: `DATA_SETS`.  It deliberately does not know how a record is parsed.
 
-Source: v1 is ai-forever/MERA (lm-evaluation-harness fork 0.3.0), v1.2 is MERA-Evaluation/MERA (fork
-0.4.4), read at the commits that shared/spec/mera.md names.  Sizes are those of the published
-submission files, which differ from the table in v1's README for PARus (400 there), ruDetox (1000)
-and ruHateSpeech (268).
+Source: v1 is ai-forever/MERA at 064baa6 (lm-evaluation-harness fork 0.3.0), v1.2 is the release
+v1.2.0 of MERA-Evaluation/MERA (fork 0.4.4).  Sizes are those of the published submission files,
+which differ from the table in v1's README for PARus (400 there), ruDetox (1000) and ruHateSpeech
+(268).
 """
 
 from dataclasses import dataclass

@@ -158,6 +158,10 @@ def profile_of(
     if of_other_file:
         others = {"fewshot_pool": "other_file", "fewshot_draw": other_draw_named(_OF_OTHERS[rules])}
     wording = {**_WORDING[rules], "categories": "pooled", "truncation": "keep_last", **others}
+    pool = stated.get("fewshot_pool", wording["fewshot_pool"])
+    if (pool == "other_file") != of_other_file:  # results would name another draw than the task's
+        source = "fewshot_data" if of_other_file else "the task's own examples"
+        raise ValueError(f"fewshot_pool is {pool}, but shots come from {source}: leave it out")
     if kind == "generation":
         of_answers: dict[str, Any] = {
             "answer_after": "", "answer_normalizer": answers.GAUNTLET, "match": answers.PREFIX

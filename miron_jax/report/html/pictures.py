@@ -16,7 +16,7 @@ import numpy as np
 from miron_jax.errors import printable
 from miron_jax.report.tables.cloze import cloze_of
 from miron_jax.report.tables.curves import curves_figure, label_of
-from miron_jax.report.tables.results import PARTIAL
+from miron_jax.report.tables.results import PARTIAL_COMPOSITE
 from miron_jax.results.details import ClozeDetails, Drift
 from miron_jax.results.records import UNKNOWN, CompositeResult, SuiteResult
 from miron_jax.results.run_folder import Run
@@ -90,7 +90,7 @@ def _radar_spokes(runs: Sequence[Run]) -> Radar:
     unlike = []
     for name in suites[suite].composites:
         of_runs = [_whole_or_partial(run, suite, name) for run in runs]
-        is_category = not name.startswith(PARTIAL) and "_average" not in name
+        is_category = not name.startswith(PARTIAL_COMPOSITE) and "_average" not in name
         if not is_category or any(math.isnan(each.value) for each in of_runs):
             continue
         if any(each.weights.keys() != of_runs[0].weights.keys() for each in of_runs):
@@ -108,13 +108,13 @@ def _radar_spokes(runs: Sequence[Run]) -> Radar:
 
 
 def _has_partial(suite: SuiteResult) -> bool:
-    return any(name.startswith(PARTIAL) for name in suite.composites)
+    return any(name.startswith(PARTIAL_COMPOSITE) for name in suite.composites)
 
 
 def _whole_or_partial(run: Run, suite: str, name: str) -> CompositeResult:
     composite = run.result.composite(suite, name)
     if math.isnan(composite.value):
-        return run.result.composite(suite, PARTIAL + name)
+        return run.result.composite(suite, PARTIAL_COMPOSITE + name)
     return composite
 
 

@@ -30,7 +30,7 @@ BAR = 40  # columns of a bar that takes all the time
 _SOFT = tuple(metric.name for metric in SOFT)
 _OF_CHOICES = ("accuracy_sum", "accuracy_bytes", "bits_per_byte", "answered", *_SOFT)
 _COLUMNS = {"accuracy_sum": "by sum", "accuracy_bytes": "by bytes", "bits_per_byte": "bits/byte"}
-PARTIAL = "partial_"
+PARTIAL_COMPOSITE = "partial_"
 
 TaskResults = Mapping[str, TaskResult]
 Composites = Mapping[str, CompositeResult]
@@ -57,7 +57,7 @@ def print_results(console: Console, run: RunResult) -> None:
         composites = {
             name: each for name, each in suite.composites.items() if _is_asked_for(name, suite, run)
         }
-        if any(name.startswith(PARTIAL) for name in composites):
+        if any(name.startswith(PARTIAL_COMPOSITE) for name in composites):
             console.print(partials_table(composites))
             console.print(_left_out(composites), soft_wrap=True)
             continue
@@ -70,8 +70,8 @@ def print_results(console: Console, run: RunResult) -> None:
 def _is_asked_for(name: str, suite: SuiteResult, run: RunResult) -> bool:
     """Whether a composite, or the partial one that stands in its row, has a value, or tasks of
     --tasks have left it without."""
-    whole = name.removeprefix(PARTIAL)
-    of_row = map(suite.composites.get, (whole, PARTIAL + whole))
+    whole = name.removeprefix(PARTIAL_COMPOSITE)
+    of_row = map(suite.composites.get, (whole, PARTIAL_COMPOSITE + whole))
     return any(
         not math.isnan(each.value) or not each.missing or run.not_scored(each)
         for each in filter(None, of_row)
@@ -235,8 +235,8 @@ def partials_table(composites: Composites) -> NumberTable:
         ("composite",), ("value", "stderr", "partial", "stderr", missing), gives_way=(missing,)
     )
     for name, composite in composites.items():
-        if not name.startswith(PARTIAL):
-            partial = composites.get(PARTIAL + name, CompositeResult())
+        if not name.startswith(PARTIAL_COMPOSITE):
+            partial = composites.get(PARTIAL_COMPOSITE + name, CompositeResult())
             numbers = (composite.value, composite.stderr, partial.value, partial.stderr)
             table.add_row(name, *map(_number, numbers), str(len(composite.missing)))
     return table

@@ -560,6 +560,8 @@ def test_what_is_wrong_with_a_schema_is_said(tmp_path: Path) -> None:
         (("baseline: 0.333", "fewshot_draw: first"), "fewshot_draw is 'first', expected per_item_SEED, stream_SEED or"),
         (("baseline: 0.333", "categories: macro"), "categories is macro, but no category is taken"),
         (("baseline: 0.333", "fewshot_data: no.csv"), "fewshot_data names"),
+        (("baseline: 0.333", "fewshot_data: one.jsonl\nfewshot_pool: whole_file"), "but shots come from fewshot_data"),
+        (("baseline: 0.333", "fewshot_pool: other_file"), "but shots come from the task's own examples"),
         (("data: hills.jsonl", "data: {hub: us/x}"), "data is {'hub': 'us/x'}, expected {hub: owner/name, config: NAME"),
         (("data: hills.jsonl", "data: {hub: us/x, files: ../x}"), "leads out of the data set"),
         (("hills.jsonl", "{hub: us/x, config: a, split: b}"), "nor to be had from us/x on the Hugging Face hub"),
