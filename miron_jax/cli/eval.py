@@ -21,6 +21,7 @@ from miron_jax.cli.processes import (
     start_jax,
     wants_others,
 )
+from miron_jax.cli.report import checked_path, write_page
 from miron_jax.cli.run_config import run_config
 from miron_jax.config import SETTINGS, RunConfig
 from miron_jax.errors import FAILED, RUN_AGAIN, InputError, some_of
@@ -147,6 +148,8 @@ def _eval_into(work: _Work, document: JsonOutput, notes: Sequence[str]) -> None:
         from miron_jax.results.run_folder import read_runs
 
     config = work.config
+    if FLAGS.html:
+        checked_path(FLAGS.html, "html")
     against = read_runs([config.against])[0] if config.against else None
     screen = Screen(FLAGS.quiet, FLAGS.verbose)
     files, inputs = _checked_inputs(work, screen, against)
@@ -169,6 +172,7 @@ def _eval_into(work: _Work, document: JsonOutput, notes: Sequence[str]) -> None:
         )
     curves = write_curves(config, work.by_step) if work.by_step else None
     document.write(run_json(work.last))
+    _write_page(config)
     _print_results(work, work.last, curves, against)
     for line in work.failures:
         screen.warn(f"miron-jax: {line}")
@@ -279,6 +283,8 @@ def _score_checkpoints(
             work.failures += _failures(outcome, step)
             work.not_judged += _not_judged(outcome, step)
             keep(work.last, step)
+            if step is not None:
+                _write_page(config)
     except InputError as error:
         if not work.by_step:
             raise
@@ -294,6 +300,12 @@ def _score_checkpoints(
                 f"steps {some_of(sorted(dropped), 8)}: their checkpoints are gone, their earlier "
                 "results stay"
             )
+
+
+def _write_page(config: RunConfig) -> None:
+    """The page of --html, beside the run of --against."""
+    if FLAGS.html:
+        write_page(FLAGS.html, [*filter(None, [config.against]), config.output])
 
 
 def _failures(outcome: "Outcome", step: int | None) -> list[str]:

@@ -191,8 +191,8 @@ _REPORT = {
     "html": Setting(
         None,
         "output",
-        "Write one HTML file: composites, pictures, tasks, every example, instead of tables on "
-        "screen.",
+        "Write one HTML file: composites, pictures, tasks, every example.  eval writes it after "
+        "each checkpoint; report prints no tables then.",
     ),
     "markdown": Setting(None, "output", "Write composites and tasks as Markdown."),
     "csv": Setting(None, "output", "Write every number of every task as CSV."),
@@ -240,7 +240,7 @@ EVERY: dict[str, Setting] = {
     **_VERIFY,
     **_MERA,
 }
-_RUN = (*SETTINGS, *_DEVICES, *_HOSTS, *_SCREEN, *_JSON)
+_RUN = (*SETTINGS, *_DEVICES, *_HOSTS, *_SCREEN, *_JSON, "html")
 OF_COMMAND: dict[str, tuple[str, ...]] = {
     "eval": _RUN,
     "plan": (*_RUN, *_PLAN),  # the flags of eval, so that one flagfile serves all three

@@ -7,6 +7,7 @@ It deliberately computes no score.
 
 from collections.abc import Iterator
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -62,10 +63,8 @@ def _verify(runs: "list[Run]") -> None:
 def _written(runs: "list[Run]") -> Iterator[tuple[str, int]]:
     """Write each file that is asked for; yields its name and size in bytes."""
     from miron_jax.files.durable import write_whole
-    from miron_jax.files.places import local_path
     from miron_jax.report.exports.flat import csv_of, markdown_of
     from miron_jax.report.html.page import page_of
-    from miron_jax.results.output import RESULTS
 
     flags_of = (
         (FLAGS.html, page_of, "html"),
@@ -73,21 +72,41 @@ def _written(runs: "list[Run]") -> Iterator[tuple[str, int]]:
         (FLAGS.csv, csv_of, "csv"),
     )
     asked = [
-        (name, local_path(name), text_of, flag)
+        (name, checked_path(name, flag), text_of, flag)
         for name, text_of, flag in flags_of
         if name is not None
     ]
     for i, (name, path, _, flag) in enumerate(asked):
-        if path.is_dir() or not path.absolute().parent.is_dir():
+        if any(path == other for _, other, _, _ in asked[:i]):
             raise InputError(
-                f"--{flag}={name} cannot be written: name a file in a folder that is there"
-            )
-        if path.name == RESULTS or any(path == other for _, other, _, _ in asked[:i]):
-            raise InputError(
-                f"--{flag}={name} would overwrite a run's results or another of these files: name "
-                "another file"
+                f"--{flag}={name} would overwrite another of these files: name another file"
             )
     for name, path, text_of, _ in asked:
         content = text_of(runs).encode("utf-8", "replace")
         write_whole(path, content)
         yield name, len(content)
+
+
+def checked_path(name: str, flag: str) -> Path:
+    """The file that a flag names.  Raises InputError if it cannot be written, or is a run's."""
+    from miron_jax.files.places import local_path
+    from miron_jax.results.output import RESULTS
+
+    path = local_path(name)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise InputError(
+            f"--{flag}={name} cannot be written: name a file in a folder that is there"
+        )
+    if path.name == RESULTS:
+        raise InputError(f"--{flag}={name} would overwrite a run's results: name another file")
+    return path
+
+
+def write_page(name: str, folders: list[str]) -> None:
+    """Write the page of these runs, whole or not at all."""
+    from miron_jax.files.durable import write_whole
+    from miron_jax.report.html.page import page_of
+    from miron_jax.results.run_folder import read_runs
+
+    page = page_of(read_runs(folders))
+    write_whole(checked_path(name, "html"), page.encode("utf-8", "replace"))

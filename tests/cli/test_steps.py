@@ -13,6 +13,7 @@ import orbax.checkpoint as ocp
 import pytest
 from flax import nnx
 
+from miron_jax.cli import eval as eval_command
 from miron_jax.config import RunConfig
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.records import Outcome
@@ -25,6 +26,7 @@ from miron_jax.report.exports.written import write_finished, write_top
 from miron_jax.report.tables.curves import bars, curves_of, draw_curves
 from miron_jax.results.output import check_output
 from miron_jax.runtime.timeline import Timeline
+from tests.support.command import in_process
 from tests.support.tiny_model import make_model
 from tests.support.tolerances import CONTINUATION
 
@@ -104,3 +106,28 @@ def test_every_step_is_scored_with_its_own_weights(trained: Path, tmp_path: Path
 def test_bars_by_hand() -> None:
     assert bars([0.0, 50.0, 100.0]) == "\u2581\u2585\u2588"  # 3.5 rounds to the even 4
     assert bars([None, 1.0, 1.0]) == "\u00b7\u2581\u2581"
+
+
+def test_the_page_is_written_after_each_checkpoint(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    out = tmp_path / "out"
+    page = out / "page.html"
+    titles = list[str]()
+
+    def write(name: str, folders: list[str]) -> None:
+        write_page(name, folders)
+        titles.append(page.read_text(encoding="utf-8"))
+
+    write_page = eval_command.write_page
+    monkeypatch.setattr(eval_command, "write_page", write)
+    flags = [f"--model={trained}", "--tasks=miron-gen/en", "--limit=2", "--compilation_cache=", f"--output={out}"]
+    ran = in_process("eval", *flags, f"--html={tmp_path / 'nowhere' / 'page.html'}")
+    assert (ran.status, not (out / "results.json").exists()) == (2, True)
+    assert "--html=" in ran.err
+    assert "cannot be written: name a file in a folder that is there" in ran.err
+    ran = in_process("eval", *flags, f"--html={page}")
+    assert ran.status == 0, ran.err
+    assert len(titles) == 3, "two steps, and both together"
+    assert all("<html" in title and "miron-gen/en" in title for title in titles)
+    assert len(titles[2]) > len(titles[0]), "curves of two steps"
+    ran = in_process("report", str(out), f"--html={tmp_path / 'page.html'}")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == titles[2]
