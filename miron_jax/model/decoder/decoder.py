@@ -46,7 +46,7 @@ from miron_jax.model.decoder.modules import (
     stored,
     weight_if,
 )
-from miron_jax.model.decoder.rotation import Rotation, distinct, rotate, rotation_of
+from miron_jax.model.decoder.rope import Rotation, distinct, rotate, rotation_of
 from miron_jax.model.visibility import NO_WINDOW, Continuation, Visibility
 from miron_jax.runtime.devices import Tree, on_every_device, take_rows
 

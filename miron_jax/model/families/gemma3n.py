@@ -21,7 +21,7 @@ import numpy as np
 from miron_jax.model.config import Rope
 from miron_jax.model.decoder.decoder import Head
 from miron_jax.model.decoder.modules import ACTIVATE
-from miron_jax.model.decoder.rotation import Rotation, distinct, rotate, rotation_of
+from miron_jax.model.decoder.rope import Rotation, distinct, rotate, rotation_of
 from miron_jax.model.families.family import Family
 from miron_jax.model.families.family_model import (
     FamilyModel,

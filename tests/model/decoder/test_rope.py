@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from miron_jax.model.config import RopeClasses
-from miron_jax.model.decoder.rope import rope_of
-from miron_jax.model.decoder.rotation import rotation_of
+from miron_jax.model.decoder.rope import rope_of, rotation_of
 from tests.support.needs import needs
 from tests.support.tolerances import FLOAT32, FLOAT64, ROUNDING
 
