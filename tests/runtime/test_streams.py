@@ -5,12 +5,15 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from miron_jax.runtime.streams import ERRORS
 from tests.conftest import REPOSITORY
+from tests.support.command import in_process
+from tests.support.mera_records import write_mera
 from tests.support.tiny_model import make_model
 
 TEXT = "\u2581\u2588 0.5 \u00b1 0.1 \u2193 \u27e6a\u27e7 \u0437\u0430\u0434\u0430\u0447\u0430"
@@ -76,3 +79,55 @@ def test_cyrillic_tasks_in_an_ascii_locale(tmp_path: Path) -> None:
     assert r"own/\u0437\u0430\u0434\u0430\u0447\u0430" in ran.stdout.decode("ascii")
     assert f"own/{name}" in json.loads((tmp_path / "out" / "results.json").read_text("utf-8"))["tasks"]
     assert len((tmp_path / "out" / "samples" / "own" / f"{name}.jsonl").read_text("utf-8").splitlines()) == 4
+
+
+NAME = "\u0437\u0430\u0434\u0430\u0447\u0430"
+SCREENS = {
+    "ascii": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    "latin-1": {"PYTHONIOENCODING": "latin-1"},
+    "cp1251": {"PYTHONIOENCODING": "cp1251"},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a Cyrillic name: a model, MERA's records and a run of one data set."""
+    folder = tmp_path_factory.mktemp("screens") / NAME
+    folder.mkdir()
+    flags = f"--model={make_model(folder / 'model')}", f"--data_dir={write_mera(folder / 'mera', 'v1', 2)}"
+    ran = in_process("eval", *flags, "--tasks=mera-v1/rwsd", f"--output={folder / 'out'}")
+    assert ran.status == 0, ran.err
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", SCREENS)
+def test_submissions_on_any_screen(folder: Path, encoding: str) -> None:
+    """A Cyrillic name of a zip, and answers in Cyrillic: the file is the same, the faults stand on the screen."""
+    path = folder / f"{NAME}-{encoding}.zip"
+    command = [
+        *(sys.executable, "-m", "miron_jax", "mera", "--mera_version=v1", f"--output={folder / 'out'}"),
+        *(f"--mera_submission={path}", f"--check_submission={path}", f"--data_dir={folder / 'mera'}"),
+    ]
+    kept = {key: value for key, value in os.environ.items() if key not in ("LANG", "PYTHONIOENCODING")}
+    ran = subprocess.run(command, cwd=REPOSITORY, env=kept | SCREENS[encoding], capture_output=True, check=False)
+    out = ran.stdout.decode(encoding)
+    shown = NAME if encoding == "cp1251" else r"\u0437\u0430\u0434\u0430\u0447\u0430"
+    assert f"/{shown}-{encoding}.zip: RWSD" in out, ran.stderr[-2000:]
+    assert "Traceback" not in ran.stderr.decode(encoding)
+    assert ran.returncode == 2  # the other data sets are not in it
+    answers = json.loads(zipfile.ZipFile(path).read("RWSD.json"))["data"]["test"]
+    assert {answer["outputs"] for answer in answers} <= {"\u0414\u0430", "\u041d\u0435\u0442"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", SCREENS)
+def test_throughput_on_any_screen(folder: Path, encoding: str) -> None:
+    output = folder / f"bench-{encoding}"
+    flags = f"--model={folder / 'model'}", f"--data_dir={folder / 'mera'}", "--tasks=mera-v1/rwsd"
+    ran = in_process("bench", *flags, f"--output={output}", encoding=encoding)
+    assert ran.status == 0, ran.err
+    shown = NAME if encoding == "cp1251" else r"\u0437\u0430\u0434\u0430\u0447\u0430"
+    assert f"/{shown}/bench-{encoding}/bench.json" in ran.out
+    assert r"\u2" not in ran.out + ran.err  # boxes, bars and arrows have ASCII forms
+    assert json.loads((output / "bench.json").read_text("utf-8"))["config"]["output"].endswith(f"{NAME}/{output.name}")

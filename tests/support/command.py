@@ -13,6 +13,7 @@ import pytest
 from absl import flags
 
 from miron_jax import cli
+from miron_jax.runtime.streams import ERRORS
 from tests.support.tiny_model import make_model, write_core_data
 
 TASKS = "core/copa,core/arc_easy,core/winograd,core/lambada_openai"
@@ -40,9 +41,9 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return run
 
 
-def in_process(*arguments: str) -> Ran:
-    """The same for fixtures of a module or a session, which have no capsys."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="", write_through=True) for _ in range(2))
+def in_process(*arguments: str, encoding: str = "utf-8") -> Ran:
+    """The same for fixtures of a module or a session, which have no capsys, and for screens of another encoding."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding, ERRORS, newline="", write_through=True) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr("sys.argv", ["miron-jax", *arguments])
         patch.setattr(signal, "signal", lambda *_: None)
@@ -50,7 +51,7 @@ def in_process(*arguments: str) -> Ran:
         flags.FLAGS.unparse_flags()
         with pytest.raises(SystemExit) as stopped:
             cli.main()
-    printed = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
+    printed = [stream.buffer.getvalue().decode(encoding) for stream in (out, err)]  # type: ignore[attr-defined]
     return Ran(int(stopped.value.code or 0), *printed)
 
 
