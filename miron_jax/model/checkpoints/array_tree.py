@@ -34,6 +34,7 @@ from miron_jax.model.checkpoints.hf_files import (
     has_tensors,
     torch_name,
 )
+from miron_jax.model.checkpoints.plausible import check_one_copy
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import KnownModel
 
@@ -115,6 +116,8 @@ def tree_tensors(
             f"one of {', '.join(known)}: export it in Hugging Face's format"
         )
     below = _below(folder, params_key)
+    if any("embed" in key and len(array.shape) > 2 for key, array in below.items()):
+        check_one_copy(folder, [array.shape for array in below.values()])
     _check_chunks(folder, below, config.family)
     if isinstance(config, ModelConfig) and not is_easydel:
         _check_head_size(folder, below, config)

@@ -263,6 +263,21 @@ def test_every_refusal_is_a_sentence(step: Path, tmp_path: Path, llama: ModelCon
     assert "has shape [13, 12], config.json expects [14, 12]" in refused(write_easydel(tmp_path / "short", short))
 
 
+@pytest.mark.parametrize("library", ["levanter", "levanter, layers apart", "EasyDeL"])
+def test_a_replicated_tree_is_to_be_unreplicated(tmp_path: Path, llama: ModelConfig, library: str) -> None:
+    """flax.jax_utils.replicate puts an axis of devices before each array."""
+    tensors = llama_tensors()
+    tree = easydel_tree(tensors)
+    if library != "EasyDeL":
+        tree = levanter_tree(llama, tensors, stacked=library == "levanter")
+    write(tmp_path, {f"model/{path}": np.stack([x, x]) for path, x in tree.items()}, database=library != "EasyDeL")
+    for name in ("tensorstore_index.json", "model_structure.json") if library == "EasyDeL" else ("metadata.json",):
+        (tmp_path / name).write_text("{}")
+    message = error_of(lambda: load_step(tmp_path, llama, jnp.float32))
+    assert "every array has a first axis of 2, as flax.jax_utils.replicate" in message
+    assert "flax.jax_utils.unreplicate" in message
+
+
 @pytest.mark.parametrize("damage", ["manifest", "data", "shape", "chunks", "missing"])
 def test_a_damaged_step_is_refused(tmp_path: Path, llama: ModelConfig, damage: str) -> None:
     database = damage in ("manifest", "data")
