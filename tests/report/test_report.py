@@ -186,7 +186,7 @@ def test_reported_categories_are_on_screen_in_the_page_and_in_csv(tmp_path: Path
     run = write_run(tmp_path / "a", {"own/x": samples_of([1, 0])}, of_task=of_task)
     ran = miron("report", str(run))
     assert re.search(r"own/x +│ Europe +│ 4 │ accuracy │ 0\.750 │ 0\.301 - 0\.954", ran.out), ran.out
-    assert "own/x: Europe" in page_of(read_runs([str(run)]))
+    assert "Europe: accuracy" in page_of(read_runs([str(run)]))
     miron("report", str(run), f"--csv={tmp_path / 'a.csv'}")
     assert "own/x: Europe,accuracy,0.75," in (tmp_path / "a.csv").read_text()
 

@@ -62,8 +62,8 @@ class Page:
     def rows(self) -> list[list[str]]:
         """Visible rows of the table of tasks."""
         return self.page.evaluate(
-            "[...document.querySelectorAll('#all tbody tr')].filter(row => row.offsetParent !== null)"
-            ".map(row => [...row.cells].map(cell => cell.textContent))"
+            "[...document.querySelectorAll('#all tbody:not(.suite) tr')].filter(row => row.offsetParent !== null)"
+            ".map(row => [...row.cells].map(cell => cell.textContent.trim()))"
         )
 
 
@@ -79,20 +79,21 @@ def test_a_report_is_drawn_sorted_filtered_and_opened(browser: Any, tmp_path: Pa
     file = reported(tmp_path / "out.html", *runs)
     opened = Page(browser, file, color_scheme="light")
     page = opened.page
-    assert page.locator("figure svg").count() == 2  # bars; curves of the training run
+    assert page.locator("figure svg").count() == 1  # curves of the training run
     assert page.locator("#comparison tbody tr").count() == 4  # with the step before, and with the first run
-    # The table: four rows of x, one of y; by value, then backwards; the empty cells of `chance` come last.
-    assert [row[0] for row in opened.rows()] == ["own/x", "own/x", "own/x", "own/x", "own/y"]
-    for button, column, expected in (
-        ("value", 3, ["0.4000", "0.5000", "1.0000", "1.0000", "2.0000"]),
-        ("value", 3, ["2.0000", "1.0000", "1.0000", "0.5000", "0.4000"]),
-        ("chance", 8, ["0.5000", "0.5000", "0.5000", "", ""]),
-    ):
-        page.get_by_role("button", name=button).click()
-        assert [row[column] for row in opened.rows()] == expected
-    page.locator("#filter").fill("OWN/Y")
-    assert [row[0] for row in opened.rows()] == ["own/y"]
-    assert page.locator("#shown").text_content() == "1 of 5"
+    # The matrix sorts within a suite; what has no value comes last.
+    heads = page.locator("#all thead button").all_text_contents()
+    assert heads == ["task", "metric", "n", "a", "less a step 10", "b", "less a"]
+    x, y = opened.rows()
+    assert x[:4] == ["own/x #", "accuracy", "30", "0.4000"]
+    assert (x[5], x[6][:9], y[2:6]) == ("0.5000", "+0.1000 (", ["600", "none", "", "1.0000"])
+    for button, expected in (("b", "xy"), ("b", "yx"), ("a", "xy"), ("a", "xy"), ("n", "xy"), ("n", "yx")):
+        page.locator("#all thead button").nth(heads.index(button)).click()
+        assert [row[0] for row in opened.rows()] == [f"own/{task} #" for task in expected], button
+    for wanted, task in (("bits", "x"), ("OWN/Y", "y")):  # other metrics count
+        page.locator("#filter").fill(wanted)
+        assert [row[0] for row in opened.rows()] == [f"own/{task} #"]
+        assert page.locator("#shown").text_content() == "1 of 2"
     # Examples: the wrong ones of x in the first run, one opened.
     page.locator("#which").select_option("0")
     assert page.locator("#count").text_content() == "18 of 30 examples"
@@ -113,6 +114,41 @@ def test_a_report_is_drawn_sorted_filtered_and_opened(browser: Any, tmp_path: Pa
         assert each.errors == []
     backgrounds = [each.page.evaluate("getComputedStyle(document.body).backgroundColor") for each in (opened, dark)]
     assert backgrounds[0] != backgrounds[1]
+
+
+def test_the_matrix_opens_by_keys_or_a_link_and_is_copied(browser: Any, tmp_path: Path) -> None:
+    """Forty of 80 become 70, which is beyond chance; 20 of 40 become 21, which is not."""
+    folders = []
+    for name, right in (("first", (40, 20)), ("second", (70, 21))):
+        tasks = {f"own/{task}": samples_of([1] * n + [0] * (size - n), bits=[1.0] * size)
+                 for task, n, size in zip(("x|", "y"), right, (80, 40), strict=True)}  # fmt: skip
+        of_task = {"baselines": {"random": 0.25, "human": 0.9}}
+        folders.append(write_run(tmp_path / name, tasks, of_task=of_task))
+    opened = Page(browser, reported(tmp_path / "out.html", *folders), permissions=["clipboard-read", "clipboard-write"])
+    page = opened.page
+    coloured = page.locator("#all td.better, #all td.worse").all_text_contents()
+    assert [text.split()[-1] for text in coloured] == ["better"]
+    # Of 80, 40 are Wilson's 0.3930 to 0.6070: from 0.143 / 0.75 to 0.357 / 0.75 of the way from chance to 1.
+    first = page.locator("#all svg").first
+    assert first.get_attribute("aria-label") == "0.3930 to 0.6070; chance 0.2500; people 0.9000"
+    assert [round(float(first.locator("rect").get_attribute(name))) for name in ("x", "width")] == [19, 29]
+    # A name opens the other metrics, a link too.
+    more = page.locator("#all .more")
+    assert [more.nth(i).is_visible() for i in range(2)] == [False, False]
+    page.locator("#all summary").first.press("Enter")
+    page.locator("#all a").nth(1).click()
+    assert [more.nth(i).is_visible() for i in range(2)] == [True, True]
+    assert page.url.endswith("#own/y")
+    assert "bits_per_byte" in more.first.text_content()
+    page.locator("#filter").fill("own/x")
+    for form, start in (("Markdown", "| task | metric | n | first |"), ("CSV", '"task","metric","n","first"')):
+        page.get_by_role("button", name=f"Copy as {form}").click()
+        page.wait_for_function("document.getElementById('copied').textContent")
+        head, *lines = page.evaluate("navigator.clipboard.readText()").split("\n")
+        assert head.startswith(start)
+        assert len(lines) == (2 if form == "Markdown" else 1)
+        assert lines[-1].startswith("| own/x\\| | accuracy | 80 | 0.5000 |" if form == "Markdown" else '"own/x|","acc')
+    assert opened.errors == []
 
 
 def test_no_text_of_a_run_does_anything(browser: Any, tmp_path: Path) -> None:
@@ -141,7 +177,11 @@ def test_what_a_run_smuggles_past_the_escaping_would_still_not_run(browser: Any,
 
 
 def test_keys_reach_what_scrolls_and_pictures_have_words(browser: Any, tmp_path: Path) -> None:
-    runs = [write_run(tmp_path / name, {"own/x": samples_of([1, 0] * 15)}, COMPOSITES) for name in ("a", "b")]
+    samples = {"own/x": samples_of([1, 0] * 15)}
+    runs = [
+        write_training_run(tmp_path / "a", {1: samples, 2: samples}),
+        write_run(tmp_path / "b", samples, COMPOSITES),
+    ]
     page = Page(browser, reported(tmp_path / "out.html", *runs)).page
     for selector in (".wide", "#list", "figure svg"):
         assert page.locator(selector).count()
@@ -181,5 +221,7 @@ def test_values_are_in_sight_at_390_pixels_and_a_comparison_fits_on_paper(browse
     assert max(page.evaluate(ends)) <= 390
     page = Page(browser, reported(tmp_path / "two.html", *runs), viewport={"width": 718, "height": 1000}).page  # A4
     page.emulate_media(media="print")
-    widths = "[...document.querySelectorAll('#comparison table')].map(table => table.getBoundingClientRect().right)"
+    widths = (
+        "[...document.querySelectorAll('#comparison table, #all')].map(table => table.getBoundingClientRect().right)"
+    )
     assert max(page.evaluate(widths)) <= 718

@@ -23,6 +23,7 @@ from miron_jax.statistics.paired import Difference
 LEVEL = 0.05
 MOST_ROWS = 8  # of flipped examples that are listed
 MARK = "*"
+NOISE = "within noise"
 LOWER = "\u2193"  # beside metrics of which less is better
 LARGE_SHARE = 0.05  # of a composite's variance
 SHARES = "share of the variance"
@@ -203,12 +204,19 @@ def interval_text(paired: Difference) -> str:
     return low and f"{low} to {high}"
 
 
+def difference_text(paired: Difference) -> str:
+    """The difference with its interval; "" where it has no value."""
+    value = shown(paired.value, "+.4f")
+    ends = interval_text(paired)
+    return f"{value} ({ends})" if ends else value
+
+
 def verdict(difference: float, p_value: float, metric: str) -> str:
     """What the second run is beside the first; "" where the question has no p-value."""
     if math.isnan(p_value):
         return ""
     if p_value >= LEVEL:
-        return "within noise"
+        return NOISE
     return "better" if (difference > 0) != (metric in LOWER_IS_BETTER) else "worse"
 
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from miron_jax.errors import InputError, printable, some_of
 from miron_jax.metrics.choices import LOWER_IS_BETTER
 from miron_jax.report.compare.runs import Comparison, CompositeDifference, compare
-from miron_jax.report.compare.table import LOWER, interval_text, moved, verdict
-from miron_jax.report.numbers import interval, number, shown
+from miron_jax.report.compare.table import LOWER, difference_text, moved, verdict
+from miron_jax.report.numbers import interval, number
 from miron_jax.report.tables.results import LEAST_SECONDS, activity
 from miron_jax.results.records import CompositeResult, RunResult
 from miron_jax.results.run_folder import Run
@@ -63,7 +63,7 @@ def against_of(runs: Sequence[Run]) -> dict[str, Against]:
 
 def _step_before(run: Run) -> Run | None:
     before = [of_step for step, of_step in run.steps().items() if step < (run.result.step or 0)]
-    return before[-1] if before else None
+    return next(reversed(before), None)
 
 
 def _against(first: Run, second: Run) -> Against:
@@ -100,9 +100,8 @@ def _above_chance(result: RunResult) -> Iterator[str]:
         if task.main_metric == "accuracy" and chance is not None:
             above.append(task.main_estimate.ci95[0] > chance)
     if above:
-        yield (
-            f"{sum(above)} of {len(above)} tasks with a known chance lie above it, interval too."
-        )
+        count = f"{sum(above)} of {len(above)} tasks with a known chance"
+        yield f"{count} lie above it by their whole 95 % interval."
 
 
 def card_of(run: Run, beside: Mapping[str, Against]) -> Card:
@@ -127,9 +126,8 @@ def _headline(
     change = None
     if name in changes:
         paired = changes[name].paired
-        ends = interval_text(paired)
-        difference = shown(paired.value, "+.4f") + (f" ({ends})" if ends else "")
-        change = Change(difference, verdict(paired.value, paired.p_value, metric))
+        word = verdict(paired.value, paired.p_value, metric)
+        change = Change(difference_text(paired), word)
     if metric in LOWER_IS_BETTER:
         metric += f" {LOWER}"
     value = number(composite.value)
@@ -139,14 +137,15 @@ def _headline(
 def _facts(run: Run) -> Iterator[tuple[str, str]]:
     result = run.result
     scored = sum(task.n for task in result.tasks.values())
+    parameters = sum(result.checkpoint.dtypes.values())
     seconds = result.speed.wall_seconds
     facts = {
         "model": result.config.get("model"),
         "step": result.step,
-        "parameters": _parameters(result),
+        "parameters": f"{parameters:,}" if parameters else "",
         "dtype": result.config.get("dtype"),
         "devices": _devices(result),
-        "examples": f"{scored:,} of {len(result.tasks)} tasks",
+        "examples": f"{scored:,} in {len(result.tasks)} tasks",
         "wall time": f"{seconds:,.1f} s" if seconds else "",
         "missing": "; ".join(_missing(run)) or "nothing",
     }
@@ -158,11 +157,6 @@ def _facts(run: Run) -> Iterator[tuple[str, str]]:
 def _devices(result: RunResult) -> str:
     count = result.environment.num_devices
     return f"{count} x {result.environment.device}" if count else ""
-
-
-def _parameters(result: RunResult) -> str:
-    count = sum(result.checkpoint.dtypes.values())
-    return f"{count / 1e6:,.1f} million" if count else ""
 
 
 def _missing(run: Run) -> Iterator[str]:

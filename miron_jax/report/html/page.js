@@ -14,10 +14,12 @@
 
   // Table of tasks
 
-  const table = $("all"), body = table.tBodies[0], rows = [...body.rows];
+  const table = $("all"), groups = [];  // of bodies: a suite's heading, then its tasks
+  for (const body of table.tBodies) body.className === "suite" ? groups.push([body]) : groups.at(-1).push(body);
   const heads = [...table.tHead.rows[0].cells];
+  const cellsOf = (body) => [...body.rows[0].cells];
   const compare = (column, sign) => (a, b) => {
-    const [x, y] = [a.cells[column].dataset.value, b.cells[column].dataset.value];
+    const [x, y] = [a, b].map((body) => cellsOf(body)[column].dataset.value);
     if (x === "" || y === "") return (x === "") - (y === "");  // what has no value comes last
     const [p, q] = [Number(x), Number(y)];
     return sign * (Number.isNaN(p) || Number.isNaN(q) ? x.localeCompare(y) : p - q);
@@ -26,19 +28,48 @@
     const ascending = head.getAttribute("aria-sort") !== "ascending";
     heads.forEach((other) => other.setAttribute("aria-sort", "none"));
     head.setAttribute("aria-sort", ascending ? "ascending" : "descending");
-    body.append(...rows.sort(compare(column, ascending ? 1 : -1)));
+    for (const group of groups) {
+      const [suite, ...tasks] = group;
+      group.splice(1, tasks.length, ...tasks.sort(compare(column, ascending ? 1 : -1)));
+      table.append(...group);
+    }
   }));
   const filter = () => {
     const wanted = $("filter").value.toLowerCase();
-    let shown = 0;
-    for (const row of rows) {
-      row.hidden = !row.textContent.toLowerCase().includes(wanted);
-      shown += !row.hidden;
+    let shown = 0, all = 0;
+    for (const [suite, ...tasks] of groups) {
+      for (const body of tasks) body.hidden = !body.textContent.toLowerCase().includes(wanted);
+      const seen = tasks.filter((body) => !body.hidden).length;
+      suite.hidden = !seen;
+      shown += seen;
+      all += tasks.length;
     }
-    $("shown").textContent = `${shown} of ${rows.length}`;
+    $("shown").textContent = `${shown} of ${all}`;
   };
   $("filter").addEventListener("input", filter);
   filter();
+
+  // What is shown of the table, as text for other programs; where the clipboard is closed it is there to be selected.
+  const forms = {
+    markdown: ([head, ...rows]) => [head, head.map(() => "---"), ...rows]
+      .map((row) => `| ${row.map((text) => text.replace(/\|/g, "\\|")).join(" | ")} |`),
+    csv: (rows) => rows.map((row) => row.map((text) => `"${text.replace(/"/g, '""')}"`).join(",")),
+  };
+  document.querySelectorAll("[data-copy]").forEach((button) => button.addEventListener("click", async () => {
+    $("copied").replaceChildren();
+    const bodies = groups.flatMap((group) => group.slice(1)).filter((body) => !body.hidden);
+    const rows = bodies.map((body) => cellsOf(body).map((cell) => (cell.querySelector("summary") || cell).textContent.trim()));
+    const text = forms[button.dataset.copy]([heads.map((head) => head.textContent), ...rows]).join("\n");
+    try {
+      await navigator.clipboard.writeText(text);
+      $("copied").textContent = `copied: ${rows.length}`;
+    } catch {
+      const box = make("textarea", text);
+      box.setAttribute("aria-label", "The table as text");
+      $("copied").replaceChildren(box);
+      box.select();
+    }
+  }));
 
   // Examples
 

@@ -9,18 +9,17 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from miron_jax.errors import printable
 from miron_jax.report.compare.table import comparison_lines, composite_rows, task_rows
-from miron_jax.report.exports.flat import numbers_of
 from miron_jax.report.html.examples import examples_of
 from miron_jax.report.html.head import Against, against_of, card_of, sentences_of
+from miron_jax.report.html.matrix import matrix_of
 from miron_jax.report.html.pictures import pictures_of
-from miron_jax.report.numbers import number
 from miron_jax.report.tables.notes import notes_of
 from miron_jax.report.tables.robustness import robustness_lines, robustness_rows
 from miron_jax.results.document import plain
@@ -32,11 +31,6 @@ _SPEED = (
     "requests", "unique_tokens", "plain_tokens", "wall_seconds", "device_seconds",
     "compile_seconds", "tokens_per_second",
 )  # fmt: skip
-
-
-class Cell(NamedTuple):
-    text: str
-    sort: str  # what the table sorts by; "": comes last
 
 
 def page_of(runs: Sequence[Run]) -> str:
@@ -58,7 +52,7 @@ def page_of(runs: Sequence[Run]) -> str:
         cards=[card_of(run, beside) for run in runs],
         pictures=pictures_of(runs),
         comparisons=[*map(_compared, beside.values())],
-        table=_table(runs),
+        matrix=matrix_of(runs, beside),
         notes=_notes(runs),
         robustness=[section for run in runs for section in _robustness(run, len(runs) > 1)],
         index=_json_in_html(examples.index),
@@ -109,18 +103,6 @@ def _compared(against: Against) -> dict[str, Any]:
     }
 
 
-def _table(runs: Sequence[Run]) -> dict[str, Any]:
-    """Every metric of every task."""
-    names = ("value", "stderr", "low", "high", "n")
-    head = ["task", "metric", "run", *names, "chance", "human"]
-    rows = [
-        [*map(_text, (task, metric, run.label)), *map(_cell, values)]
-        for run in runs
-        for task, metric, values in numbers_of(run)
-    ]
-    return {"head": head, "rows": rows}
-
-
 def _robustness(run: Run, is_labelled: bool) -> Iterator[dict[str, Any]]:
     """A section for each task that tells how its questions are worded."""
     for name, task in run.tasks.items():
@@ -134,14 +116,6 @@ def _robustness(run: Run, is_labelled: bool) -> Iterator[dict[str, Any]]:
                 "rows": [[*map(printable, row)] for row in rows],
                 "lines": [*map(printable, robustness_lines(task))],
             }
-
-
-def _text(text: str) -> Cell:
-    return Cell(printable(text), printable(text))
-
-
-def _cell(value: float | None) -> Cell:
-    return Cell(number(value), "" if value is None else repr(value))
 
 
 def _all_tasks(runs: Sequence[Run]) -> dict[str, TaskResult]:

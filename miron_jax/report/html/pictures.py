@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 INK = "#010203"  # drawn in the text's colour of the page
 COLORS = ("#2f81f7", "#d4761a", "#3a9d4c", "#b35bd8", "#d9435e", "#7d8590")
-MOST_BARS, MOST_CHARS = 60, 48
+MOST_CHARS = 48
 _SVG = "http://www.w3.org/2000/svg"
 _STYLE: Any = {
     "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "xtick.color": INK,
@@ -56,11 +56,6 @@ def _figures(runs: Sequence[Run]) -> Iterator[tuple["Figure", str]]:
     radar = _radar_spokes(runs)
     if len(radar.spokes) > 2:
         yield _radar(runs, radar.spokes), radar.caption
-    if tasks := _tasks_with_chance(runs):
-        caption = "Accuracy beside chance (line) and people (diamond); 95 % intervals."
-        if len(tasks) > MOST_BARS:
-            caption += f" The first {MOST_BARS} tasks."
-        yield _bars(runs, tasks), caption
     for run in runs:
         steps = {step: of_step.result for step, of_step in run.steps().items()}
         if len(steps) > 1 and (figure := curves_figure(steps)) is not None:
@@ -132,49 +127,6 @@ def _radar(runs: Sequence[Run], spokes: Mapping[str, Sequence[float]]) -> "Figur
     axes.set_xticks(angles, [_label(name.replace("_", " ")) for name in spokes])
     axes.set_rlim(min(0.0, *map(min, spokes.values())), None)
     axes.grid(alpha=0.3)
-    _legend(axes, runs)
-    return figure
-
-
-# Tasks beside chance and people
-
-
-def _tasks_with_chance(runs: Sequence[Run]) -> list[str]:
-    return [
-        name
-        for name, task in runs[0].tasks.items()
-        if task.main_metric == "accuracy" and math.isfinite(task.main_estimate.value)
-    ]
-
-
-def _bars(runs: Sequence[Run], tasks: Sequence[str]) -> "Figure":
-    tasks = tasks[:MOST_BARS]
-    figure, axes = _new(7.5, 0.9 + 0.22 * len(tasks) * (0.6 + 0.4 * len(runs)))
-    height = 0.8 / len(runs)
-    for i, run in enumerate(runs):
-        points = _points([run.result.metric(name, "accuracy") for name in tasks])
-        axes.barh(
-            points.rows - 0.4 + height * (i + 0.5),
-            points.values,
-            height,
-            xerr=points.errors,
-            color=_color(i),
-            alpha=0.8,
-            label=_label(run.label),
-            error_kw={"ecolor": INK, "elinewidth": 0.8},
-        )
-    for row, name in enumerate(tasks):
-        baselines = runs[0].tasks[name].baselines
-        chance = baselines.get("random")
-        people = baselines.get("human")
-        if chance is not None:
-            axes.plot([chance] * 2, [row - 0.45, row + 0.45], color=INK, linewidth=1.2)
-        if people is not None:
-            axes.plot([people], [row], marker="D", markersize=4, color=INK, linestyle="none")
-    axes.set_yticks(range(len(tasks)), [*map(_label, tasks)])
-    axes.set_xlim(0, 1)
-    axes.set_ylim(len(tasks) - 0.4, -0.6)
-    axes.grid(axis="x", alpha=0.25)
     _legend(axes, runs)
     return figure
 
