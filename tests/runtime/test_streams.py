@@ -14,6 +14,7 @@ from miron_jax.runtime.streams import ERRORS
 from tests.conftest import REPOSITORY
 from tests.support.command import in_process
 from tests.support.mera_records import write_mera
+from tests.support.run_folders import samples_of, write_run
 from tests.support.tiny_model import make_model
 
 TEXT = "\u2581\u2588 0.5 \u00b1 0.1 \u2193 \u27e6a\u27e7 \u0437\u0430\u0434\u0430\u0447\u0430"
@@ -131,3 +132,44 @@ def test_throughput_on_any_screen(folder: Path, encoding: str) -> None:
     assert f"/{shown}/bench-{encoding}/bench.json" in ran.out
     assert r"\u2" not in ran.out + ran.err  # boxes, bars and arrows have ASCII forms
     assert json.loads((output / "bench.json").read_text("utf-8"))["config"]["output"].endswith(f"{NAME}/{output.name}")
+
+
+OF_RUNS = {
+    "report": ("a",),
+    "report --html={}/page.html": ("a", "b"),
+    "compare": ("a", "b"),
+    "tasks --task_path={}/task.yaml --describe=own/{name}": (),
+    "tasks --check={}/task.yaml": (),
+    "plan --model={}/../model --task_path={}/task.yaml --tasks=own": (),
+    "init task {}/new": (),
+    "completion bash": (),
+    "humans --annotations={}/votes.tsv --gold=arithmetic --output={}/humans": (),
+    "verify --model={}/../model --compilation_cache=": (),
+    "eval --model={}/absent": (),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", SCREENS)
+@pytest.mark.parametrize("command", OF_RUNS)
+def test_every_other_command_on_any_screen(folder: Path, command: str, encoding: str) -> None:
+    """Names of folders, tasks and items are Cyrillic: each character that the screen lacks has its escape."""
+    place = folder / f"{NAME}-{encoding}-{len(command)}"
+    for run, correct in (("a", [1, 0, 1, 1]), ("b", [0, 0, 1, 0])):
+        write_run(place / run, {f"own/{NAME}": samples_of(correct)})
+    (place / "rows.jsonl").write_text('{"q": "%s", "a": ["%s", "x"], "g": 0}\n' % (NAME, NAME), encoding="utf-8")
+    lines = f"task: {NAME}\nkind: choice\ndata: rows.jsonl\nquestion: q\nchoices: a\ngold: g\nnum_fewshot: 0\n"
+    (place / "task.yaml").write_text(lines, encoding="utf-8")
+    votes = "".join(f"1 + 1\t{vote}\t{NAME}{i}\n" for i, vote in enumerate((2, 2, 3)))
+    columns = "INPUT:input\tOUTPUT:answer\tASSIGNMENT:worker_id\n"
+    (place / "votes.tsv").write_text(columns + votes, encoding="utf-8")
+    words = command.replace("{name}", NAME).replace("{}", str(place)).split()
+    ran = in_process(*words, *(str(place / run) for run in OF_RUNS[command]), encoding=encoding)
+    assert "Traceback" not in ran.err
+    assert ran.status == (2 if "absent" in command else 0), ran.err
+    printed = ran.out + ran.err
+    if encoding != "cp1251":
+        assert printed.isascii()
+    assert r"\u2" not in printed, "boxes, bars and arrows have ASCII forms"
+    if command.split()[0] not in ("completion", "verify", "humans", "tasks", "plan"):
+        assert (NAME if encoding == "cp1251" else r"\u0437") in printed
