@@ -157,7 +157,8 @@ def test_every_other_command_on_any_screen(folder: Path, command: str, encoding:
     place = folder / f"{NAME}-{encoding}-{len(command)}"
     for run, correct in (("a", [1, 0, 1, 1]), ("b", [0, 0, 1, 0])):
         write_run(place / run, {f"own/{NAME}": samples_of(correct)})
-    (place / "rows.jsonl").write_text('{"q": "%s", "a": ["%s", "x"], "g": 0}\n' % (NAME, NAME), encoding="utf-8")
+    rows = json.dumps({"q": NAME, "a": [NAME, "x"], "g": 0}, ensure_ascii=False)
+    (place / "rows.jsonl").write_text(f"{rows}\n", encoding="utf-8")
     lines = f"task: {NAME}\nkind: choice\ndata: rows.jsonl\nquestion: q\nchoices: a\ngold: g\nnum_fewshot: 0\n"
     (place / "task.yaml").write_text(lines, encoding="utf-8")
     votes = "".join(f"1 + 1\t{vote}\t{NAME}{i}\n" for i, vote in enumerate((2, 2, 3)))
