@@ -66,6 +66,7 @@ class Outcome(NamedTuple):
     answers: Answers | None = None  # of a user's own model to fixed tokens
     # number of weights of each dtype, as the programs computed with them, the most first
     dtypes: Mapping[str, int] = MappingProxyType({})
+    matmul_precision: str | None = None  # jax's, that the programs were compiled with
     tokenizer: str = ""  # fingerprint of its vocabulary and rules
     tokenizer_from: str = ""  # tokenizer.json, a class of transformers, or a given object
     implausible: Sequence[str] = ()  # one warning per suspicious weight

@@ -323,7 +323,9 @@ class Evaluation:
                 self.progress.warn(line)
             with self._journal(model, weights, answers) as journal:
                 outcome = self._score(engine, check, journal, load_seconds, checkpoint)
+            precision = jax.config.values["jax_default_matmul_precision"]
         return outcome and outcome._replace(
+            matmul_precision=precision,
             weights=weights,
             placement=placement,
             dtypes=model.num_weights,

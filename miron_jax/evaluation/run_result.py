@@ -8,6 +8,7 @@ import math
 import os
 import platform
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import version
 
 import jax
@@ -58,7 +59,7 @@ def run_result(config: RunConfig, outcome: Outcome, step: int | None = None) -> 
         suites[suite.name] = SuiteResult(suite_composites(suite, tasks), of_suite)
     return RunResult(
         config={**config_json(config), **_where_it_ran(config, outcome.placement)},
-        environment=environment(),
+        environment=replace(environment(), matmul_precision=outcome.matmul_precision),
         tasks=tasks,
         suites=suites,
         speed=_speed(outcome),

@@ -96,6 +96,14 @@ def test_later_weights_compile_nothing_and_have_their_own_numbers(first: First) 
 
 
 @pytest.mark.slow
+def test_results_have_the_precision_of_the_programs_and_not_of_the_caller(first: First) -> None:
+    with jax.default_matmul_precision("bfloat16"):
+        results = first.evaluator.run(of_nnx(0).params)
+    assert results["environment"]["matmul_precision"] == "highest"
+    assert results["tasks"] == first.results["tasks"]
+
+
+@pytest.mark.slow
 def test_a_run_that_breaks_off_leaves_nothing_behind(first: First, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two of its parts; the next run begins anew."""
     monkeypatch.setattr("miron_jax.evaluation.parts.REQUEST_BATCH_TOKENS", 1)  # one request batch per task

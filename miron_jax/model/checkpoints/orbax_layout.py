@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import orbax.checkpoint as ocp
+import tensorstore as ts
 from etils import epath
 
 from miron_jax.errors import InputError, some_of
@@ -21,6 +22,8 @@ from miron_jax.model.checkpoints.remote import is_remote
 from miron_jax.runtime.devices import Tree
 
 TREE_FILE = "_METADATA"  # every checkpoint has one
+_MANIFEST = "manifest.ocdbt"  # index of the database that holds all arrays, if there is one
+_ARRAY_FILES = (b"/.zarray", b"/zarr.json")  # descriptions of arrays there, and their keys' ends
 NO_ARRAY = "no array"  # dtype of a leaf that is none
 COMMITTED = "commit_success.txt"
 UNFINISHED = ".orbax-checkpoint-tmp"
@@ -111,6 +114,7 @@ def stored_arrays(item: Path) -> dict[str, StoredArray]:
     """Key -> description of every array, from the metadata alone.  Raises InputError for a damaged
     checkpoint."""
     check_chunks(item)
+    check_database(item)
     try:
         metadata = ocp.PyTreeCheckpointHandler().metadata(epath.Path(item.absolute()))
         return dict(_flattened(getattr(metadata, "tree", metadata), item))
@@ -134,6 +138,26 @@ def check_chunks(item: Path) -> None:
                 f"{path}: shape is {shown(shape)} and chunks {shown(chunks)}, expected as many "
                 "whole numbers, chunks no larger than the array; copy or save the checkpoint again"
             )
+
+
+def check_database(item: Path) -> None:
+    """Raises InputError for a database of arrays that has lost files.  Orbax opens all arrays at
+    once, and each of those that it cannot read would print errors of its own."""
+    if not (item / _MANIFEST).is_file():
+        data = item / "d"  # of a database, unless the array of a tree has this name
+        is_array = any((data / name).is_file() for name in (".zarray", "zarr.json"))
+        if data.is_dir() and not is_array:
+            raise damaged(item, FileNotFoundError(f"{_MANIFEST} is missing"))
+        return
+    base = {"driver": "file", "path": f"{item.absolute()}/"}
+    try:
+        database = ts.KvStore.open({"driver": "ocdbt", "base": base}).result()
+        keys = database.list().result()
+        for read in [database.read(key) for key in keys if key.endswith(_ARRAY_FILES)]:
+            read.result()
+    # tensorstore raises errors of any class for damaged files
+    except Exception as error:
+        raise damaged(item, error) from None
 
 
 def _flattened(

@@ -44,14 +44,15 @@ def mapped_reader(
             "no place for; use the config.json of this checkpoint"
         )
     keys = checkpoint.keys
-    used = {array.name for name in leaves for array in mapping[name].arrays}
+    leaf_of = {array.name: leaf for name, leaf in leaves.items() for array in mapping[name].arrays}
+    used = set(leaf_of)
     for name in sorted(used):
         if name not in keys:
             close = difflib.get_close_matches(name, list(keys), n=3, cutoff=0.3) or sorted(keys)[:3]
             raise InputError(
                 f"{checkpoint.folder}: has no array {name} (closest: {', '.join(close)}); {remedy}"
             )
-        checkpoint.check_floats(name, checkpoint.arrays[keys[name]])
+        checkpoint.check_dtype(name, checkpoint.arrays[keys[name]], leaf_of[name])
     shapes = [checkpoint.arrays[keys[name]].shape for name in used]
     check_one_copy(checkpoint.folder, shapes)
     tops = {_top(name, used) for name in used}

@@ -27,7 +27,7 @@ from miron_jax.errors import InputError
 from miron_jax.model.checkpoints.hf_reader import Put, on_default_device
 from miron_jax.model.checkpoints.maxtext_map import is_maxtext, maxtext_map
 from miron_jax.model.checkpoints.maxtext_settings import is_maxtext_config, maxtext_settings
-from miron_jax.model.checkpoints.orbax_layout import damaged, listed
+from miron_jax.model.checkpoints.orbax_layout import listed
 from miron_jax.model.checkpoints.orbax_mapped import below_root, mapped_reader
 from miron_jax.model.checkpoints.orbax_tree import (
     INTEGERS,
@@ -47,7 +47,6 @@ from miron_jax.model.network import is_key
 from miron_jax.runtime.devices import Tree, return_freed_memory
 from miron_jax.runtime.progress import SILENT, Progress
 
-_DATA_FOLDER, _MANIFEST = "d", "manifest.ocdbt"  # files that hold all arrays, and their index
 USE_ITS_CONFIG = "use the config.json of this checkpoint"
 UNREAD_OF_MAXTEXT = (
     "its param_scan_axis is to stand in the file of --param_map, and a MaxText tree with fused "
@@ -250,11 +249,9 @@ def _plain_reader(checkpoint: OrbaxTree, leaves: Leaves, source: str) -> ReadLea
             f"{source}, save the model's weights alone, or say with --param_map where each lies, "
             "or with --params_key below what"
         )
-    items: set[Path] = set()
     for name, leaf in leaves.items():
         stored = arrays[weights.keys[name]]
-        items.add(stored.item)
-        checkpoint.check_floats(name, stored)
+        checkpoint.check_dtype(name, stored, leaf)
         if stored.shape != leaf.shape:
             if stored.shape[1:] == leaf.shape:
                 shapes = [arrays[key].shape for key in weights.keys.values()]
@@ -264,9 +261,6 @@ def _plain_reader(checkpoint: OrbaxTree, leaves: Leaves, source: str) -> ReadLea
                 f"{list(leaf.shape)}; use the config.json, or the model, that belongs to this "
                 "checkpoint"
             )
-    for item in items:
-        if (item / _DATA_FOLDER).is_dir() and not (item / _MANIFEST).is_file():
-            raise damaged(checkpoint.folder, FileNotFoundError(f"{_MANIFEST} is missing"))
     checkpoint.tell(weights, integers)
 
     def read(checkpointer: ocp.Checkpointer, name: str) -> np.ndarray:

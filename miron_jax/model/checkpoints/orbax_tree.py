@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
@@ -47,9 +48,16 @@ class OrbaxTree:
         """Name of an array without nnx's level of `value` -> its key."""
         return {key.removesuffix("/value"): key for key in self.arrays}
 
-    def check_floats(self, name: str, stored: StoredArray) -> None:
-        """Raises InputError for an array that holds no floats."""
-        if stored.dtype not in _FLOATS:
+    def check_dtype(self, name: str, stored: StoredArray, leaf: jax.ShapeDtypeStruct) -> None:
+        """Raises InputError for an array that holds no floats, or another dtype than a leaf that
+        is none of floats either, such as a table of positions."""
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            if stored.dtype != leaf.dtype.name:
+                raise InputError(
+                    f"{self.folder}: {name} holds {stored.dtype}, expected the {leaf.dtype.name} "
+                    "of the model's params; give the factory's params the dtype of the checkpoint"
+                )
+        elif stored.dtype not in _FLOATS:
             raise InputError(
                 f"{self.folder}: {name} holds {stored.dtype}, expected one of "
                 f"{', '.join(_FLOATS)}; save the weights unquantized"

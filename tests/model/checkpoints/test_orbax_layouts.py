@@ -20,7 +20,7 @@ from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate_checkpoints
-from miron_jax.model.checkpoints.orbax_reader import load_orbax
+from miron_jax.model.checkpoints.orbax_reader import load_orbax, load_tree
 from miron_jax.model.checkpoints.training_run import load_step, training_steps
 from miron_jax.model.decoder.decoder import abstract
 from miron_jax.runtime.devices import Tree
@@ -208,6 +208,34 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, damage: str) -> None:
     save_standard(tmp_path / "7", pure())
     DAMAGES[damage](tmp_path / "7")
     refused(r"/7: Orbax cannot read it \(.*expected a whole checkpoint; copy or save it", tmp_path / "7")
+
+
+def test_lost_files_are_noticed_before_all_arrays_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Orbax opens them at once, and each that failed once printed a traceback beside the sentence."""
+    opened: list[Any] = []
+    monkeypatch.setattr(ocp.PyTreeCheckpointHandler, "metadata", lambda _, folder: opened.append(folder))
+    for damage in ("manifest", "all arrays"):
+        save_standard(tmp_path / damage, pure())
+        DAMAGES[damage](tmp_path / damage)
+        refused(r"Orbax cannot read it \(.*expected a whole checkpoint; copy or save it", tmp_path / damage)
+    assert opened == []
+
+
+def test_arrays_that_are_no_floats_are_read_where_the_model_asks_for_them(tmp_path: Path) -> None:
+    """Such as positions or a mask that stand among an nnx model's variables."""
+    tree = {"x": np.ones((3, 2), np.float32), "places": np.arange(7, dtype=np.int32), "seen": np.eye(3, dtype=bool)}
+    save_standard(tmp_path / "7", tree)
+    jax.tree.map(np.testing.assert_array_equal, load_tree(tmp_path / "7", abstract_of(tree)), tree)
+    mapped = tmp_path / "map.json"
+    mapped.write_text(json.dumps({name: name for name in tree}))
+    jax.tree.map(np.testing.assert_array_equal, load_tree(tmp_path / "7", abstract_of(tree), str(mapped)), tree)
+    tree["places"] = tree["places"].astype(np.int16)
+    with pytest.raises(InputError, match=r"places holds int32, expected the int16 of the model's params; give the"):
+        load_tree(tmp_path / "7", abstract_of(tree))
+
+
+def abstract_of(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)
 
 
 def test_no_folder_and_no_checkpoint(tmp_path: Path) -> None:
