@@ -323,19 +323,18 @@ class Evaluation:
                 self.progress.warn(line)
             with self._journal(model, weights, answers) as journal:
                 outcome = self._score(engine, check, journal, load_seconds, checkpoint)
-            precision = jax.config.values["jax_default_matmul_precision"]
-        return outcome and outcome._replace(
-            matmul_precision=precision,
-            weights=weights,
-            placement=placement,
-            dtypes=model.num_weights,
-            answers=answers,
-            implausible=warnings,
-            tokenizer=tokenizer_fingerprint(self.architecture.tokenizer),
-            tokenizer_from=taken_from(self.architecture.tokenizer),
-            unverified=unverified(self.config, self.inputs, checkpoint),
-            commits=self._commits(checkpoint),
-        )
+            return outcome and outcome._replace(
+                matmul_precision=jax.config.values["jax_default_matmul_precision"],
+                weights=weights,
+                placement=placement,
+                dtypes=model.num_weights,
+                answers=answers,
+                implausible=warnings,
+                tokenizer=tokenizer_fingerprint(self.architecture.tokenizer),
+                tokenizer_from=taken_from(self.architecture.tokenizer),
+                unverified=unverified(self.config, self.inputs, checkpoint),
+                commits=self._commits(checkpoint),
+            )
 
     def _engine_with(self, model: Model) -> _Engine:
         """The engine with the weights of this model, and with new counts of speed."""

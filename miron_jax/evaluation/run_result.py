@@ -107,6 +107,7 @@ def _speed(outcome: Outcome) -> RunSpeed:
         unique_tokens=totals.unique_tokens,
         padded_tokens=speed.batch_tokens,
         plain_tokens=totals.plain_tokens,
+        batch_slots=max((shape.slots for shape in speed.batches), default=0),
         programs=speed.programs,
         attention=speed.attention,
         compile_seconds=speed.compile_seconds,

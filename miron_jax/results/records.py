@@ -178,6 +178,8 @@ class RunSpeed:
     unique_tokens: int = 0
     padded_tokens: int = 0
     plain_tokens: int = 0
+    # of the largest batch on a device, padding included: what --token_budget came to
+    batch_slots: int = 0
     programs: int = 0
     attention: str | None = None  # the operation that ran
     compile_seconds: float = 0.0

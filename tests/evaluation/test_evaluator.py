@@ -104,6 +104,17 @@ def test_results_have_the_precision_of_the_programs_and_not_of_the_caller(first:
 
 
 @pytest.mark.slow
+def test_results_have_the_slots_of_the_batches_that_ran(first: First) -> None:
+    """A budget below a row's length is one row."""
+    of_first = first.results["speed"]["batch_slots"]
+    for budget, slots in ((1, range(1, of_first)), (of_first, (of_first,))):
+        evaluator = miron_jax.Evaluator(
+            of_nnx(params=None), first.tokenizer, ["miron-gen/en"], token_budget=budget, **OPTIONS
+        )
+        assert evaluator.run(of_nnx(0).params)["speed"]["batch_slots"] in slots
+
+
+@pytest.mark.slow
 def test_a_run_that_breaks_off_leaves_nothing_behind(first: First, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two of its parts; the next run begins anew."""
     monkeypatch.setattr("miron_jax.evaluation.parts.REQUEST_BATCH_TOKENS", 1)  # one request batch per task
