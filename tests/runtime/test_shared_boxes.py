@@ -60,6 +60,11 @@ LEFT = {
     "shared memory": ("import os; n = len(os.listdir('/dev/shm')) - 1; open('/dev/shm/x', 'w').close()", True),
     "a folder nobody may read": ("import os; n = len(os.listdir('.')); os.chmod('.', 0)", True),
     "a folder nobody may write": ("import os; n = 1 - os.access('.', os.W_OK); os.chmod('.', 0o500)", True),
+    "less priority": ("import os; n = os.getpriority(0, os.getppid()); os.setpriority(0, os.getppid(), 5)", True),
+    "another folder": ("import os; n = os.listdir('/dev/shm') != ['box']; os.rename('/dev/shm/box', '/dev/shm/x')", True),
+    "shared memory nobody may write": (
+        "import os; n = 1 - os.access('/dev/shm', os.W_OK); os.chmod('/dev/shm', 0o555)", True
+    ),
     "a process": (
         "import os, time; n = len([p for p in os.listdir('/proc') if p.isdigit()]) - 3 - len(seen)\n"
         "    if not os.fork():\n        os.setsid()\n        time.sleep(9)\n        os._exit(0)",
@@ -74,6 +79,19 @@ def test_each_test_finds_what_the_first_one_found(box: Sandbox, name: str):
     text, needs_another = LEFT[name]
     given = replace(problem(("0",) * NUM_TESTS), prompt="seen = []\ndef f(a):\n")
     assert boxes_of(box, given, f"    {text}\n    return n\n") == ("passed", NUM_TESTS if needs_another else 1)
+
+
+@pytest.mark.slow
+def test_a_test_without_memory_is_no_fault_of_the_next(box: Sandbox):
+    """Three processes of 60 MB exceed 100; whichever of them the kernel chooses."""
+    text = "    import os, time\n    if a == 1:\n        for i in range(3):\n            if not os.fork(): break\n"
+    text += "        x = bytearray(60 << 20)\n        time.sleep(0.5)\n    return a\n"
+    given = problem(("1", "2", "3"), "{'a': 1}", "{'a': 2}", "{'a': 3}")
+    judge = Judge(box, 5.0, how="answers", memory_mb=100)
+    assert [verdict.answers for verdict in judge.verdicts([(given, text)])] == [("failed", "2", "3")]
+    given = problem(("1",) * 3)
+    text = "    x = bytearray(300 << 20)\n    return a\n"
+    assert Judge(box, 5.0, memory_mb=100).verdicts([(given, text)])[0].ended in ("memory", "error")
 
 
 @pytest.mark.slow
@@ -136,6 +154,9 @@ PASSED, FAILED = Ran("exit", 0, "", "", b"1/1"), Ran("exit", 1, "", "why")
         (ONE + ERROR, ("exit", 0), [PASSED, FAILED]),
         (ONE * 9, ("exit", 0), [PASSED] * 3),  # the program's
         (ONE, ("time", 137), [PASSED, Ran("time", 137, "", "why")]),
+        (ONE + b"137 0\n", ("memory", 0), [PASSED, Ran("memory", 0, "", "why")]),
+        (ONE * 2 + b"137 0\n", ("not started", 0), [PASSED] * 2 + [Ran("not started", 0, "", "why")]),
+        (ONE + b"137 0\n", ("exit", 0), [PASSED, Ran("exit", 137, "", "why")]),
         (b"", ("exit", 0), [Ran("exit", 0, "", "why")]),
         (b"", ("not started", 1), [Ran("not started", 1, "", "why")]),
         (ONE + b"0 9\n1/1", ("memory", 137), [PASSED, Ran("memory", 137, "", "why")]),

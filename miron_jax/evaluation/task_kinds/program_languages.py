@@ -19,6 +19,7 @@ prompt, whose function gives the type that braces lack.  Some published ones are
 
 import json
 import re
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,7 @@ COMPILE_SECONDS = 60.0
 COMPILED_BYTES = 64 << 20  # of a compiled program
 OUTPUTS = Limits(seconds=30.0, output_bytes=COMPILED_BYTES)  # of all expected values of a problem
 _HEADER = re.compile(rb"(\d{1,9}) (\d{1,15})\n")  # of a test's value: status, length
+KILLED = 128 + signal.SIGKILL  # exit status
 _BOXED = Path(boxed.__file__).parent
 _COMPILE = "g++ -std=c++11 -x c++ program -o compiled >&2"
 
@@ -224,7 +226,10 @@ def _tests_of(ran: Ran, limits: Limits) -> list[Ran]:
         ended = "output" if len(value) > limits.output_bytes else "exit"
         rans.append(Ran(ended, status, "", ran.err if status else "", value))
         rest = rest[end:]
-    if not rans or (len(rans) < limits.rounds and not ran.good):
+    # the kernel killed the last test for want of memory, whether it was the program's fault or not
+    if rans and rans[-1].status == KILLED and ran.ended in ("memory", "not started"):
+        rans[-1] = ran._replace(value=b"")
+    elif not rans or (len(rans) < limits.rounds and not ran.good):
         rans.append(ran._replace(value=b""))
     return rans
 

@@ -11,7 +11,8 @@ to descriptor 3.
 Each test is a fork of this process, which has not executed the program, in an empty folder.  Before
 its value stands a line with its exit status and its length; of a longer value than BYTES there is
 one byte more.  The tests after a failed one are left out, and those after one that leaves a file or
-a process behind, or that took long: they are to run in another box.
+a process behind, or that took long: they are to run in another box.  The program may do to this
+process what it may do to itself, and spoil its own tests; no right answer is here.
 
 Two values are equal in Python exactly if their normal forms are the same text.  A number's form is
 its exact fraction, so that 1, 1.0, True and Fraction(1) have one form; lists, tuples, sets and
@@ -191,7 +192,7 @@ def fork_for_each(tests: list[str], how: str, max_bytes: int) -> str:
     """Return the arguments of each test, in a process of its own; this process ends with the last
     one.  The process writes its value to descriptor 3, which is a file of its own."""
     out = os.dup(3)
-    processes = _processes()
+    before = _state()
     end = time.monotonic() + MAX_SECONDS
     for arguments in tests:
         file = _empty_file()
@@ -209,22 +210,20 @@ def fork_for_each(tests: list[str], how: str, max_bytes: int) -> str:
         os.close(file)
         # a signal as shells and bubblewrap state it
         _write(out, b"%d %d\n" % (status if status >= 0 else 128 - status, len(value)) + value)
-        has_failed = how == "value" and (status != 0 or not value)
-        if has_failed or time.monotonic() > end or not _is_empty() or _processes() != processes:
+        has_failed = status != 0 or (how == "value" and not value)
+        if has_failed or time.monotonic() > end or _state() != before:
             break
     os._exit(0)
 
 
-def _processes() -> list[str]:
-    return [name for name in os.listdir("/proc") if name.isdecimal()]
-
-
-def _is_empty() -> bool:
-    """Whether the box is as before: its folder lies in /dev/shm."""
+def _state() -> tuple[object, ...]:
+    """Processes and files of the box, whose folder lies in /dev/shm, and who may write there."""
     try:
-        return not os.listdir(".") and len(os.listdir("/dev/shm")) == 1
+        folders = [(os.listdir(name), os.stat(name).st_mode) for name in (".", "/dev/shm")]
     except OSError:  # the program has changed who may look
-        return False
+        folders = []
+    processes = [name for name in os.listdir("/proc") if name.isdecimal()]
+    return folders, processes, os.nice(0)
 
 
 def _empty_file() -> int:
