@@ -5,7 +5,6 @@ know how a score is made: run.py does.
 """
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -24,7 +23,7 @@ from miron_jax.cli.processes import (
 from miron_jax.cli.report import checked_path, write_page
 from miron_jax.cli.run_config import run_config
 from miron_jax.config import SETTINGS, RunConfig
-from miron_jax.errors import FAILED, RUN_AGAIN, InputError, some_of
+from miron_jax.errors import InputError, NotJudged, RunEnded, Unscored, some_of
 from miron_jax.files.places import public
 from miron_jax.files.store import Lock, Store
 from miron_jax.runtime.timeline import Timeline, since_start, spent_on
@@ -136,8 +135,7 @@ class _Work:
 
 
 def _eval_into(work: _Work, document: JsonOutput, notes: Sequence[str]) -> None:
-    """Score every checkpoint, write the results and print them.  Exits with FAILED if a score could
-    not be computed.
+    """Score every checkpoint, write the results and print them.  Raises Unscored, NotJudged.
 
     `notes`: what was mended in the output folder."""
     with spent_on("import"):
@@ -174,16 +172,13 @@ def _eval_into(work: _Work, document: JsonOutput, notes: Sequence[str]) -> None:
     document.write(run_json(work.last))
     _write_page(config)
     _print_results(work, work.last, curves, against)
-    for line in work.failures:
-        screen.warn(f"miron-jax: {line}")
+    endings: list[RunEnded] = [*map(NotJudged, work.not_judged), *map(Unscored, work.failures)]
     if work.error is not None:
-        raise work.error
-    for line in work.not_judged:
-        screen.warn(f"miron-jax: {line}")
-    if work.failures:
-        sys.exit(FAILED)
-    if work.not_judged:
-        sys.exit(RUN_AGAIN)
+        endings.append(work.error)
+    for ending in endings[:-1]:
+        screen.warn(f"miron-jax: {ending}")
+    if endings:
+        raise endings[-1]
 
 
 def _checked_inputs(
