@@ -31,7 +31,7 @@ from miron_jax.results.records import Sampled, TaskResult
 from miron_jax.results.samples import ExampleResult
 from miron_jax.runtime.journal import Journal
 from miron_jax.runtime.progress import Progress
-from miron_jax.runtime.sandbox import Sandbox
+from miron_jax.runtime.sandbox.sandbox import Sandbox
 from miron_jax.statistics.estimate import is_unscored
 from miron_jax.tokens.records import Bos, LengthLimit, Requests
 from miron_jax.tokens.token_bytes import TokenBytes
