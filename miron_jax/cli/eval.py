@@ -52,6 +52,11 @@ def _eval(config: RunConfig, timeline: Timeline) -> None:
             "--watch waits for steps on one host: leave out --distributed and --coordinator, or "
             "--watch"
         )
+    if config.generated and wants_others():
+        raise InputError(
+            "--generated scores completions in one process: leave out --distributed and "
+            "--coordinator"
+        )
     if config.output.startswith("memory:") and wants_others():
         raise InputError(
             f"--output={public(config.output)} is seen by one process only: name a folder that all "
@@ -183,8 +188,9 @@ def _eval_into(work: _Work, document: JsonOutput, notes: Sequence[str]) -> None:
 
 def _checked_inputs(
     work: _Work, screen: "Screen", against: "Run | None"
-) -> "tuple[ModelFiles, Inputs]":
-    """What flags refuse is refused before the model and the data are looked for."""
+) -> "tuple[ModelFiles | None, Inputs]":
+    """What flags refuse is refused before the model and the data are looked for.  Without a model
+    where completions are there."""
     from miron_jax.evaluation.earlier import with_earlier
     from miron_jax.evaluation.inputs import find_inputs, select_tasks
     from miron_jax.evaluation.sampling import check_sampling
@@ -201,7 +207,9 @@ def _checked_inputs(
     if config.is_sampled:
         check_sampling(config, has_earlier=against is not None)
     leave_out_torch(config)
-    files = work.hosts.first_then_others("model", lambda: find_model(config))
+    files = None
+    if config.generated is None:
+        files = work.hosts.first_then_others("model", lambda: find_model(config))
     inputs = work.hosts.first_then_others("data", lambda: find_inputs(config, selected=selected))
     if config.is_sampled and against is not None:
         inputs = with_earlier(inputs, against)
@@ -234,12 +242,13 @@ def _print_results(
 
 
 def _score_checkpoints(
-    work: _Work, inputs: "Inputs", files: "ModelFiles", screen: "Screen"
+    work: _Work, inputs: "Inputs", files: "ModelFiles | None", screen: "Screen"
 ) -> None:
     """Score every checkpoint, write and log its results."""
     with spent_on("import"):
         from miron_jax.evaluation.run import evaluate_checkpoints
         from miron_jax.evaluation.run_result import finished_run
+        from miron_jax.evaluation.written import score_written
         from miron_jax.report.exports.loggers import logged_numbers, open_loggers
         from miron_jax.report.exports.written import write_finished
         from miron_jax.results.output import dropped_steps, stored_result
@@ -268,10 +277,14 @@ def _score_checkpoints(
             keep(stored, checkpoint.step)
         return stored is not None
 
-    try:
-        for step, outcome in evaluate_checkpoints(
+    if config.generated is None:
+        outcomes = evaluate_checkpoints(
             config, inputs, screen, is_stored, work.store, work.hosts, files
-        ):
+        )
+    else:
+        outcomes = [(None, score_written(config, config.generated, inputs, screen))]
+    try:
+        for step, outcome in outcomes:
             work.check_lock()
             run = finished_run(config, outcome, step)
             work.last = write_finished(config, run, work.timeline.lap)
