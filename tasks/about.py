@@ -73,6 +73,26 @@ _ABOUT: dict[str, tuple[int | None, str]] = {
     "winogender_mc_male": (2018, "whom a pronoun means, in sentences on occupations"),
     "winograd": (2012, "whom a pronoun means"),
     "winogrande": (2020, "which of two names fills a gap"),
+    # OLMES and OlmoBaseEval, beside those above
+    "basic_skills": (2025, "arithmetic, patterns, strings, logic and code of few steps"),
+    "codex_humaneval": (2021, "Python functions from their descriptions"),
+    "codex_mbpp": (2021, "short Python programs from a sentence"),
+    "copycolors": (None, "a colour that the question has just named"),
+    "csqa": (2019, "everyday knowledge, five choices"),
+    "drop": (2019, "numbers, dates and spans by a passage"),
+    "lab_bench_dbqa": (2024, "what databases of biology hold"),
+    "lab_bench_protocolqa": (2024, "what is wrong in a protocol of a laboratory"),
+    "lambada": (2016, "the last word of a passage"),
+    "medmcqa": (2022, "entrance exams of medical schools in India"),
+    "medqa_en": (2020, "the medical licensing exam of the US"),
+    "minerva_math": (2021, "competition mathematics with worked solutions"),
+    "mt_mbpp": (2025, "short programs from a sentence, in 17 languages"),
+    "naturalqs_open": (2019, "questions that people asked a search engine"),
+    "openbookqa": (2018, "elementary science, applied"),
+    "qasper_yesno": (2021, "yes or no, by a scientific paper"),
+    "sciq": (2017, "school science, written by a crowd"),
+    "sciriff_yesno": (2024, "yes or no, by texts of science"),
+    "socialiqa": (2019, "what people feel, want and do next"),
     # MIRON
     "en": (None, "English beginnings with one right continuation: morphology, facts, logic, noise"),
     "ru": (None, "Russian beginnings with one right continuation: morphology, facts, logic, noise"),
@@ -119,6 +139,8 @@ def about(task_name: str) -> About | None:
     """The `About` of a task such as "core/arc_easy"; None for a user's task."""
     suite, _, name = task_name.partition("/")
     name = name.removesuffix("_zeroshot")
+    if suite == "olmes":  # a task's forms have its name before theirs
+        name = max((known for known in _ABOUT if name.startswith(known)), key=len, default=name)
     if suite.startswith("own-") or name not in _ABOUT:
         return None
     return About(

@@ -92,7 +92,7 @@ def _fetch(bundle: Path, files: Mapping[str, str | None]) -> None:
         with urllib.request.urlopen(BUNDLE_URL, timeout=60) as response, archive.open("wb") as file:
             _copy(response, file, MOST_ARCHIVE_BYTES, "the download")
         unpacked = scratch / "unpacked"
-        _unpack(archive, unpacked)
+        unpack(archive, unpacked)
         new = _inner(unpacked, "eval_bundle")
         if (changed := _changed(new, files)) is not None:
             raise zipfile.BadZipFile(f"its {changed} is not the published file")
@@ -117,7 +117,7 @@ def _copy(source: IO[bytes], target: IO[bytes], most: int, what: str) -> int:
     return copied
 
 
-def _unpack(archive: Path, target: Path) -> None:
+def unpack(archive: Path, target: Path) -> None:
     left = MOST_BYTES
     with zipfile.ZipFile(archive) as content:
         members = content.infolist()

@@ -10,9 +10,7 @@ texts; a .txt is one document.  A folder of `save_to_disk` holds its Arrow files
 one of several splits, each is a group.
 """
 
-import gzip
 import re
-import zlib
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -28,7 +26,7 @@ from miron_jax.definitions.records import (
 )
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject, are_texts, parse_json, shown
-from miron_jax.files.regular import read_regular
+from miron_jax.files.regular import read_unpacked
 from miron_jax.files.saved_data_sets import SPLITS, STATE, saved_files
 from miron_jax.tasks.groups import plain_mean, written
 
@@ -115,10 +113,8 @@ def _documents(name: str, files: list[Path]) -> list[Document]:
 
 def _records(name: str, file: Path) -> Sequence[JsonObject | str]:
     try:
-        content = read_regular(file)
-        if file.name.endswith(".gz"):
-            content = gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
+        content = read_unpacked(file)
+    except (OSError, ValueError) as error:
         raise InputError(f"{name}: {file} cannot be read ({error!s:.120}): {_REMEDY}") from None
     plain = Path(file.name.removesuffix(".gz"))
     if plain.suffix == ".txt":

@@ -20,7 +20,6 @@ TOPICS: dict[Topic, str] = {
     "model": "Model",
     "tasks": "Tasks",
     "sampling": "Fewer examples",
-    "answers": "Answers of others",
     "export": "Export",
     "output": "Output",
     "screen": "Screen",

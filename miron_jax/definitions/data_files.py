@@ -18,7 +18,7 @@ from miron_jax.definitions.records import AnyExample, AnyTask, Task
 from miron_jax.errors import InputError
 from miron_jax.files.hub import commit_of
 from miron_jax.files.readers import Json, JsonObject, RepeatedKey, parse_json
-from miron_jax.files.regular import read_regular
+from miron_jax.files.regular import read_regular, unpacked
 
 if TYPE_CHECKING:
     import pyarrow
@@ -92,11 +92,18 @@ def read_examples(task: Task, folder: Path, allow_changed: bool = False) -> list
     if sha1 != (task.file.git_blob_sha1 or sha1) and not allow_changed:
         raise InputError(
             f"{task.name}: {path} is not the published file (git blob {sha1}, expected "
-            f"{task.file.git_blob_sha1}): {FETCH_AGAIN}, or pass --allow_changed_data to score it "
-            "without the suite's name"
+            f"{task.file.git_blob_sha1}): {task.file.remedy}, or pass --allow_changed_data to "
+            "score it without the suite's name"
         )
-    rows = located_rows(content, path, task.name, task.file.rows)
-    remedy = f"; mend the {rows.unit} or {FETCH_AGAIN}"
+    if path.suffix == ".gz":
+        try:
+            content = unpacked(content)
+        except ValueError as error:
+            raise InputError(
+                f"{task.name}: {path} cannot be read ({error!s:.120}): {task.file.remedy}"
+            ) from None
+    rows = located_rows(content, path, task.name, task.file.rows, task.file.remedy)
+    remedy = f"; mend the {rows.unit} or {task.file.remedy}"
     examples = parse_each(rows, task.parse, f"{task.name}: {path}", remedy)
     return examples if task.arrange is None else task.arrange(examples, folder)
 

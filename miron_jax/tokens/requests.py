@@ -89,9 +89,10 @@ def _tokenize_chunk(prompts: Sequence[Prompt], rules: _TokenRules) -> Requests:
     of_boundary = _segments if rules.profile.boundary == "segments" else _joint
     untruncated = of_boundary(prompts, rules, num_choices)
     may_be_empty = (num_choices > 1) & (rules.profile.empty_span != "error")
-    return _keep_last(
-        untruncated, rules, _Names(rules.task_name, prompts, num_choices, may_be_empty)
-    )
+    names = _Names(rules.task_name, prompts, num_choices, may_be_empty)
+    if rules.profile.one_token:
+        _check_letters(untruncated, names)
+    return _keep_last(untruncated, rules, names)
 
 
 class _Untruncated(NamedTuple):
@@ -183,6 +184,16 @@ class _Names(NamedTuple):
         return (
             f"{self.task}, example {self.prompts[i].id} (row {self.prompts[i].row}), option "
             f"{choice}"
+        )
+
+
+def _check_letters(untruncated: _Untruncated, names: _Names) -> None:
+    """Raises InputError for a letter that is no single token."""
+    num_tokens = untruncated.whole.lengths - untruncated.span_start
+    for request in np.flatnonzero(num_tokens != 1).tolist():
+        raise InputError(
+            f"{names.of(request)}: the letter is {num_tokens[request]} tokens of this tokenizer, "
+            "expected one: choose a task whose options are texts"
         )
 
 

@@ -10,8 +10,6 @@ It deliberately does not know tasks or scores.
     samples_*.jsonl      lm-eval's --log_samples (lm_eval_rows.py)
 """
 
-import gzip
-import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,7 +20,7 @@ from typing import NamedTuple
 from miron_jax.definitions.data_files import Located, located_rows
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject, parse_json, shown
-from miron_jax.files.regular import read_regular
+from miron_jax.files.regular import read_regular, read_unpacked
 from miron_jax.tasks.icl_rows import text_field
 from miron_jax.tasks.request_sets.lm_eval_rows import lm_eval_requests
 from miron_jax.tasks.request_sets.olmo_rows import PACKED, olmo_requests
@@ -36,7 +34,6 @@ from miron_jax.tasks.request_sets.records import (
 )
 
 REQUESTS, MANIFEST = "requests.jsonl", "manifest.json"
-MOST_BYTES = 1 << 30  # of an unpacked file; the package's largest has 231 MB
 
 
 class RequestSet(NamedTuple):
@@ -67,16 +64,10 @@ def read_requests(folder: Path) -> RequestSet:
 
 def _read(file: Path, of_rows: "ReadRows") -> list[FrozenRequest]:
     try:
-        with (gzip.open if file.suffix == ".gz" else open)(file, "rb") as opened:
-            content = opened.read(MOST_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
+        content = read_unpacked(file)
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or f"{error!s:.120}"
         raise InputError(f"{file} cannot be read ({reason}): {REMEDY}") from None
-    if len(content) > MOST_BYTES:
-        raise InputError(
-            f"{file} has more than {MOST_BYTES} bytes, expected {MOST_BYTES} at most: leave some "
-            "of it out"
-        )
     return of_rows(file, located_rows(content, file, "requests", remedy=REMEDY))
 
 

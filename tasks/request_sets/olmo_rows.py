@@ -40,11 +40,26 @@ _NOT_APPLIED = ("system_prompt", "tools", "max_length")
 
 def olmo_requests(file: Path, rows: Located) -> list[FrozenRequest]:
     """Without the unconditional twins of questions."""
+    return requests_and_twins(file, rows)[0]
+
+
+def requests_and_twins(
+    file: Path, rows: Located
+) -> tuple[list[FrozenRequest], list[FrozenRequest]]:
+    """The requests of questions, and their unconditional twins, which have the question's doc_id
+    here."""
     of_rows = parse_lines(file, rows, partial(_requests, file))
     counts = _Counts(rows.records)
     parse_lines(file, rows, counts.check)
-    requests = chain.from_iterable(of_rows)
-    return [request for request in requests if not counts.is_unconditional(request.doc_id)]
+    requests = list[FrozenRequest]()
+    twins = list[FrozenRequest]()
+    for request in chain.from_iterable(of_rows):
+        if counts.is_unconditional(request.doc_id):
+            assert isinstance(request.doc_id, int)
+            twins.append(request._replace(doc_id=request.doc_id - UNCONDITIONAL))
+        else:
+            requests.append(request)
+    return requests, twins
 
 
 def _requests(file: Path, fields: JsonObject, row: int) -> list[FrozenRequest]:

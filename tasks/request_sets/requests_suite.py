@@ -117,7 +117,7 @@ def _names(requests: Sequence[FrozenRequest]) -> dict[str, str]:
 
 def _task(name: str, questions: list[list[FrozenRequest]], manifest: Path) -> Task[Profile]:
     chooses = max(map(len, questions)) > 1
-    examples = [_example(choices, chooses) for choices in questions]
+    examples = [example_of(choices, chooses) for choices in questions]
     files = dict.fromkeys(request.file for request in chain.from_iterable(questions))
     first, *others = map(Path.resolve, files)
     kind, main = _KIND_AND_METRIC[chooses]
@@ -139,7 +139,9 @@ def _by_line(fields: JsonObject, row: int) -> Example:
     raise AssertionError("the examples are read already: the file holds several tasks")
 
 
-def _example(choices: Sequence[FrozenRequest], chooses: bool) -> Example:
+def example_of(choices: Sequence[FrozenRequest], chooses: bool) -> Example:
+    """The requests of one question as an example.  Raises InputError where none is right, or not
+    one alone."""
     first = choices[0]
     at = f"{first.file}, line {first.row + 1}: doc_id {first.doc_id!r} of {first.task}"
     if chooses and len(choices) == 1:

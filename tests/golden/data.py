@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tests.support.mera_records import write_mera
+from tests.support.olmes_package import write_package
 from tests.support.uation_records import write as write_uation
 
 Fields = dict[str, Any]
@@ -163,10 +164,11 @@ def write_text(folder: Path) -> None:
 
 
 def write_all(folder: Path) -> None:
-    """icl, miron, mera-v1, mera-v1.2, uation and text below this folder."""
+    """icl, miron, mera-v1, mera-v1.2, uation, olmes and text below this folder."""
     write_icl(folder / "icl")
     write_miron(folder / "miron")
     write_mera(folder / "mera-v1", "v1")
     write_mera(folder / "mera-v1.2", "v1.2")
     write_uation(folder / "uation")
+    write_package(folder / "olmes")
     write_text(folder / "text")

@@ -32,7 +32,7 @@ GROUPS: dict[str, tuple[tuple[str, ...], Mapping[str, str]]] = {
             **dict.fromkeys(("core", "gauntlet", "gauntlet-cot-fix"), "icl"),
             **{"miron": "miron", "miron-gen": "", "miron-gen-prefixspace": ""},
             **dict.fromkeys(("eval-ua-tion", "eval-ua-tion-text", "eval-ua-tion-text-refcompat"), "uation"),
-            **{"eval-ua-tion-gen": "", "eval-ua-tion-gen-text": "", "text": "text"},
+            **{"eval-ua-tion-gen": "", "eval-ua-tion-gen-text": "", "olmes": "olmes", "text": "text"},
         },
     ),
     "programs": (

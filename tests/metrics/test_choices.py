@@ -79,7 +79,7 @@ def at_once(examples: Sequence[PlainExample], rules: ChoiceRules) -> list[Exampl
 @pytest.mark.parametrize("num_endings", [0, 2])
 def test_whole_tasks_score_as_their_examples_do(normalizer: Rule[Normalizer], tie: Rule[Tie], num_endings: int) -> None:
     rng = np.random.default_rng(0)
-    rules = ChoiceRules(normalizer, tie, num_endings)
+    rules = ChoiceRules(normalizer, tie, num_endings, (("token", MEAN), ("package", SUM)) if num_endings else ())
     examples = [random_example(rng, num_endings) for _ in range(300)]
     with np.errstate(all="ignore"):
         plain = [score_plainly(example, rules) for example in examples]

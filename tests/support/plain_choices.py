@@ -19,7 +19,7 @@ class PlainExample(NamedTuple):
 
 def score_plainly(example: PlainExample, rules: ChoiceRules) -> ExampleScore:
     logprobs, texts, gold, endings, neutral = example
-    normalizer, tie, _ = rules
+    normalizer, tie, _, compared = rules
     empty = any(len(each) == 0 for each in logprobs)
     metrics = dict.fromkeys(CHOICE_METRICS, math.nan)
     prediction, tied, rounded = None, False, False
@@ -34,6 +34,9 @@ def score_plainly(example: PlainExample, rules: ChoiceRules) -> ExampleScore:
     if gold is not None and (endings or neutral or normalizer is CHAR):
         chosen = int(np.argmin(np.asarray(_losses("char", logprobs, texts))))
         metrics["accuracy_char"] = math.nan if _has_nan(logprobs) else float(chosen == gold)
+    for name, rule in compared if gold is not None else ():
+        chosen = _choose(_losses(rule.name, logprobs, texts), tie.name)
+        metrics[f"accuracy_{name}"] = math.nan if _has_nan(logprobs) else float(chosen == gold)
     if gold is not None and neutral:
         gain = np.array([np.float64(_sum32(a)) - _sum32(b) for a, b in zip(logprobs, neutral, strict=True)])
         metrics["accuracy_pmi"] = math.nan if _has_nan([gain]) else float(int(np.argmax(gain)) == gold)

@@ -237,13 +237,13 @@ def test_bundle_is_fetched_once_and_stays_whole(
 ):
     folder = tmp_path / "cache" / "eval_bundle" / "eval_data"
     archive(source, f"{top}eval_data/{COPA}")
-    unpack, left_if_killed = eval_bundle._unpack, []
+    unpack, left_if_killed = eval_bundle.unpack, []
 
     def unpacked(archive: Path, target: Path) -> None:
         left_if_killed.extend(path.relative_to(tmp_path / "cache") for path in (tmp_path / "cache").glob("*/lock"))
         unpack(archive, target)
 
-    monkeypatch.setattr(eval_bundle, "_unpack", unpacked)
+    monkeypatch.setattr(eval_bundle, "unpack", unpacked)
     (tmp_path / "cache" / ".fetch-killed").mkdir(parents=True)
     (tmp_path / "cache" / ".fetch-killed" / "lock").touch()
     with pytest.raises(InputError, match=r"copa\.jsonl is not the published file"):
@@ -292,7 +292,7 @@ def test_a_fetch_that_fails_says_why_and_leaves_nothing(tmp_path: Path, source: 
 
 def test_select_keeps_published_order_without_duplicates():
     suites = """core eval-ua-tion eval-ua-tion-text eval-ua-tion-text-refcompat eval-ua-tion-gen eval-ua-tion-gen-text
-        gauntlet gauntlet-cot-fix gauntlet-programming mera-v1 mera-v1.2 miron miron-gen miron-gen-prefixspace text"""
+        gauntlet gauntlet-cot-fix gauntlet-programming mera-v1 mera-v1.2 miron miron-gen miron-gen-prefixspace olmes text"""
     assert list(SUITES) == suites.split()
     assert [task.name for task in select("core").tasks] == list(TASKS)
     chosen = select("core/copa, core/arc_*,core/arc_easy")

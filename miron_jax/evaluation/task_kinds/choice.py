@@ -210,7 +210,7 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
             )
             for prompt, num_extra in prompts
         ]
-        rules = ChoiceRules(profile.normalizer, profile.tie, len(profile.endings))
+        rules = ChoiceRules(profile.normalizer, profile.tie, len(profile.endings), profile.compared)
         spans = Spans.of(scores.logprob, scores.rank, scores.offsets)
         examples = score_examples(asked, spans, rules)
         if self.source.task.main:

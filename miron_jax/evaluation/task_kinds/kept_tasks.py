@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from miron_jax.definitions.rules import Rule
+from miron_jax.definitions.rules import printed_value
 from miron_jax.evaluation.task_kinds.interface import LoadedTask, RowSizes, Setup
 from miron_jax.files.kept import key_of
 from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint
@@ -79,7 +79,7 @@ def _parts_of(source: LoadedTask) -> tuple[object, ...]:
     """All of a task that its prompts and requests hang on; a rule has its name for this."""
     task = source.task
     rules = [getattr(task.profile, each.name) for each in fields(task.profile)]
-    names = [each.name if isinstance(each, Rule) else each for each in rules]
+    names = [printed_value(each) for each in rules]
     shots_from = None if task.shots_from is None else task.shots_from()
     return task.kind, names, task.arrange is not None, source.examples, shots_from
 
