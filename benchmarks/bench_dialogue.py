@@ -30,9 +30,9 @@ from miron_jax.engine.model import load_model
 from miron_jax.evaluation.task_kinds.dialogue import DialogueKind
 from miron_jax.evaluation.task_kinds.interface import LoadedTask, Setup, TaskScores
 from miron_jax.tasks.mera.suite import V1
-from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import load_tokenizer
+from miron_jax.tokens.truncation import LengthLimit
 
 WORDS = (
     "дом лес река утро вечер книга друг город поезд хлеб зима ветер окно песня море стол дорога "

@@ -240,7 +240,8 @@ class RunConfig:
     token_budget: int | None = setting(
         None,
         "devices",
-        "Slots of a device's batch; absent: sized from the device.",
+        "Slots of a device's batch; absent: 2048 on CPUs, 32768 elsewhere, less where memory is "
+        "short.",
         low=1,
         identity=False,
     )

@@ -1,4 +1,4 @@
-"""Writes docs/modules.md: one line for each module, the first sentence of its docstring.
+"""Writes docs/modules.md: each folder's docstring, and the first sentence of each module's.
 
     python tools/module_map.py
 
@@ -16,8 +16,8 @@ PAGE = REPOSITORY / "docs" / "modules.md"
 SENTENCE_END = re.compile(r"(?<=[.?!])\s+(?=[A-Z(`])")
 OPENING = """# Modules
 
-Every module with the first sentence of its docstring, in the order of the data
-([design](design.md)).
+Every folder with its docstring, and every module with the first sentence of its own, in the order
+of the data ([design](design.md)).
 `python tools/module_map.py` writes this page.
 """
 
@@ -42,7 +42,7 @@ def section(folder: Path) -> Iterator[str]:
         "",
         f"## {folder.relative_to(REPOSITORY)}/",
         "",
-        first_sentence(folder / "__init__.py"),
+        docstring_of(folder / "__init__.py"),
         "",
     )
     for path in sorted(folder.glob("*.py")):
@@ -51,8 +51,11 @@ def section(folder: Path) -> Iterator[str]:
 
 
 def first_sentence(path: Path) -> str:
-    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return SENTENCE_END.split(" ".join(docstring.partition("\n\n")[0].split()))[0]
+    return SENTENCE_END.split(" ".join(docstring_of(path).partition("\n\n")[0].split()))[0]
+
+
+def docstring_of(path: Path) -> str:
+    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
 
 
 if __name__ == "__main__":

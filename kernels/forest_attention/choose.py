@@ -16,7 +16,7 @@ from jax.sharding import SingleDeviceSharding
 
 from miron_jax.kernels.forest_attention import IMPLEMENTATIONS, implementation, reference, xla
 
-# of an output of size 1; bfloat16 rounds weights and values to 2**-8
+# largest absolute difference of outputs of about 1; bfloat16 rounds weights and values to 2**-8
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.03}
 PREFIX, BRANCH, ROW = 100, 24, 300  # slots of the small forest: no block is full, some are hidden
 
@@ -34,7 +34,7 @@ class Heads(NamedTuple):
 
 class AttentionChoice(NamedTuple):
     name: str
-    # the device's default, or the implementation asked for by name, is not used
+    # why the device's default, or the implementation asked for by name, is not used
     why_not: str | None = None
 
 
@@ -52,21 +52,21 @@ class DeviceLike(Protocol):
 def choose(
     device: DeviceLike, heads: Heads, name: str | None = None, split: bool = False
 ) -> AttentionChoice:
-    """This implementation, or the device's default, if the device runs it as the definition says;
-    else `xla`.
+    """The implementation of this name, or the device's default, if its result agrees with the
+    definition on this device; else `xla`.
 
     `heads`: those of one device.  `split`: whether a mesh splits rows or heads.
     """
-    defaults = {row.platform: name for name, row in IMPLEMENTATIONS.items()}
+    defaults = {entry.platform: name for name, entry in IMPLEMENTATIONS.items()}
     name = name or defaults.get(device.platform, "xla")
     if name == "xla":
         return AttentionChoice("xla")
-    row = IMPLEMENTATIONS[name]
-    if split and not row.splits:
+    entry = IMPLEMENTATIONS[name]
+    if split and not entry.splits:
         return AttentionChoice("xla", f"{name} does not take weights that are split over devices")
-    lacks_softcap = heads.softcap is not None and not row.softcap
-    lacks_sinks = heads.sinks and not row.sinks
-    if heads.dtype not in row.dtypes or lacks_softcap or lacks_sinks:
+    lacks_softcap = heads.softcap is not None and not entry.softcap
+    lacks_sinks = heads.sinks and not entry.sinks
+    if heads.dtype not in entry.dtypes or lacks_softcap or lacks_sinks:
         what = heads.dtype
         if heads.softcap:
             what += " with a soft cap"
@@ -88,7 +88,7 @@ def tried(name: str, attend: Attend, device: DeviceLike, heads: Heads) -> Attent
     }
     if heads.sinks:
         rules["sinks_N"] = np.linspace(-2, 2, heads.heads, dtype=np.float32)
-    qkv = _rows(heads)
+    qkv = _random_qkv(heads)
     visibility = _forest()
     dtype = IMPLEMENTATIONS[name].bias_dtype
     call = jax.jit(partial(attend, **rules))
@@ -124,7 +124,7 @@ def tried(name: str, attend: Attend, device: DeviceLike, heads: Heads) -> Attent
     return AttentionChoice(name)
 
 
-def _rows(heads: Heads) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _random_qkv(heads: Heads) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """q, k, v float64 [2, ROW, heads, H]."""
     rng = np.random.default_rng(0)
     q = rng.normal(size=(2, ROW, heads.heads, heads.head_dim))

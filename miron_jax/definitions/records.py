@@ -1,7 +1,7 @@
 """Records of a benchmark: suites, tasks, the profiles with the rules that score them, and examples.
 
-Arrives: a folder of data files.  Leaves: the records `Task` and `Suite` that files in tasks/ fill
-in, and the `Example`s read for them.  It deliberately does not know few-shot sampling, tokenizers,
+Arrives: nothing.  Leaves: the records `Task` and `Suite` that files in tasks/ fill in, and the
+`Example`s read for them.  It deliberately does not know few-shot sampling, tokenizers,
 models or devices.
 """
 
@@ -54,8 +54,8 @@ class Question(Example):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wording:
-    """Every rule that makes a prompt.  A field with one possible value names a rule that all suites
-    share."""
+    """Every rule that makes a prompt and its tokens.  A field with one possible value names a rule
+    that all suites share."""
 
     protocol: str  # whose rules these are
     num_fewshot: int  # few-shot examples before each question
@@ -63,34 +63,40 @@ class Wording:
     prompt_string: str = ""  # before the few-shot examples
     prelimiter: str = ""  # before every context
     delimiter: str  # between a context and its continuation
-    # The question's own delimiter; right_stripped: a schema's context without few-shot examples has
-    # none; spaces_stripped: question and delimiter lose spaces at their end, which tokenizers join
-    # with the next word
+    # Between the question and its answer.
+    # whole: `delimiter` as it is.
+    # right_stripped: without white space at its end; a schema's context without few-shot examples
+    # has none.
+    # spaces_stripped: question and delimiter lose spaces at their end, which tokenizers join with
+    # the next word.
     question_delimiter: Literal["whole", "right_stripped", "spaces_stripped"]
     shot_separator: str  # between few-shot examples, and between the last one and the question
-    # loses white space at both ends; fields: texts outside lists
+    # What loses white space at both ends; fields: texts outside lists.
     strip: Literal["nothing", "context", "fields"]
     item_order: AnyRule  # of prompting/draws.py, or of a suite that arranges its examples
     fewshot_draw: AnyRule  # likewise
     # limited_items: what --limit leaves, at least num_fewshot + 1
     fewshot_pool: Literal["limited_items", "whole_file", "other_file"]
-    # macro: shots and means within each category, then the mean of the means; reported: pooled,
-    # with each category's means
+    # pooled: one mean over all examples.
+    # macro: shots and means within each category, then the mean of these means.
+    # reported: pooled, and each category's mean beside it.
     categories: Literal["pooled", "macro", "reported"]
-    # always: the declared bos_token, else <|bos|>, else <|endoftext|>, else an error; as_tokenizer:
-    # the tokenizer's own; as_tokenizer_or_prefix: likewise, and BOS or EOS where the context is
-    # empty and the tokenizer puts nothing there
+    # always: the declared bos_token, else <|bos|>, else <|endoftext|>, else an error.
+    # as_tokenizer: if the tokenizer puts one there.
+    # as_tokenizer_or_prefix: likewise; an empty context, before which the tokenizer puts nothing,
+    # gets BOS, else EOS.
     bos: Literal["always", "as_tokenizer", "as_tokenizer_or_prefix", "never"]
-    # joint: tokenized as one text; segments: shots, context and continuation apart; context_kept:
-    # the context alone, then the tokens that the one text has behind as many
+    # joint: context and continuation are tokenized as one text.
+    # segments: shots, context and continuation are tokenized apart.
+    # context_kept: the n tokens of the context alone, then those of the one text from token n on.
     boundary: Literal["joint", "segments", "context_kept"]
-    # names of special tokens in the data ("<|endoftext|>"); control: the tokens themselves, as
-    # transformers reads them
+    # How names of special tokens in the data ("<|endoftext|>") are read.
+    # control: as these tokens, as transformers does.  text: as their letters.
     special_tokens: SpecialTokens = field(default="control", metadata=LEFT_OUT)
-    # keep_last: the last max_length tokens stay, so BOS and early shots go first; keep_last_inputs:
-    # one more stays, as the model does not read the last one, and without max_length the limit is
-    # the length the model was trained at; whole_shots: few-shot examples are dropped whole, the
-    # first ones first, within that length, and only then tokens
+    # keep_last: the last max_length tokens stay, so BOS and early shots go first.
+    # keep_last_inputs: the last max_length + 1 stay, since the model does not read the last one.
+    # whole_shots: few-shot examples are dropped whole, the first ones first, and only then tokens.
+    # By the last two the limit without max_length is the length that the model was trained at.
     truncation: Literal["keep_last", "keep_last_inputs", "whole_shots"]
     max_length: int | None  # tokens of a request without --max_length; None: the model's limit
     # (results of `Task.answered`, weights) -> numbers over all examples, beside the means
@@ -108,15 +114,17 @@ class Profile(Wording):
 
     # where_one_token: a continuation begins with a space if " a" is one token
     continuation_space: Literal["as_written", "where_one_token"]
-    # what continuations begin with that is no part of the choice: its characters and bytes are
-    # counted without it
+    # text that each continuation begins with but that is no part of the choice: the choice's
+    # characters and bytes are counted without it
     joined_delimiter: str = field(default="", metadata=LEFT_OUT)
     span: Any  # scored tokens: a Span of tokens/spans.py
     normalizer: AnyRule  # losses by which choices are compared: of metrics/choices.py
     # names and further normalizers: the metric accuracy_NAME is by each
     compared: tuple[tuple[str, AnyRule], ...] = field(default=(), metadata=LEFT_OUT)
     tie: AnyRule  # which of equal choices wins: likewise
-    # No scored token: NaN, which wins in first place and loses elsewhere, or an error.
+    # A choice without a scored token.
+    # nan_first_wins: its loss is NaN; it is chosen if it stands first, and never elsewhere.
+    # error: the run is refused.
     empty_span: Literal["nan_first_wins", "error"]
     # Gold is also scored with each of these appended: greedy_exact is whether the model would write
     # it and one of them. Two, because a blank line is one token of some tokenizers.
@@ -158,7 +166,7 @@ class Problem:
     published: Mapping[str, Json] | None = None  # the record itself, for submissions
 
 
-CPU_FACTOR = 4  # processor time of a program and its children, in wall time
+CPU_FACTOR = 4  # limit of a program's processor time, in limits of its wall time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,8 +189,8 @@ class ProgramProfile:
     extra_tokens: int  # tokens that a program may have beyond `room`
     cut: Rule[Callable[[str], str]]  # completion -> the program in it: of metrics/programs.py
     stop: tuple[str, ...] = ()
-    # all_tests: a program passes if every test does; the file's own check function is not used.
-    # answers: it passes if str() of every returned value is as expected
+    # all_tests: a program passes if every test does; the check function of its file is not used.
+    # answers: a program passes if str() of every returned value is as expected.
     judge: Literal["all_tests", "answers"]
     # What a program may take for each of its tests; all other limits of its box follow from these.
     test_seconds: float  # of wall time, from its first instruction
@@ -266,7 +274,7 @@ AnyProfile = TypeVar("AnyProfile", bound="Wording | ProgramProfile | TextProfile
 
 @dataclass(frozen=True, slots=True)
 class Task(Generic[AnyProfile]):
-    """A benchmark with one example per line of its file."""
+    """A benchmark: its data, its rules and its main metric."""
 
     name: str  # "core/arc_easy"
     kind: str  # a key of KINDS in evaluation/task_kinds

@@ -221,7 +221,7 @@ class Generator(SlotPrograms):
                     continue
                 request = requests[slot.request]
                 tokens = drawn_NBT[:, b].ravel()
-                slot.draw(tokens[tokens != NOTHING])
+                slot.append(tokens[tokens != NOTHING])
                 if (text := self._ended(request, slot.drawn, halts_V)) is not None:
                     completions[request], slots[b] = text, None
                     finished(request, text)

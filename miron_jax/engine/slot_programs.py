@@ -26,11 +26,11 @@ from miron_jax.engine.decode import (
 )
 from miron_jax.engine.model import Model, attention_of
 from miron_jax.engine.slots import (
-    Path,
     PrefilledPrompt,
+    PromptNodes,
     Slot,
-    draw_arrays,
-    prefill_batch,
+    arrays_for_drawing,
+    batch_to_prefill,
     with_paths,
 )
 from miron_jax.engine.text_requests import GenerationSpeed, Sampling, TextRequest
@@ -138,31 +138,35 @@ class SlotPrograms:
             num_rows = self._prefill_rows[length] = max(num_rows, self._prefill_rows.get(length, 0))
             for start in range(0, len(rows), num_rows * shards):
                 batch = rows[start : start + num_rows * shards]
-                # of each request: its shard, the first slot of its row, its nodes within the row
-                nodes: dict[int, tuple[int, int, np.ndarray]] = {}
+                by_request: dict[int, PromptNodes] = {}
                 for i, row in enumerate(batch):
                     for r in members[row]:
-                        path = plan.edge_parent[paths[r]].astype(np.int64)
-                        nodes[r] = (i % shards, i // shards * length, path)
-                kept_paths = [(r, *nodes[r]) for r in longest_first(nodes)]
+                        nodes = plan.edge_parent[paths[r]].astype(np.int64)
+                        by_request[r] = PromptNodes(r, i % shards, i // shards * length, nodes)
+                prompts = [by_request[r] for r in longest_first(by_request)]
                 if self._network is None:
-                    yield with_paths(self._prefill(plan, batch, num_rows, length), kept_paths)
+                    yield with_paths(self._prefill(plan, batch, num_rows, length), prompts)
                 else:
                     yield with_paths(
-                        *self._prefill_states(plan, batch, num_rows, length, size, kept_paths)
+                        *self._prefill_states(plan, batch, num_rows, length, size, prompts)
                     )
 
     def _prefill_states(
-        self, plan: Plan, rows: list[int], num_rows: int, length: int, size: int, paths: list[Path]
-    ) -> tuple[Tree, list[Path]]:
+        self,
+        plan: Plan,
+        rows: list[int],
+        num_rows: int,
+        length: int,
+        size: int,
+        prompts: list[PromptNodes],
+    ) -> tuple[Tree, list[PromptNodes]]:
         """Run rows of the plan; states [shards, 1 + kept, ...] after each prompt, and the prompts
         with their states."""
         shards = self.placement.shards
         sizes = self._walk_sizes(size)
-        kept_nodes: list[dict[int, int]] = [
-            {} for _ in range(shards)
-        ]  # of each shard: last node of a path -> its state
-        for _, shard, first, path in paths:
+        # of each shard: a prompt's last node -> its state
+        kept_nodes: list[dict[int, int]] = [{} for _ in range(shards)]
+        for _, shard, first, path in prompts:
             kept_nodes[shard].setdefault(first + int(path[-1]), 0)
         segments = []
         for shard, kept in enumerate(kept_nodes):
@@ -186,7 +190,7 @@ class SlotPrograms:
             write_walk(
                 schedule(of_shard, sizes, shape.num_states), [array[shard] for array in arrays]
             )
-        tokens = prefill_batch(plan, rows, num_rows, length, shards)[:, 0].reshape(shards, -1)
+        tokens = batch_to_prefill(plan, rows, num_rows, length, shards)[:, 0].reshape(shards, -1)
         self.speed.prefilled_tokens += int(np.diff(plan.node_offset)[rows].sum())
         states = self._call(
             ("prefill", num_rows, length, size, shape.num_states, num_kept),
@@ -195,11 +199,11 @@ class SlotPrograms:
             (tokens, WalkArrays(*arrays)),  # type: ignore[arg-type]
             out=BY_SHARD,
         )
-        kept_paths: list[Path] = []
-        for r, shard, first, path in paths:
+        with_states: list[PromptNodes] = []
+        for r, shard, first, path in prompts:
             state = kept_nodes[shard][first + int(path[-1])]
-            kept_paths.append((r, shard, state, np.zeros(1, np.int64)))
-        return states, kept_paths
+            with_states.append(PromptNodes(r, shard, state, np.zeros(1, np.int64)))
+        return states, with_states
 
     def _walk_sizes(self, size: int) -> tuple[GroupSize, ...]:
         """The groups that read prompts for slots of this size; the first answer stays."""
@@ -219,7 +223,7 @@ class SlotPrograms:
         """Run rows of the plan, dealt out to the shards; keys and values of every node, [shards, L,
         P, K, H]."""
         shards = self.placement.shards
-        batch = prefill_batch(plan, rows, num_rows, length, shards)
+        batch = batch_to_prefill(plan, rows, num_rows, length, shards)
         self.speed.prefilled_tokens += int(np.diff(plan.node_offset)[rows].sum())
         # few sizes, so that they share one program to admit
         num_nodes = 1 << (num_rows * length - 1).bit_length()
@@ -385,7 +389,7 @@ class SlotPrograms:
         draw = None
         how = "greedy"
         if any(s.temperature != 0 for s in sampling):
-            draw = draw_arrays(sampling, step)
+            draw = arrays_for_drawing(sampling, step)
             how = "sampled" if draw.cut is None else "cut"
         by_slot = jax.tree.map(
             lambda x: x.reshape(shards, num, *x.shape[1:]), (tokens_BS, position, left, draw)

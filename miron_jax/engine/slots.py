@@ -1,7 +1,7 @@
 """The slots of a generation batch: prompts that are read and completions that grow.
 
-Arrives: prefilled keys and values.  Leaves: `Slot`, `PrefilledPrompt`.  It deliberately does not
-know programs.
+Arrives: prefilled keys and values.  Leaves: `Slot`, `PromptNodes`, `PrefilledPrompt`.  It
+deliberately does not know programs.
 """
 
 from collections.abc import Sequence
@@ -16,19 +16,28 @@ from miron_jax.model.decoder.decoder import KeyValues
 from miron_jax.planning.records import Plan
 from miron_jax.runtime.devices import Tree
 
-# (request, shard, first node of its row, int64 nodes of the row)
-Path = tuple[int, int, int, np.ndarray]
+
+class PromptNodes(NamedTuple):
+    """Where a prompt lies in a prefilled batch."""
+
+    request: int
+    shard: int
+    first_node: int  # of its row, in its shard
+    nodes: np.ndarray  # int64, of all its tokens but the last, counted in the row
 
 
 class PrefilledPrompt(NamedTuple):
-    """A request that is read but for its last token, and what is kept of it on the device."""
+    """A request of which the model has read all tokens but the last, and what is kept of it on the
+    device."""
 
     request: int
     # [shards, L, P, K, H] of its prefilled batch; of a user's own model, states [shards, n, ...],
     # or None if it has none
     kept: KeyValues | Tree
     shard: int
-    path: np.ndarray  # int64, nodes of all its tokens but the last, in its shard; or its state
+    # int64, nodes of all its tokens but the last, in its shard; of a model with states, one
+    # element: the index of its state
+    path: np.ndarray
 
 
 @dataclass(slots=True)
@@ -46,26 +55,26 @@ class Slot:
         tokens_S[: len(prompt)] = prompt
         return cls(request, tokens_S, len(prompt))
 
-    def draw(self, tokens: np.ndarray) -> None:
-        """Append drawn tokens.  The last one may be NOT_A_NUMBER, which ends the completion."""
+    def append(self, tokens: np.ndarray) -> None:
+        """Take drawn tokens.  The last one may be NOT_A_NUMBER, which ends the completion."""
         self.tokens_S[self.num_tokens : self.num_tokens + len(tokens)] = tokens
         self.num_tokens += len(tokens)
         self.drawn += tokens.tolist()
 
 
-def with_paths(kept: KeyValues | Tree, paths: list[Path]) -> list[PrefilledPrompt]:
-    """Prompts of one prefilled batch, from (request, shard, first node of its row, path within the
-    row).
+def with_paths(kept: KeyValues | Tree, prompts: list[PromptNodes]) -> list[PrefilledPrompt]:
+    """Prompts of one prefilled batch.
 
-    A caller that yields them holds no reference to `kept`, so its memory is freed with the last
+    A caller that yields them must hold no reference to `kept`: its memory is freed with the last
     prompt.
     """
     return [
-        PrefilledPrompt(request, kept, shard, path + first) for request, shard, first, path in paths
+        PrefilledPrompt(each.request, kept, each.shard, each.nodes + each.first_node)
+        for each in prompts
     ]
 
 
-def draw_arrays(sampling: Sequence[Sampling], step: np.ndarray) -> RowDraws:
+def arrays_for_drawing(sampling: Sequence[Sampling], step: np.ndarray) -> RowDraws:
     """The arrays that draw one token in every slot; `step` counts the tokens that each slot has
     drawn."""
     temperature = np.asarray([s.temperature for s in sampling], np.float32)
@@ -77,7 +86,7 @@ def draw_arrays(sampling: Sequence[Sampling], step: np.ndarray) -> RowDraws:
     return RowDraws(temperature, seed, step, cut)
 
 
-def prefill_batch(
+def batch_to_prefill(
     plan: Plan, rows: Sequence[int], num_rows: int, length: int, shards: int
 ) -> np.ndarray:
     """int32 [shards, 3, B, T]: token ids, positions and subtree ends of these rows, dealt out to

@@ -20,7 +20,8 @@ from miron_jax.results.records import Decided
 from miron_jax.results.run_folder import Earlier
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.devices import Placement
-from miron_jax.tokens.records import Bos, LengthLimit
+from miron_jax.tokens.records import Bos
+from miron_jax.tokens.truncation import LengthLimit
 
 
 class Selected(NamedTuple):

@@ -60,9 +60,9 @@ from miron_jax.runtime.journal import Journal
 from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.runtime.timeline import spent_on
 from miron_jax.tokens.answer_requests import NoRoom
-from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import resolve_bos, taken_from
+from miron_jax.tokens.truncation import LengthLimit
 
 SCORING_PROGRAMS = 8  # at most so many row lengths in a run, each compiled once
 _FLOPS = (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9))

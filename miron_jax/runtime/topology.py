@@ -110,7 +110,7 @@ def described_placement(topology: str, axes: tuple[tuple[str, int], ...] = ()) -
         mesh = ",".join(f"{axis}={count}" for axis, count in axes)
         raise InputError(
             f"--mesh={mesh} takes {size} devices, {topology} has {len(devices)}: name sizes whose "
-            "product is that"
+            f"product is at most {len(devices)}"
         )
     return Placement.on_mesh(devices[:size], shape, memory)
 

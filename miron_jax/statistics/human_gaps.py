@@ -14,6 +14,8 @@ from miron_jax.definitions.records import HumanBaseline
 from miron_jax.metrics.choices import PROPORTIONS
 from miron_jax.statistics.estimate import Estimate, wilson
 
+MODEL_ONLY = "the model's alone: people's is not known"
+
 
 @dataclass(frozen=True, slots=True)
 class HumanGap:
@@ -23,6 +25,11 @@ class HumanGap:
     ci95: tuple[float, float] | None
     interval: str  # its method; "" without a gap
     why_not: str  # "" if there is a gap
+
+    @property
+    def is_model_only(self) -> bool:
+        """Whether its interval takes the human baseline as exactly known."""
+        return self.interval == MODEL_ONLY
 
 
 def gaps(
@@ -56,8 +63,7 @@ def _gap(
         return HumanGap(human.metric, human, value, interval, "Newcombe, independent samples", "")
     low, high = model.ci95
     interval = None if math.isnan(low) else (low - human.value, high - human.value)
-    how = "the model's alone: people's is not known"
-    return HumanGap(human.metric, human, value, interval, how, "")
+    return HumanGap(human.metric, human, value, interval, MODEL_ONLY, "")
 
 
 def _why_not(model: Estimate | None, human: HumanBaseline, rows: int, data: DataState) -> str:

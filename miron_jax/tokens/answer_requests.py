@@ -13,7 +13,7 @@ from miron_jax.errors import InputError
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.tokens.requests import tokenize_questions
 from miron_jax.tokens.tokenizers import Tokenizer, first_tokens, longest_answer
-from miron_jax.tokens.whole_shots import fitting
+from miron_jax.tokens.truncation import fitting, num_cut
 
 
 class NoRoom(InputError):
@@ -60,7 +60,7 @@ def answer_requests(
     worded = fitting(prompts, profile, tokenizer, window)
     first = None if profile.boundary == "segments" else first_tokens(profile.bos, tokenizer)
     whole = tokenize_questions(worded, tokenizer, first)
-    kept = whole if window is None else [ids[-window:] for ids in whole]
+    kept = [ids[num_cut(len(ids), window) :] for ids in whole]
     truncated = sum(len(a) < len(b) for a, b in zip(kept, whole, strict=True))
     if empty := [prompt for prompt, ids in zip(prompts, kept, strict=True) if not ids]:
         raise InputError(

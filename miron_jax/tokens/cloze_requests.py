@@ -29,6 +29,7 @@ from miron_jax.tokens.ragged import end_to_end
 from miron_jax.tokens.records import Requests, Special
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import Tokenizer, special_tokens
+from miron_jax.tokens.truncation import num_cut
 
 LONGEST_SEGMENTED = 12  # characters of a target whose other tokenizations are scored
 
@@ -185,10 +186,7 @@ class _Builder:
 
     def _num_cut(self, prompt_len: int, completion_len: int) -> int:
         """Tokens that a prompt loses so that its completion has room; one token stays."""
-        if self.max_length is None:
-            return 0
-        too_many = prompt_len + completion_len - self.max_length
-        return min(max(0, too_many), prompt_len - 1)
+        return min(num_cut(prompt_len + completion_len, self.max_length), prompt_len - 1)
 
     def _spell(self, prefix: str, target: str) -> _Spelled | None:
         text = prefix + target
@@ -219,7 +217,7 @@ class _Builder:
     def _add(self, spelled: _Spelled, name: str) -> int:
         ids = spelled.ids
         start = spelled.span_start
-        cut = max(0, len(ids) - (self.max_length or len(ids)))
+        cut = num_cut(len(ids), self.max_length)
         if start < 1:
             raise InputError(
                 f"{name}: no token stands before its target, and the vocabulary has no BOS to put "

@@ -1,7 +1,7 @@
-"""Puts BOS and other special tokens before a text: token ids of context and continuation as one
-text, and of the context alone.
+"""Context and continuation -> token ids of the two as one text, and of the context alone, special
+tokens included; tokenizers.first_tokens decides which stand before a text.
 
-Arrives: pairs of texts.  Leaves: `TextPair`s, special tokens included.  It deliberately does not
+Arrives: pairs of texts.  Leaves: `TextPair`s.  It deliberately does not
 know prompts or spans.
 
 lm-evaluation-harness 0.4.13 (TemplateLM._encode_pair, HFLM._loglikelihood_tokens) moves white space

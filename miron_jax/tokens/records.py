@@ -1,7 +1,6 @@
-"""Requests as flat arrays, and the length limits and special tokens that they follow.
+"""Requests as flat arrays, and the special tokens in them.
 
-Arrives: nothing.  Leaves: `Requests`, `LengthLimit`, `Bos`, `Special`.  It deliberately does not
-know tokenizers.
+Arrives: nothing.  Leaves: `Requests`, `Bos`, `Special`.  It deliberately does not know tokenizers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from miron_jax.definitions.records import ClozeProfile, ProgramProfile, TextProfile, Wording
 from miron_jax.tokens.ragged import offsets_of
 
 
@@ -37,26 +35,6 @@ class Requests:
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, int]]:
         return ((self.tokens(r), int(self.span_start[r])) for r in range(len(self)))
-
-
-class LengthLimit(NamedTuple):
-    """The sources of the limit on a request's tokens, BOS included."""
-
-    requested: int | None  # --max_length, instead of a suite's own rule
-    learned: int | None  # learned positions of the model; a hard limit
-    # tokens that the model was trained at, which some rules of truncation keep to
-    trained: int | None = None
-
-    def of(self, profile: Wording | ProgramProfile | ClozeProfile | TextProfile) -> int | None:
-        """The limit under a task's profile; None: no limit."""
-        chosen = self.requested or profile.max_length
-        keeps_to_trained = False
-        if isinstance(profile, TextProfile):
-            keeps_to_trained = not self.requested
-        elif isinstance(profile, Wording) and profile.truncation != "keep_last":
-            keeps_to_trained = not chosen
-        trained = self.trained if keeps_to_trained else None
-        return min(filter(None, (chosen, self.learned, trained)), default=None)
 
 
 class Bos(NamedTuple):

@@ -1,4 +1,5 @@
-"""Prompts + tokenizer -> Requests: boundary and span of each; a prompt too long loses its left end.
+"""Prompts + tokenizer -> Requests: boundary and scored span of each; truncation.py says what a
+prompt loses that is too long.
 
 Arrives: Prompts and a task's Profile.  Leaves: `Requests`, flat NumPy arrays.  It deliberately does
 not know models, devices or data files.
@@ -29,6 +30,7 @@ from miron_jax.tokens.ragged import Ragged, end_to_end
 from miron_jax.tokens.records import Requests, concatenate
 from miron_jax.tokens.spans import shared_with_context
 from miron_jax.tokens.tokenizers import Tokenizer, writes_space_into_words
+from miron_jax.tokens.truncation import num_cut
 
 _NO_TOKENS = np.zeros(0, np.int32)
 # text tokenized at a time: enough to feed every core, little enough to hold twice
@@ -201,9 +203,7 @@ def _keep_last(untruncated: _Untruncated, rules: _TokenRules, names: _Names) -> 
     """Drop leading tokens of requests over the limit and shift their spans."""
     (token_ids, offsets), span_start, is_crossed = untruncated
     length = untruncated.whole.lengths
-    cut = np.zeros_like(length)
-    if rules.max_length is not None:
-        cut = np.maximum(length - rules.max_length - rules.num_unread, 0)
+    cut = num_cut(length - rules.num_unread, rules.max_length)
     shifted = span_start - cut
     _check_spans(length, span_start, shifted, rules, names)
     if cut.any():

@@ -152,7 +152,7 @@ def test_every_flag_is_of_a_command_and_each_command_defines_its_flags_alone() -
         ("eval --limt 3", "miron-jax eval: there is no flag --limt; the nearest is --limit; miron-jax eval --help"),
         ("mera --mera_submision=x", "the nearest is --mera_submission"),
         ("eval --zzz=1", "miron-jax eval: there is no flag --zzz; miron-jax eval --help"),
-        ("eval --batch_size=8", "there is no flag --batch_size: a batch is sized from the device, and --token_budget="),
+        ("eval --batch_size=8", "there is no flag --batch_size: a batch has as many slots as suit the device, and --to"),
         ("eval --device cuda", "there is no flag --device: all devices of this machine run, and JAX_PLATFORMS=cpu"),
         ("eval --model_args pretrained=x", "there is no flag --model_args: --model=FOLDER names the model"),
         ("eval --max-per-task=16", "there is no flag --max-per-task: --limit=N takes the first examples of each task"),

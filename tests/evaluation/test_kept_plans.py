@@ -26,9 +26,10 @@ from miron_jax.planning.request_batches import RequestPlanner, Totals
 from miron_jax.prompting.draws import STREAM_1234, shuffle
 from miron_jax.runtime.journal import FOLDER
 from miron_jax.tasks import registry
-from miron_jax.tokens.records import LengthLimit, Requests
+from miron_jax.tokens.records import Requests
 from miron_jax.tokens.spans import AFTER_CONTEXT
 from miron_jax.tokens.tokenizers import load_tokenizer, reading_names_as_text
+from miron_jax.tokens.truncation import LengthLimit
 from tests.support import processes
 from tests.support.command import Place, common
 from tests.support.plan_check import COST

@@ -8,7 +8,8 @@ from miron_jax.evaluation.task_kinds.choice import ChoiceKind, ChoiceRow
 from miron_jax.evaluation.task_kinds.interface import LoadedTask, RunFacts, Setup, TaskScores
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.prompting.prompts import Prompt
-from miron_jax.tokens.records import Bos, LengthLimit
+from miron_jax.tokens.records import Bos
+from miron_jax.tokens.truncation import LengthLimit
 
 NO_LIMIT = LengthLimit(None, None)
 NOTHING: Any = None  # in place of a tokenizer

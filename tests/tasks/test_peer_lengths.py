@@ -26,8 +26,9 @@ from miron_jax.evaluation.task_kinds.kinds import kind_of
 from miron_jax.metrics.choices import CHAR, ExampleScore
 from miron_jax.tasks.registry import SUITES
 from miron_jax.tasks.request_sets.requests_suite import PROFILE
-from miron_jax.tokens.records import LengthLimit, Requests
+from miron_jax.tokens.records import Requests
 from miron_jax.tokens.token_bytes import TokenBytes
+from miron_jax.tokens.truncation import LengthLimit
 from tests.support.tiny_tokenizer import BOS, TINY
 from tests.support.tolerances import FLOAT32
 

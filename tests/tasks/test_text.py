@@ -18,8 +18,8 @@ from miron_jax.definitions.data_files import read_examples
 from miron_jax.errors import InputError
 from miron_jax.statistics.estimate import ratio
 from miron_jax.tasks.text import read_suite
-from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.token_bytes import TokenBytes
+from miron_jax.tokens.truncation import LengthLimit
 from miron_jax.tokens.windows import byte_ends, spread, windows
 from tests.support.command import Place, run, samples
 from tests.support.needs import needs

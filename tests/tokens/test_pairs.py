@@ -14,9 +14,9 @@ from miron_jax.prompting.prompts import Prompt
 from miron_jax.tasks.request_sets.requests_suite import PROFILE
 from miron_jax.tokens.pairs import TextTokens, context_kept, text_tokens
 from miron_jax.tokens.pieces import Text
-from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.requests import tokenize
 from miron_jax.tokens.tokenizers import load_tokenizer
+from miron_jax.tokens.truncation import LengthLimit
 from tests.support.needs import reason
 from tests.support.torch_folders import FOLDERS, tokenizer_of
 

@@ -47,7 +47,7 @@ from miron_jax.runtime.timeline import spent_on
 from miron_jax.tokens.ragged import offsets_of
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.requests import as_scored, tokenize
-from miron_jax.tokens.whole_shots import fitting
+from miron_jax.tokens.truncation import fitting
 
 # examples per task tokenized ahead: the longest, and some of every size
 LONGEST_TRIED, SAMPLED = 8, 32

@@ -33,9 +33,10 @@ from miron_jax.runtime.journal import Journal
 from miron_jax.runtime.progress import Progress
 from miron_jax.runtime.sandbox import Sandbox
 from miron_jax.statistics.estimate import is_unscored
-from miron_jax.tokens.records import Bos, LengthLimit, Requests
+from miron_jax.tokens.records import Bos, Requests
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import Tokenizer, reading_names_as_text, special_names_in
+from miron_jax.tokens.truncation import LengthLimit
 
 
 class LoadedTask(NamedTuple):

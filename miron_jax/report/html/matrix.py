@@ -40,7 +40,7 @@ class Cell(NamedTuple):
 class Change(NamedTuple):
     text: str
     sort: str
-    word: str  # better or worse beyond chance; ""
+    word: str  # better or worse beyond chance, or no p-value; "": within noise
 
 
 class Row(NamedTuple):
@@ -123,7 +123,9 @@ def _change(task: TaskDifference | None) -> Change:
     if task is None:
         return Change("", "", "")
     paired = task.difference
-    word = verdict(paired.value, task.adjusted, task.metric).removeprefix(NOISE)
+    word = verdict(paired.value, task.adjusted, task.metric) or "no p-value"
+    if word == NOISE:  # of most tasks: it needs no word
+        word = ""
     return Change(difference_text(paired), shown(paired.value, ".17g"), word)
 
 

@@ -1,7 +1,7 @@
 """Sentences that qualify the numbers of a run.
 
-Arrives: a `RunResult`.  Leaves: sentences; those about what only one kind has come from its
-details.  It deliberately computes nothing.
+Arrives: a `RunResult`.  Leaves: sentences; those that only one task kind needs are written by its
+`Details`.  It deliberately computes no score.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from miron_jax.results.records import Decided, RunResult, TaskResult
 from miron_jax.tokens.detokenize import WITHOUT_TEXT
 
 MODEL_ONLY = "*"
-_VERDICTS = {1: "better than", -1: "worse than", 0: "not decided against"}
+_VERDICTS = {1: "better than", -1: "worse than", 0: "neither better nor worse than"}
 
 
 def notes_of(run: RunResult) -> list[str]:
@@ -19,9 +19,7 @@ def notes_of(run: RunResult) -> list[str]:
     against = str(run.config.get("against"))
     if run.decided:
         notes.append(_decided(run.decided, against))
-    if any(
-        gap.interval.startswith("the model's") for task in run.tasks.values() for gap in task.human
-    ):
+    if any(gap.is_model_only for task in run.tasks.values() for gap in task.human):
         notes.append(
             f"{MODEL_ONLY} the interval of the model's number alone: that of the human baseline is "
             "not known"
@@ -50,8 +48,8 @@ def _of_task(task: TaskResult, against: str) -> Iterator[str]:
         low, high = sampled.interval
         yield (
             f"{sampled.examples} of {sampled.of} examples ran, in a random order ({sampled.how}, "
-            f"seed {sampled.seed}); the {task.main} of all of them lies within {low:.3f} and "
-            f"{high:.3f}"
+            f"seed {sampled.seed}); with 95 % confidence the {task.main} of all of them lies "
+            f"between {low:.3f} and {high:.3f}"
         )
     if sampled and sampled.winner is not None:
         verdict = f"{_VERDICTS[sampled.winner]} {against}"
@@ -64,8 +62,8 @@ def _of_task(task: TaskResult, against: str) -> Iterator[str]:
     if task.control_tokens:
         names = ", ".join(f"{name} ({count})" for name, count in task.control_tokens.items())
         yield (
-            "names of special tokens in the data are read as these tokens, with the number of "
-            f"rows: {names}"
+            "names of special tokens in the data are read as these tokens; the number of rows "
+            f"that hold each: {names}"
         )
     shots = task.num_shots or {}
     expected = task.profile.get("num_fewshot", 0)
@@ -84,8 +82,8 @@ def _of_all(run: RunResult) -> Iterator[str]:
     dtype = next(iter(run.checkpoint.dtypes), None)
     if dtype not in (None, run.config.get("dtype")):
         yield (
-            f"the model's own weights are {dtype}, and were not cast; --dtype is the bound of the "
-            "self-check alone"
+            f"the model's own weights are {dtype}, and were not cast; here --dtype only sets the "
+            "tolerance of the self-check"
         )
     limits = {task.limit for task in run.tasks.values() if task.limit is not None}
     if limits:

@@ -129,7 +129,7 @@ def _human(task: TaskResult) -> tuple[str, str]:
     if gap.ci95 is None:
         return baseline, f"{gap.value:+.3f}"
     low, high = gap.ci95
-    mark = "" if "Newcombe" in gap.interval else MODEL_ONLY
+    mark = MODEL_ONLY if gap.is_model_only else ""
     return baseline, f"{gap.value:+.3f} ({low:+.3f} to {high:+.3f}){mark}"
 
 

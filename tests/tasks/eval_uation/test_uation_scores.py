@@ -25,8 +25,7 @@ from miron_jax.tasks.eval_uation.records import joined_draws
 from miron_jax.tasks.eval_uation.suite import TEXT, TEXT_REFCOMPAT
 from miron_jax.tasks.eval_uation.ukrainian import as_lm_eval, comparable
 from miron_jax.tokens.detokenize import drops_first_space
-from miron_jax.tokens.records import LengthLimit
-from miron_jax.tokens.whole_shots import fitting
+from miron_jax.tokens.truncation import LengthLimit, fitting
 from tests.support.uation_records import TASKS
 
 

@@ -21,8 +21,8 @@ from miron_jax.tasks.gauntlet import programming, suite
 from miron_jax.tasks.gauntlet.averages import Averages
 from miron_jax.tasks.gauntlet.icl_task import IclTask, task_of
 from miron_jax.tokens.answer_requests import answer_requests, program_requests
-from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.requests import tokenize, tokenize_questions
+from miron_jax.tokens.truncation import LengthLimit
 from tests.support.tiny_tokenizer import TINY
 from tests.support.tolerances import printed
 

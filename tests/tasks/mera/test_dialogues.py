@@ -22,10 +22,11 @@ from miron_jax.evaluation.task_kinds.interface import LoadedTask, Setup, TaskSco
 from miron_jax.files.readers import JsonObject
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.tasks.mera.suite import V1, V12
-from miron_jax.tokens.records import LengthLimit, Requests
+from miron_jax.tokens.records import Requests
 from miron_jax.tokens.requests import tokenize
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer
+from miron_jax.tokens.truncation import LengthLimit
 from tests.support.mera_records import turn
 from tests.support.tiny_model import make_model
 from tests.support.tolerances import TOKEN

@@ -32,8 +32,8 @@ from miron_jax.tasks.mera.site import export, read_records
 from miron_jax.tasks.mera.submission import read_submission
 from miron_jax.tasks.mera.suite import SUITE_NAME, V1
 from miron_jax.tasks.mera.table import Version, data_sets
-from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.token_bytes import TokenBytes
+from miron_jax.tokens.truncation import LengthLimit
 from tests.support.mera_records import write_mera
 from tests.support.tiny_model import make_model
 from tests.support.tiny_tokenizer import TINY

@@ -38,9 +38,9 @@ from miron_jax.tasks.own_tasks.templates import value_of
 from miron_jax.tasks.own_tasks.yaml_task import read_suite
 from miron_jax.tasks.registry import SUITES
 from miron_jax.tasks.request_sets.requests_suite import read_suite as read_request_set
-from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import load_tokenizer
+from miron_jax.tokens.truncation import LengthLimit
 from tests.support.command import Place, run, samples
 from tests.support.needs import reason
 from tests.support.tiny_model import make_model

@@ -23,9 +23,9 @@ from miron_jax.files.store import Store
 from miron_jax.prompting.prompts import render
 from miron_jax.runtime.progress import SILENT
 from miron_jax.tasks.request_sets.requests_suite import read_suite
-from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.requests import tokenize
 from miron_jax.tokens.token_bytes import TokenBytes
+from miron_jax.tokens.truncation import LengthLimit
 from tests.support.command import TASKS, Place, run, samples
 from tests.support.needs import reason
 from tests.support.tiny_tokenizer import TINY
