@@ -23,7 +23,7 @@ from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import Problem
 from miron_jax.evaluation.task_kinds.program_languages import Python, Ready
 from miron_jax.evaluation.task_kinds.programs import Judge, solution_of
-from miron_jax.runtime.sandbox import Sandbox
+from miron_jax.runtime.sandbox.sandbox import Sandbox
 from miron_jax.tasks.gauntlet import programming
 
 FLAGS = flags.FLAGS

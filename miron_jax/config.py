@@ -22,7 +22,7 @@ BaselineProcedure = Literal["A", "B"]
 FlagKind = Literal["string", "integer", "float", "bool", "enum", "list", "optional"]
 Topic = Literal[
     "model", "tasks", "output", "screen", "devices", "hosts", "export", "annotations", "submission",
-    "comparison", "sampling",
+    "comparison", "sampling", "answers",
 ]  # fmt: skip
 AXES = ("data", "fsdp", "expert", "model")
 LARGEST = 2**63 - 1  # whole number of a flag
@@ -119,6 +119,14 @@ class RunConfig:
         "tasks",
         "Folder of a frozen request set: requests.jsonl, or what olmo-eval or lm-eval saved; its "
         "suite is requests.",
+        is_path=True,
+    )
+    generated: str | None = setting(
+        None,
+        "answers",
+        "Folder of completions that were written elsewhere, SUITE/TASK.jsonl with id and generated "
+        "as in a run's samples: score them, and load no model; --model is then their writer's "
+        "name.",
         is_path=True,
     )
     limit: int | None = setting(
@@ -299,13 +307,13 @@ class RunConfig:
     )
     human_baseline: BaselineProcedure = setting(
         "B",
-        "tasks",
+        "answers",
         "Human baselines of human gaps: A, MERA's published table, drops samples without 3 equal "
         "votes; B, its leaderboard, drops none.",
     )
     detox_scorer: str | None = setting(
         None,
-        "tasks",
+        "answers",
         "package.module:function(originals, rewrites) -> style, meaning, fluency from 0 to 1, for "
         "ruDetox; absent: J is null.",
     )
@@ -355,6 +363,11 @@ class RunConfig:
         if self.eval_gauntlet and not self.icl_tasks:
             raise InputError(
                 "--eval_gauntlet averages the tasks of --icl_tasks, which is absent: give both"
+            )
+        if self.generated is not None and (self.watch or self.is_sampled):
+            raise InputError(
+                "--generated scores all completions that are there: leave out --watch, --until and "
+                "--budget"
             )
         if isinstance(self.task_path, str):
             raise InputError(

@@ -1,9 +1,9 @@
 """The exceptions that end a run with a sentence, the exit statuses, and how any text comes to a
 screen.
 
-Arrives: nothing.  Leaves: `InputError`, for input that a user can mend, `SelfCheckFailed`, and what
-each exit status means; cli/guard.py exits with it.  It knows nothing of stages: whoever meets the
-fault words the sentence.
+Arrives: nothing.  Leaves: each `RunEnded`, among them `InputError`, for input that a user can mend,
+and what its exit status means; cli/guard.py exits with it.  It knows nothing of stages: whoever
+meets the fault words the sentence.
 """
 
 from collections.abc import Sequence
@@ -14,23 +14,41 @@ from collections.abc import Sequence
 FAILED = 1
 BAD_INPUT = 2  # `InputError`, a wrong flag, or a file that the system refuses
 # The same command goes on: after SIGTERM or Ctrl-C (runtime/signals.py), a lost process of the run
-# (runtime/hosts.py, cli/processes.py), or programs that were not judged (cli/eval.py).
+# (runtime/hosts.py, cli/processes.py), or `NotJudged`.
 RUN_AGAIN = 75
 
 GOES_ON = "what is scored is kept, run the same command again"  # ends a sentence about RUN_AGAIN
 
 
-class InputError(Exception):
-    """Bad input, in one sentence: what, where, what was expected, what to do.  The command line
-    exits with status 2.  The sentence is one line, whatever names and values it quotes."""
+class RunEnded(Exception):
+    """Ends a run with one sentence and an exit status.  The sentence is one line, whatever names
+    and values it quotes."""
+
+    status = FAILED
 
     def __init__(self, sentence: str) -> None:
         super().__init__(" ".join(sentence.splitlines()))
 
 
-class SelfCheckFailed(Exception):
+class InputError(RunEnded):
+    """Bad input: what, where, what was expected, what to do."""
+
+    status = BAD_INPUT
+
+
+class SelfCheckFailed(RunEnded):
     """Two ways that must agree do not, the engine and the plain scorer for one: no number of this
-    run can be trusted.  The command line exits with status 1."""
+    run can be trusted."""
+
+
+class Unscored(RunEnded):
+    """A run is finished and written, and some of its examples have no score."""
+
+
+class NotJudged(RunEnded):
+    """A run is finished and written, but for programs that the machine could not judge."""
+
+    status = RUN_AGAIN
 
 
 def printable(text: str, most: int | None = None) -> str:

@@ -265,6 +265,8 @@ def _composites(suite: str, measured: Mapping[str, Measured]) -> Mapping[str, Co
     missing = missing_of(names, {name for name, score in measured.items() if score.means})
     composites = {}
     for metric in OVERALL:
+        if not missing and any(metric not in measured[name].means for name in names):
+            continue  # of completions that were written elsewhere
         composite = Composite(None, False, missing, {}, metric)
         if not missing:
             value = sum(measured[name].means[metric] for name in names) / len(names)

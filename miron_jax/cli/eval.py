@@ -5,7 +5,6 @@ know how a score is made: run.py does.
 """
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -24,7 +23,7 @@ from miron_jax.cli.processes import (
 from miron_jax.cli.report import checked_path, write_page
 from miron_jax.cli.run_config import run_config
 from miron_jax.config import SETTINGS, RunConfig
-from miron_jax.errors import FAILED, RUN_AGAIN, InputError, some_of
+from miron_jax.errors import InputError, NotJudged, RunEnded, Unscored, some_of
 from miron_jax.files.places import public
 from miron_jax.files.store import Lock, Store
 from miron_jax.runtime.timeline import Timeline, since_start, spent_on
@@ -52,6 +51,11 @@ def _eval(config: RunConfig, timeline: Timeline) -> None:
         raise InputError(
             "--watch waits for steps on one host: leave out --distributed and --coordinator, or "
             "--watch"
+        )
+    if config.generated and wants_others():
+        raise InputError(
+            "--generated scores completions in one process: leave out --distributed and "
+            "--coordinator"
         )
     if config.output.startswith("memory:") and wants_others():
         raise InputError(
@@ -136,8 +140,7 @@ class _Work:
 
 
 def _eval_into(work: _Work, document: JsonOutput, notes: Sequence[str]) -> None:
-    """Score every checkpoint, write the results and print them.  Exits with FAILED if a score could
-    not be computed.
+    """Score every checkpoint, write the results and print them.  Raises Unscored, NotJudged.
 
     `notes`: what was mended in the output folder."""
     with spent_on("import"):
@@ -174,22 +177,20 @@ def _eval_into(work: _Work, document: JsonOutput, notes: Sequence[str]) -> None:
     document.write(run_json(work.last))
     _write_page(config)
     _print_results(work, work.last, curves, against)
-    for line in work.failures:
-        screen.warn(f"miron-jax: {line}")
+    endings: list[RunEnded] = [*map(NotJudged, work.not_judged), *map(Unscored, work.failures)]
     if work.error is not None:
-        raise work.error
-    for line in work.not_judged:
-        screen.warn(f"miron-jax: {line}")
-    if work.failures:
-        sys.exit(FAILED)
-    if work.not_judged:
-        sys.exit(RUN_AGAIN)
+        endings.append(work.error)
+    for ending in endings[:-1]:
+        screen.warn(f"miron-jax: {ending}")
+    if endings:
+        raise endings[-1]
 
 
 def _checked_inputs(
     work: _Work, screen: "Screen", against: "Run | None"
-) -> "tuple[ModelFiles, Inputs]":
-    """What flags refuse is refused before the model and the data are looked for."""
+) -> "tuple[ModelFiles | None, Inputs]":
+    """What flags refuse is refused before the model and the data are looked for.  Without a model
+    where completions are there."""
     from miron_jax.evaluation.earlier import with_earlier
     from miron_jax.evaluation.inputs import find_inputs, select_tasks
     from miron_jax.evaluation.sampling import check_sampling
@@ -206,7 +207,9 @@ def _checked_inputs(
     if config.is_sampled:
         check_sampling(config, has_earlier=against is not None)
     leave_out_torch(config)
-    files = work.hosts.first_then_others("model", lambda: find_model(config))
+    files = None
+    if config.generated is None:
+        files = work.hosts.first_then_others("model", lambda: find_model(config))
     inputs = work.hosts.first_then_others("data", lambda: find_inputs(config, selected=selected))
     if config.is_sampled and against is not None:
         inputs = with_earlier(inputs, against)
@@ -239,12 +242,13 @@ def _print_results(
 
 
 def _score_checkpoints(
-    work: _Work, inputs: "Inputs", files: "ModelFiles", screen: "Screen"
+    work: _Work, inputs: "Inputs", files: "ModelFiles | None", screen: "Screen"
 ) -> None:
     """Score every checkpoint, write and log its results."""
     with spent_on("import"):
         from miron_jax.evaluation.run import evaluate_checkpoints
         from miron_jax.evaluation.run_result import finished_run
+        from miron_jax.evaluation.written import score_written
         from miron_jax.report.exports.loggers import logged_numbers, open_loggers
         from miron_jax.report.exports.written import write_finished
         from miron_jax.results.output import dropped_steps, stored_result
@@ -273,10 +277,14 @@ def _score_checkpoints(
             keep(stored, checkpoint.step)
         return stored is not None
 
-    try:
-        for step, outcome in evaluate_checkpoints(
+    if config.generated is None:
+        outcomes = evaluate_checkpoints(
             config, inputs, screen, is_stored, work.store, work.hosts, files
-        ):
+        )
+    else:
+        outcomes = [(None, score_written(config, config.generated, inputs, screen))]
+    try:
+        for step, outcome in outcomes:
             work.check_lock()
             run = finished_run(config, outcome, step)
             work.last = write_finished(config, run, work.timeline.lap)

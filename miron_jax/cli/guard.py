@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from absl import flags, logging
 
 from miron_jax.cli import processes
-from miron_jax.errors import BAD_INPUT, FAILED, RUN_AGAIN, InputError, SelfCheckFailed, printable
+from miron_jax.errors import BAD_INPUT, FAILED, RUN_AGAIN, RunEnded, printable
 from miron_jax.runtime import limits, signals
 
 FLAGS = flags.FLAGS
@@ -35,10 +35,8 @@ def guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
         if is_supervised and (status := processes.supervised()) is not None:
             return status
         action()
-    except InputError as error:
-        return _failed(BAD_INPUT, str(error))
-    except SelfCheckFailed as error:
-        return _failed(FAILED, str(error))
+    except RunEnded as error:
+        return _failed(error.status, str(error))
     except OSError as error:
         if lacks_resources(error):
             return _failed(FAILED, limits.sentence(str(error)))
@@ -50,15 +48,11 @@ def guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
             sys.stderr.flush()
             os._exit(RUN_AGAIN)
         return RUN_AGAIN
-    except (SystemExit, Exception) as error:
+    except (SystemExit, Exception) as error:  # a user's model may exit
         if lacks_resources(error):
             return _failed(FAILED, limits.sentence(str(error) or "out of memory"))
         if processes.joined is None:
             raise
-        if isinstance(error, SystemExit):
-            status = error.code if isinstance(error.code, int) else FAILED
-            why = "its run is to be run again" if status == RUN_AGAIN else "its run failed"
-            processes.joined.fail(status, why)
         processes.joined.leave_if_one_is_lost(error)
         traceback.print_exc()
         processes.joined.fail(FAILED, f"{type(error).__name__}: {error}")

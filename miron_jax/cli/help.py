@@ -20,6 +20,7 @@ TOPICS: dict[Topic, str] = {
     "model": "Model",
     "tasks": "Tasks",
     "sampling": "Fewer examples",
+    "answers": "Answers of others",
     "export": "Export",
     "output": "Output",
     "screen": "Screen",

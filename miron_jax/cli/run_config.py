@@ -50,8 +50,16 @@ def output_beside(default: str) -> str:
     return default if FLAGS["output"].using_default_value else FLAGS.output
 
 
+def _model() -> str | None:
+    """--model; where it is absent, completions bear the name of their folder."""
+    if FLAGS.generated and FLAGS["model"].using_default_value:
+        return place(FLAGS.generated)
+    return local(FLAGS.model)
+
+
 # Fields that are not simply the flag's value.
 _PARSERS: dict[str, Callable[[], object]] = {
+    "model": _model,
     "tasks": _tasks,
     "data_dir": data_dir,
     "output": lambda: place(FLAGS.output),

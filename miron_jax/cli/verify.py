@@ -5,7 +5,6 @@ Exit status 1 if a way differs.  It deliberately does not know how texts are sco
 """
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from miron_jax.cli.json_output import json_output
 from miron_jax.cli.processes import leave_out_torch, start_jax
 from miron_jax.cli.run_config import local
 from miron_jax.config import RunConfig, parse_mesh
-from miron_jax.errors import FAILED, InputError, printable
+from miron_jax.errors import InputError, SelfCheckFailed, printable
 from miron_jax.files.durable import write_whole
 from miron_jax.files.places import local_path, public
 
@@ -52,15 +51,10 @@ def command() -> None:
         print_verified(console(), verified.differences, verified.tokens, verified.tolerance)
     if verified.wrong:
         names_of_wrong = ", ".join(each.name for each in verified.wrong)
-        print(
-            printable(
-                f"miron-jax: {public(config.model)} differs by more than {verified.tolerance:g} "
-                f"nats a token from: {names_of_wrong}; look at its norms, RoPE, special tokens and "
-                "dtype"
-            ),
-            file=sys.stderr,
+        raise SelfCheckFailed(
+            f"{public(config.model)} differs by more than {verified.tolerance:g} nats a token "
+            f"from: {names_of_wrong}; look at its norms, RoPE, special tokens and dtype"
         )
-        sys.exit(FAILED)
 
 
 def _write(config: RunConfig, path: Path) -> None:

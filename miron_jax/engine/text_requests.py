@@ -68,8 +68,8 @@ class TextRequest:
         return blake2b(content.encode(), digest_size=16).hexdigest()
 
 
-# nan: the logits are NaN, and the text means nothing
-Ended = Literal["stop", "eos", "length", "nan"]
+# nan: the logits are NaN, and the text means nothing; written: another program wrote the text
+Ended = Literal["stop", "eos", "length", "nan", "written"]
 
 
 class Generated(NamedTuple):
@@ -95,9 +95,9 @@ class GenerationSpeed:
 
 
 def plain_text(tokenizer: Tokenizer, prompt: Sequence[int], generated: Generated) -> str:
-    """A completion without special tokens; if a stop string ended it, its text is returned
-    unchanged."""
-    if generated.ended == "stop":
+    """A completion without special tokens; if a stop string ended it, or another program wrote it,
+    its text is returned unchanged."""
+    if generated.ended in ("stop", "written"):
         return generated.text
     special = set(tokenizer.all_special_ids)
     return text_after(

@@ -114,7 +114,9 @@ def _texts(config: RunConfig) -> Path | None:
 def unverified(config: RunConfig, inputs: Inputs, checkpoint: Checkpoint) -> list[str]:
     """Inputs without a published checksum, in which a changed bit may go unnoticed."""
     lines = []
-    if config.model != demo.NAME:
+    if config.generated:
+        lines.append(f"completions: {public(config.generated)}")
+    elif config.model != demo.NAME:
         if checkpoint.folder:
             lines.append(f"weights: {public(str(checkpoint.folder))}")
         lines.append(f"configuration and tokenizer: {public(config.tokenizer or config.model)}")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, ParamSpec
 import numpy as np
 from packaging.version import Version
 
-from miron_jax.errors import BAD_INPUT, FAILED, InputError, printable
+from miron_jax.errors import InputError, RunEnded, printable
 from miron_jax.runtime import streams
 
 if TYPE_CHECKING:
@@ -157,15 +157,9 @@ def main() -> None:
         register()
         from lm_eval.__main__ import cli_evaluate
 
-        from miron_jax.errors import SelfCheckFailed
-
-        try:
-            with infinite_perplexities():
-                cli_evaluate()
-        except SelfCheckFailed as error:
-            print(f"miron-lm-eval: {printable(str(error))}", file=sys.stderr, flush=True)
-            status = FAILED
-    except InputError as error:
+        with infinite_perplexities():
+            cli_evaluate()
+    except RunEnded as error:
         print(f"miron-lm-eval: {printable(str(error))}", file=sys.stderr, flush=True)
-        status = BAD_INPUT
+        status = error.status
     sys.exit(status)

@@ -107,6 +107,12 @@ def score_cloze(
     return ExampleScore(None, None if math.isnan(exact) else bool(exact), False, False, metrics)
 
 
+def score_completion(generated: str, target: str) -> ExampleScore:
+    """The numbers of one item that need its completion alone."""
+    metrics = {"lev_score": lev_score(generated, target), **text_scores(generated, target)}
+    return ExampleScore(None, None, False, False, metrics)
+
+
 def lev_score(generated: str, target: str) -> float:
     """100 (1 - Levenshtein(generated, target) / longer length), code points, case kept, nothing
     stripped; both empty: 100.

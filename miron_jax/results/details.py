@@ -202,12 +202,13 @@ class ClozeDetails(Details):
         if not task.n:
             yield f"no item is scored, {self.unspelled} cannot be spelled with this tokenizer"
             return
-        seam, zero = (100 * task.metric(name).value for name in ("seam", "card_zero"))
-        yield (
-            f"a token spans the border of prefix and target in {seam:.1f} % of the items, and the "
-            f"card's formula gives a forced 0 in {zero:.1f} %; {self.unspelled} items cannot be "
-            "spelled with this tokenizer"
-        )
+        if "seam" in task.metrics:  # not of completions that were written elsewhere
+            seam, zero = (100 * task.metric(name).value for name in ("seam", "card_zero"))
+            yield (
+                f"a token spans the border of prefix and target in {seam:.1f} % of the items, and "
+                f"the card's formula gives a forced 0 in {zero:.1f} %; {self.unspelled} items "
+                "cannot be spelled with this tokenizer"
+            )
         if self.targets_with_newline:
             yield f"the targets of {self.targets_with_newline} items hold a line break"
         published = self.published_rows_a_category

@@ -113,7 +113,7 @@ ABSENT: Mapping[type, frozenset[str]] = {
 }
 
 # left out where absent, as in files of older versions
-LATER_SETTINGS = frozenset({"special_tokens"})
+LATER_SETTINGS = frozenset({"special_tokens", "generated"})
 
 AnyRecord = TypeVar("AnyRecord")
 _LEAVES = frozenset({str, int, bool, type(None)})

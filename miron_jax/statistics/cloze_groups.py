@@ -49,7 +49,8 @@ def cloze_groups(scored: Sequence[tuple[Cloze, ExampleScore]]) -> ClozeGroups:
     by_noise = defaultdict[str, list[ExampleScore]](list)
     for item, example in scored:
         by_category[item.category].append(example)
-        by_tokens[_tokens(example)].append(example)
+        if "target_tokens" in example.metrics:  # not of completions that were written elsewhere
+            by_tokens[_tokens(example)].append(example)
         if item.operator and "drift_percent" in example.metrics:
             for key in ("all", f"operator {item.operator}", f"edits {item.num_edits}"):
                 by_noise[key].append(example)
@@ -64,7 +65,7 @@ def cloze_groups(scored: Sequence[tuple[Cloze, ExampleScore]]) -> ClozeGroups:
         sizes=Counter(item.category for item, _ in scored),
         macro=_macro(by_category, means),
         by_target_tokens={name: estimates(by_tokens[name]) for name in sorted(by_tokens)},
-        spearman=_spearman([example for _, example in scored]),
+        spearman=_spearman([each for _, each in scored if "target_tokens" in each.metrics]),
         drift=drift,
         flips=flips,
     )

@@ -26,8 +26,13 @@ class AnswerRequests(NamedTuple):
     prompts: list[tuple[int, ...]]  # token ids; a prompt that was too long keeps its last ones
     # the same prompts as text, without shots that did not fit; of problems: none
     worded: list[Prompt]
-    max_new_tokens: int  # of each completion
+    max_new_tokens: int  # of each completion; 0: it is there
     truncated: int  # prompts that lost tokens
+
+    @classmethod
+    def untokenized(cls, num_prompts: int, worded: list[Prompt]) -> "AnswerRequests":
+        """Of completions that are there, for which no tokenizer is needed."""
+        return cls([()] * num_prompts, worded, 0, 0)
 
     def num_longer_than(self, length: int) -> int:
         """Prompts that may be longer with their completion; its last token is not read."""

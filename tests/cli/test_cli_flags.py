@@ -79,7 +79,7 @@ def test_help_is_one_screen_and_full_help_a_screen_a_topic(command: str, process
 
     topics = topics_of(pages[f"{command} --helpfull"])
     if command in ("eval", "plan", "bench"):
-        headings = "Model, Tasks, Fewer examples, Output, Screen, Devices, Hosts, Flag files"
+        headings = "Model, Tasks, Fewer examples, Answers of others, Output, Screen, Devices, Hosts, Flag files"
         assert ", ".join(topics) == headings
     assert all(text.count("\n") < 43 for text in topics.values())
     assert all(len(line) <= 110 for text in topics.values() for line in text.splitlines())
@@ -107,7 +107,7 @@ def test_help_tells_defaults_and_values(process: Any) -> None:
     topics = topics_of(process[0]["eval --helpfull"])
     tasks = topics["Tasks"]
     assert "--items_per_category=N\n      Items of each language and category of miron-gen. (default: 500)" in tasks
-    assert "--human_baseline=A|B" in tasks
+    assert "--human_baseline=A|B" in topics["Answers of others"]
     assert "Only the first n examples of each task, after the suite's own shuffle.\n" in tasks, "no default is none"
     assert "--[no]resume" in topics["Output"]
     assert "(default: 60)" in topics["Hosts"]
@@ -131,7 +131,7 @@ FLAGS = """
     allow_changed_data compilation_cache annotations input_columns answer_column control_column worker_column project
     votes_needed skills gold mera_submission check_submission robustness mera_version topology save_requests
     save_byte_losses results_format stride describe check metric last json html markdown csv against plan_cache until budget
-    human mde write quiet verbose special_tokens num_fewshot verify
+    human mde write quiet verbose special_tokens num_fewshot verify generated
 """
 
 
@@ -206,7 +206,7 @@ def test_what_makes_another_run_and_what_names_files() -> None:
     }  # fmt: skip
     assert {name for name, setting in SETTINGS.items() if setting.is_path} == {
         "model", "tokenizer", "data_dir", "icl_tasks", "eval_gauntlet", "output", "checkpoint", "param_map", "tensorboard",
-        "task_path", "requests", "against",
+        "task_path", "requests", "against", "generated",
     }  # fmt: skip
 
 

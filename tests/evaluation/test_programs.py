@@ -20,7 +20,7 @@ from miron_jax.errors import InputError
 from miron_jax.evaluation.task_kinds.program_languages import LANGUAGES
 from miron_jax.evaluation.task_kinds.programs import solution_of
 from miron_jax.metrics.programs import NEXT_TOP_LEVEL_LINE, pass_at, score_programs
-from miron_jax.runtime.boxed.value import FRAMES, UNEQUAL, form_of
+from miron_jax.runtime.sandbox.boxed.value import FRAMES, UNEQUAL, form_of
 from miron_jax.tasks.gauntlet import programming
 
 FORMS = [

@@ -59,9 +59,9 @@ def test_files_of_others_are_read_in_this_way_alone() -> None:
         "program_cache.py",
         "runtime/processors.py",
         "runtime/cgroups.py",
-        "runtime/box_group.py",
-        "runtime/box_processes.py",
-        "runtime/box_user.py",
+        "runtime/sandbox/group.py",
+        "runtime/sandbox/processes.py",
+        "runtime/sandbox/user.py",
         "runtime/timeline.py",
     }
     pattern = re.compile(r"\.read_(bytes|text)\(|safe_open|\bZipFile\(path|parquet.read_table\(path")

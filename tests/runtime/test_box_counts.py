@@ -14,12 +14,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from miron_jax.runtime import box_processes, box_user, run_folder, sandbox
-from miron_jax.runtime.box_group import BoxGroups
-from miron_jax.runtime.box_processes import adopted_strays, cpu_seconds, memory, tree
-from miron_jax.runtime.box_watch import Limits
 from miron_jax.runtime.processors import usable_processors
-from miron_jax.runtime.sandbox import Ran, Sandbox
+from miron_jax.runtime.sandbox import folder as run_folder
+from miron_jax.runtime.sandbox import memory as box_memory
+from miron_jax.runtime.sandbox import sandbox
+from miron_jax.runtime.sandbox import user as box_user
+from miron_jax.runtime.sandbox.group import BoxGroups
+from miron_jax.runtime.sandbox.limits import Limits
+from miron_jax.runtime.sandbox.memory import memory
+from miron_jax.runtime.sandbox.processes import adopted_strays, cpu_seconds, tree
+from miron_jax.runtime.sandbox.sandbox import Ran, Sandbox
 from tests.conftest import REPOSITORY
 from tests.runtime.test_sandbox import box
 
@@ -197,7 +201,7 @@ def test_processes_that_have_ended_take_nothing():
     process.wait()
     assert tree(process.pid) == []
     assert (memory([process.pid], MB), cpu_seconds(process.pid)) == (0, 0.0)
-    assert box_processes.open_sockets(process.pid) == box_processes.sockets_of_network(process.pid) == 0
+    assert box_memory.open_sockets(process.pid) == box_memory.sockets_of_network(process.pid) == 0
 
 
 def test_processes_are_adopted_only_while_boxes_run():
@@ -263,7 +267,7 @@ def test_a_folder_is_removed_whatever_stands_in_it(monkeypatch: pytest.MonkeyPat
 CONTAINER = """
 import os, threading
 from concurrent.futures import ThreadPoolExecutor
-from miron_jax.runtime.sandbox import Sandbox
+from miron_jax.runtime.sandbox.sandbox import Sandbox
 box = Sandbox.find()
 with ThreadPoolExecutor(4) as threads:
     print(all(threads.map(lambda _: box.run(["true"], {}).good, range(300))))

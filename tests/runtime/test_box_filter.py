@@ -7,9 +7,9 @@ import struct
 import pytest
 
 from miron_jax.errors import InputError
-from miron_jax.runtime.box_filter import allowed_calls, box_filter
-from miron_jax.runtime.box_watch import Limits
-from miron_jax.runtime.sandbox import Sandbox
+from miron_jax.runtime.sandbox.limits import Limits
+from miron_jax.runtime.sandbox.sandbox import Sandbox
+from miron_jax.runtime.sandbox.system_calls import allowed_calls, box_filter
 from tests.runtime.test_sandbox import box, run
 
 __all__ = ["box"]  # a fixture

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from miron_jax.runtime import box_group, processors
-from miron_jax.runtime.box_group import MAIN, PREFIX, BoxGroup, BoxGroups, GroupLimits, find_groups
+from miron_jax.runtime import processors
 from miron_jax.runtime.cgroups import hierarchies
 from miron_jax.runtime.processors import usable_processors
+from miron_jax.runtime.sandbox import group as box_group
+from miron_jax.runtime.sandbox.group import MAIN, PREFIX, BoxGroup, BoxGroups, GroupLimits, find_groups
 
 V2 = "26 22 0:23 {root} {top} rw,relatime - cgroup2 cgroup2 rw\n"
 V1 = "3{n} 31 0:2{n} {root} {top} rw,relatime shared:9 - cgroup cgroup rw,{controllers}\n"

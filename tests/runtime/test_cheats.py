@@ -16,8 +16,8 @@ import pytest
 
 from miron_jax.definitions.records import Problem
 from miron_jax.evaluation.task_kinds.programs import Judge, Verdict
-from miron_jax.runtime.box_watch import Limits
-from miron_jax.runtime.sandbox import Sandbox
+from miron_jax.runtime.sandbox.limits import Limits
+from miron_jax.runtime.sandbox.sandbox import Sandbox
 from tests.conftest import REPOSITORY
 from tests.runtime.test_sandbox import box, run
 from tests.support.cheats import CHEATS
@@ -266,7 +266,7 @@ def test_as_another_user_the_box_holds_the_same():
         pytest.skip("needs root, bubblewrap and setpriv: apt-get install bubblewrap util-linux")
     python, path = Sandbox.find().python, f"{REPOSITORY}{os.pathsep}{sysconfig.get_path('platlib')}"
     code = (
-        "from miron_jax.runtime.sandbox import *\nbox = Sandbox.find()\n"
+        "from miron_jax.runtime.sandbox.sandbox import *\nbox = Sandbox.find()\n"
         "print(box.run([box.python, '-I', 'x'], {'x': 'for i in range(10**6): open(str(i), \"w\")'}).ended)"
     )
     command = ["setpriv", "--reuid=1234", "--regid=1234", "--clear-groups", python, "-c", code]

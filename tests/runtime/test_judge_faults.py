@@ -16,10 +16,11 @@ from miron_jax.evaluation.task_kinds.program_languages import LANGUAGES
 from miron_jax.evaluation.task_kinds.programs import PATIENCE_ALONE, STARVED, Judge, check_languages
 from miron_jax.evaluation.task_kinds.saved_verdicts import JournalVerdicts
 from miron_jax.files.store import Store
-from miron_jax.runtime import box_watch, sandbox
-from miron_jax.runtime.box_watch import Channel, Limits
 from miron_jax.runtime.journal import Journal
-from miron_jax.runtime.sandbox import Ran, Sandbox
+from miron_jax.runtime.sandbox import sandbox, watch
+from miron_jax.runtime.sandbox.limits import Limits
+from miron_jax.runtime.sandbox.sandbox import Ran, Sandbox
+from miron_jax.runtime.sandbox.watch import Channel
 from tests.conftest import REPOSITORY
 from tests.runtime.test_sandbox import box
 from tests.support.command import in_process
@@ -247,9 +248,9 @@ def test_a_run_that_goes_on_judges_only_what_has_no_verdict(tmp_path: Path, runs
 )
 def test_the_clock_of_a_program(monkeypatch: pytest.MonkeyPatch, tree: Any, wall: float, expected: bool | None):
     """Limits of 1 s of wall time and 4 s of processors; None: it goes on, else whether it is starved."""
-    monkeypatch.setattr(box_watch, "seconds_without_processor", lambda process: process[1])
+    monkeypatch.setattr(watch, "seconds_without_processor", lambda process: process[1])
     cpu = sum(process[0] for process in tree)
-    over = box_watch._time_is_over(tree, wall, cpu, Limits(seconds=1.0, cpu_seconds=4.0), 2.0)
+    over = watch._time_is_over(tree, wall, cpu, Limits(seconds=1.0, cpu_seconds=4.0), 2.0)
     assert (over if over is None else over.is_starved) == expected
 
 
@@ -356,8 +357,8 @@ def test_a_program_without_a_processor_runs_again_alone(box: Sandbox):
 
 ZOMBIES = """
 import os, psutil
-from miron_jax.runtime.box_watch import Limits
-from miron_jax.runtime.sandbox import Sandbox
+from miron_jax.runtime.sandbox.limits import Limits
+from miron_jax.runtime.sandbox.sandbox import Sandbox
 box = Sandbox.find()
 for _ in range(20): assert box.run(["true"], {}).good
 assert box.run(["sleep", "9"], {}, Limits(seconds=0.1)).ended == "time"

@@ -16,9 +16,9 @@ import pytest
 from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import Problem
 from miron_jax.evaluation.task_kinds.programs import Judge, solution_of
-from miron_jax.runtime.box_group import BoxGroups, GroupLimits
 from miron_jax.runtime.processors import usable_processors
-from miron_jax.runtime.sandbox import Sandbox
+from miron_jax.runtime.sandbox.group import BoxGroups, GroupLimits
+from miron_jax.runtime.sandbox.sandbox import Sandbox
 from miron_jax.tasks.gauntlet import programming
 from tests.conftest import REPOSITORY
 from tests.runtime.test_sandbox import UNPASSABLE, box
@@ -73,7 +73,7 @@ import json, os, sys
 from dataclasses import replace
 from pathlib import Path
 from tests.runtime.test_plain_runs import failing_rows
-from miron_jax.runtime.sandbox import Sandbox
+from miron_jax.runtime.sandbox.sandbox import Sandbox
 box = Sandbox.find()
 if sys.argv[1] == "watch":
     box = replace(box, groups="absent")

@@ -10,7 +10,7 @@ import pytest
 from miron_jax.definitions.records import Problem
 from miron_jax.evaluation.task_kinds.program_languages import Cpp, Ready
 from miron_jax.evaluation.task_kinds.programs import Judge
-from miron_jax.runtime.sandbox import Ran, Sandbox
+from miron_jax.runtime.sandbox.sandbox import Ran, Sandbox
 from tests.runtime.test_sandbox import box
 from tests.support.corpus import FILES, right_programs
 

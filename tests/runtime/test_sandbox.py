@@ -15,9 +15,10 @@ from miron_jax.definitions.records import Problem
 from miron_jax.errors import InputError
 from miron_jax.evaluation.task_kinds import program_languages
 from miron_jax.evaluation.task_kinds.programs import Judge, check_languages, solution_of
-from miron_jax.runtime import run_folder, sandbox
-from miron_jax.runtime.box_watch import Limits
-from miron_jax.runtime.sandbox import Ran, Sandbox
+from miron_jax.runtime.sandbox import folder as run_folder
+from miron_jax.runtime.sandbox import sandbox
+from miron_jax.runtime.sandbox.limits import Limits
+from miron_jax.runtime.sandbox.sandbox import Ran, Sandbox
 from miron_jax.tasks.gauntlet import programming
 
 pytestmark = pytest.mark.slow

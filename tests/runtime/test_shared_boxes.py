@@ -11,9 +11,9 @@ import pytest
 from miron_jax.definitions.records import Problem
 from miron_jax.evaluation.task_kinds.program_languages import Python, _tests_of
 from miron_jax.evaluation.task_kinds.programs import Judge
-from miron_jax.runtime import boxed
-from miron_jax.runtime.box_watch import Limits
-from miron_jax.runtime.sandbox import Ran, Sandbox
+from miron_jax.runtime.sandbox import boxed
+from miron_jax.runtime.sandbox.limits import Limits
+from miron_jax.runtime.sandbox.sandbox import Ran, Sandbox
 from tests.runtime.test_cheats import PYTHON_CHEATS
 from tests.runtime.test_plain_runs import problems_of
 from tests.runtime.test_sandbox import box

@@ -28,7 +28,13 @@ from miron_jax.evaluation.task_kinds.interface import (
 )
 from miron_jax.evaluation.task_kinds.summary import data_of, option_of
 from miron_jax.metrics.choices import ExampleScore
-from miron_jax.metrics.cloze import ClozeAnswers, Fragments, ScoredSpan, score_cloze
+from miron_jax.metrics.cloze import (
+    ClozeAnswers,
+    Fragments,
+    ScoredSpan,
+    score_cloze,
+    score_completion,
+)
 from miron_jax.prompting.prompts import digest_of
 from miron_jax.results.details import BY_TARGET_TOKENS, ClozeDetails, Drift, Fragmentation
 from miron_jax.results.records import Group, TaskResult
@@ -47,7 +53,7 @@ class ClozeRow(ScoredRow):
     item."""
 
     item: Cloze
-    asked: ItemRequests
+    asked: ItemRequests | None  # None: its completion was written elsewhere
     spans: dict[int, Score]  # by index of the requests in `asked`
     generated: str | None = None  # None: not asked, or the model answered NaN
     truncated: bool = False
@@ -57,11 +63,11 @@ class ClozeRow(ScoredRow):
     def is_nan(self) -> bool:
         if self.example is None:
             return False
-        return self.generated is None or math.isnan(self.example.metrics["logprob"])
+        return self.generated is None or self.is_unscored
 
     @property
     def is_unscored(self) -> bool:
-        return self.example is None or math.isnan(self.example.metrics["logprob"])
+        return self.example is None or math.isnan(self.example.metrics["lev_score"])
 
 
 class ClozeKind(TaskKind[ClozeRow]):
@@ -126,6 +132,8 @@ class ClozeKind(TaskKind[ClozeRow]):
 
     def texts(self) -> list[TextRequest]:
         profile = self.source.task.profile
+        if self.setup.tokenizer is None:
+            return [TextRequest((), 0, (profile.stop,))] * len(self.source.examples)
         sampling = Sampling(**profile.decoding.call())
         return [
             TextRequest(
@@ -136,8 +144,12 @@ class ClozeKind(TaskKind[ClozeRow]):
         ]
 
     def take_texts(self, scores: TaskScores[ClozeRow], texts: Iterator[Generated]) -> None:
+        if self.setup.tokenizer is None:
+            for i, (item, (text, *_)) in enumerate(zip(self.source.examples, texts, strict=True)):
+                example = score_completion(text, item.target)
+                scores.rows.append(ClozeRow(i, example, item, None, {}, text))
         for row in scores.rows:
-            if row.asked.target is not None:
+            if row.asked is not None and row.asked.target is not None:
                 completion = next(texts)
                 row.generated = None if completion.ended == "nan" else completion.text
                 row.example = _score_item(row)
@@ -148,6 +160,7 @@ class ClozeKind(TaskKind[ClozeRow]):
         scored = [(row.item, row.example) for row in rows if row.example and not row.is_unscored]
         examples = [example for _, example in scored]
         items = [row.item for row in rows]
+        tokenized = [row.asked for row in rows if row.asked is not None]
         groups = cloze_groups(scored)
         by_target_tokens = {}
         for tokens, means in groups.by_target_tokens.items():
@@ -157,7 +170,7 @@ class ClozeKind(TaskKind[ClozeRow]):
         details = ClozeDetails(
             macro=groups.macro,
             fragmentation=Fragmentation(
-                groups.spearman, by_target_tokens, sum(row.asked.added_tokens for row in rows)
+                groups.spearman, by_target_tokens, sum(asked.added_tokens for asked in tokenized)
             ),
             drift={
                 name: Drift(median.value, median.ci95, median.num_examples, groups.flips[name])
@@ -165,8 +178,8 @@ class ClozeKind(TaskKind[ClozeRow]):
             },
             rows_by_category=Counter(item.category for item in items),
             published_rows_a_category=task.rows,
-            unspelled=sum(row.asked.target is None for row in rows),
-            bos_added=sum(row.asked.bos_added for row in rows),
+            unspelled=sum(asked.target is None for asked in tokenized),
+            bos_added=sum(asked.bos_added for asked in tokenized),
             targets_with_newline=sum("\n" in item.target for item in items),
             truncated=sum(row.truncated for row in rows),
             beyond_trained_length=sum(row.beyond_trained for row in rows),
@@ -186,7 +199,7 @@ class ClozeKind(TaskKind[ClozeRow]):
                 "max_length": facts.limit.of(task.profile),
             },
             kind=task.kind,
-            main=task.main,
+            main=task.main if self.setup.tokenizer is not None else "lev_score",
             skipped=scores.num_skipped,
             control_tokens=self.control_tokens,
             tokens_without_text=scores.tokens_without_text or None,
@@ -200,7 +213,7 @@ class ClozeKind(TaskKind[ClozeRow]):
         for row in scores.rows:
             item = row.item
             options = ()
-            if row.asked.target is not None:
+            if row.asked is not None and row.asked.target is not None:
                 score = row.spans[row.asked.target]
                 options = (replace(option_of(item.target, score), held_logprob=score.set_logprob),)
             yield ExampleResult(
@@ -226,6 +239,7 @@ KINDS = {"cloze": ClozeKind}
 def _score_item(row: ClozeRow) -> ExampleScore:
     item = row.item
     asked = row.asked
+    assert asked is not None
     assert asked.target is not None
 
     scored: dict[int | None, ScoredSpan] = {i: ScoredSpan(*score) for i, score in row.spans.items()}
@@ -248,7 +262,7 @@ def _score_item(row: ClozeRow) -> ExampleScore:
 def _why_undefined(example: ExampleScore | None) -> str:
     if example is None:
         return "the tokenizer has no tokens that spell this item"
-    if math.isnan(example.metrics["logprob"]):
+    if math.isnan(example.metrics["lev_score"]):
         return "the model answers NaN"
     if not all(map(math.isfinite, example.metrics.values())):
         return "a metric that is null is not defined for this item"

@@ -64,6 +64,9 @@ class GenerationKind(PromptedKind[GenerationRow]):
         config = self.setup.config
         with spent_on("render"):
             prompts = render(task, self.source.examples, config.limit)
+        if self.setup.tokenizer is None:
+            self.requests = AnswerRequests.untokenized(len(prompts), prompts)
+            return
         self.requests = answer_requests(
             prompts,
             self.source.examples,
@@ -85,7 +88,7 @@ class GenerationKind(PromptedKind[GenerationRow]):
         task = self.source.task
         tokenizer = self.setup.tokenizer
         questions = {question.row: question for question in self.source.examples}
-        alone = task.profile.decoded == "alone" and drops_first_space(tokenizer)
+        alone = task.profile.decoded == "alone" and bool(tokenizer) and drops_first_space(tokenizer)
         for prompt, ids, completion in zip(
             self.requests.worded, self.requests.prompts, texts, strict=False
         ):

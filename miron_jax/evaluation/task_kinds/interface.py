@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from miron_jax.results.records import Sampled, TaskResult
 from miron_jax.results.samples import ExampleResult
 from miron_jax.runtime.journal import Journal
 from miron_jax.runtime.progress import Progress
-from miron_jax.runtime.sandbox import Sandbox
+from miron_jax.runtime.sandbox.sandbox import Sandbox
 from miron_jax.statistics.estimate import is_unscored
 from miron_jax.tokens.records import Bos, Requests
 from miron_jax.tokens.token_bytes import TokenBytes
@@ -52,11 +52,15 @@ class Setup:
     """What every task of a run is tokenized with."""
 
     config: RunConfig
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer  # None: completions were written elsewhere
     table: TokenBytes
     limit: LengthLimit
     trained_length: int = 1 << 31  # tokens; unlimited if a user's own model does not say
     kept: KeptArrays | None = None  # of earlier runs; None: nothing is kept
+
+    @classmethod
+    def without_tokenizer(cls, config: RunConfig) -> "Setup":
+        return cls(config, None, cast("TokenBytes", None), LengthLimit(config.max_length, None))
 
     @cached_property
     def detox(self) -> Scorer | None:
@@ -183,7 +187,8 @@ class TaskKind(ABC, Generic[AnyRow]):
 
     def __init__(self, source: LoadedTask, setup: Setup) -> None:
         profile = source.task.profile
-        if getattr(profile, "special_tokens", "control") == "text":
+        is_text = getattr(profile, "special_tokens", "control") == "text"
+        if is_text and setup.tokenizer is not None:
             setup = replace(setup, tokenizer=reading_names_as_text(setup.tokenizer))
         self.source = source
         self.setup = setup
@@ -194,6 +199,8 @@ class TaskKind(ABC, Generic[AnyRow]):
     def control_tokens(self) -> dict[str, int]:
         """Names of special tokens that the data hold and the tokenizer reads as these tokens ->
         rows that hold them."""
+        if self.setup.tokenizer is None:
+            return {}
         return special_names_in(self.setup.tokenizer, map(_texts_of, self.source.examples))
 
     @classmethod

@@ -74,14 +74,17 @@ class ProgramKind(TaskKind[ProgramRow]):
         self.judge = Judge.of(self.setup.sandbox, task.profile)
         check_languages(self.judge, self.source.examples, task.name)
         self.problems = self.source.examples[:limit]
-        self.requests = program_requests(
-            self.source.examples,
-            limit,
-            task.profile,
-            self.setup.tokenizer,
-            self.max_length,
-            task.name,
-        )
+        if self.setup.tokenizer is None:
+            self.requests = AnswerRequests.untokenized(len(self.problems), [])
+        else:
+            self.requests = program_requests(
+                self.source.examples,
+                limit,
+                task.profile,
+                self.setup.tokenizer,
+                self.max_length,
+                task.name,
+            )
         with spent_on("metrics"):
             self.ceiling = self.judge.verdicts(
                 [(problem, solution_of(problem)) for problem in self.problems]

@@ -27,10 +27,10 @@ from typing import Literal, Protocol
 
 from miron_jax.definitions.records import Problem
 from miron_jax.errors import InputError
-from miron_jax.runtime import boxed
-from miron_jax.runtime.box_watch import Limits
-from miron_jax.runtime.boxed.value import NOT_COMPARABLE, UNEQUAL
-from miron_jax.runtime.sandbox import Ran, Sandbox
+from miron_jax.runtime.sandbox import boxed
+from miron_jax.runtime.sandbox.boxed.value import NOT_COMPARABLE, UNEQUAL
+from miron_jax.runtime.sandbox.limits import Limits
+from miron_jax.runtime.sandbox.sandbox import Ran, Sandbox
 
 COMPILE_SECONDS = 60.0
 COMPILED_BYTES = 64 << 20  # of a compiled program

@@ -22,9 +22,9 @@ from typing import Literal, Protocol
 from miron_jax.definitions.records import CPU_FACTOR, Problem, ProgramProfile
 from miron_jax.errors import InputError
 from miron_jax.evaluation.task_kinds.program_languages import LANGUAGES, Python, Ready
-from miron_jax.runtime.box_watch import Limits
 from miron_jax.runtime.processors import usable_processors
-from miron_jax.runtime.sandbox import SYSTEM_PATH, Ran, Sandbox
+from miron_jax.runtime.sandbox.limits import Limits
+from miron_jax.runtime.sandbox.sandbox import SYSTEM_PATH, Ran, Sandbox
 
 TRIAL_SECONDS = 10.0
 STARTING_SECONDS = 1.0  # allowance for the start of an interpreter

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from miron_jax.definitions.records import Problem, ProgramProfile, Task
 from miron_jax.errors import InputError
 from miron_jax.evaluation.task_kinds.programs import Judge, check_languages, solution_of
-from miron_jax.runtime.sandbox import Sandbox
+from miron_jax.runtime.sandbox.sandbox import Sandbox
 
 WHY_LEN = 100  # characters of what a failed solution printed last
 

@@ -27,6 +27,11 @@ def opening_line(config: RunConfig, selected: Selected, knows_devices: bool = Tr
     examples = ""
     if None not in counts:
         examples = f", up to {sum(filter(None, counts)):,} examples"
+    if config.generated:
+        return (
+            f"miron-jax {__version__}: completions in {public(config.generated)} for "
+            f"{_names(selected)}{examples}"
+        )
     devices = f"with {_devices()} " if knows_devices else ""
     return (
         f"miron-jax {__version__}: {public(config.model)} on {_names(selected)}{examples}, "

@@ -25,7 +25,7 @@ from miron_jax.evaluation.task_kinds.programs import Judge
 from miron_jax.files.readers import Json, JsonObject
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.report.exports.written import write_finished
-from miron_jax.runtime.sandbox import Sandbox
+from miron_jax.runtime.sandbox.sandbox import Sandbox
 from miron_jax.runtime.timeline import Timeline
 from miron_jax.tasks.mera.scoring import score_submission
 from miron_jax.tasks.mera.site import export, read_records

@@ -1,6 +1,6 @@
-"""Processes of a box as /proc shows them: which there are, what they take, and how they end.
+"""Processes of a box as /proc shows them: which there are, their time, and how they end.
 
-Arrives: process ids.  Leaves: seconds, bytes; no process of the box, and no zombie.  It
+Arrives: process ids.  Leaves: seconds; no process of the box, and no zombie.  It
 deliberately does not know limits.
 
 What a program chooses hides nothing here: a process whose first thread has ended is read through
@@ -11,12 +11,11 @@ PermissionError.
 import ctypes
 import functools
 import os
-import re
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -24,15 +23,9 @@ import psutil
 
 KILL_SECONDS = 2.0
 REAP_SECONDS = 2.0
-# What a socket of the kernel's default size can hold.  The filter refuses to ask for more, and
-# datagrams, of which a socket holds those of many senders.
-SOCKET_BYTES = 256 << 10
 _SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _GET_CHILD_SUBREAPER = 37
 _TICKS = os.sysconf("SC_CLK_TCK")
-_STATUS = re.compile(rb"^(?:RssAnon|RssShmem|VmSwap|VmPTE):\s+(\d+) kB$", re.MULTILINE)
-_TABLES = re.compile(rb"^VmPTE:\s+(\d+) kB$", re.MULTILINE)
-_SHARES = re.compile(rb"^(?:Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+) kB$", re.MULTILINE)
 
 # Runs a command where no namespace ends its daemons: they become this process's children, and end
 # with it.
@@ -82,14 +75,14 @@ def tree(pid: int) -> list[int]:
         return []
     pids = [pid] if Path(f"/proc/{pid}").exists() else []
     for each in pids:  # grows meanwhile
-        for task in _tasks(each):
-            pids += map(int, _read(task / "children").split())
+        for thread in threads(each):
+            pids += map(int, read(thread / "children").split())
     return pids
 
 
 def cpu_seconds(pid: int) -> float:
     """Of a process and of its children that have ended and were waited for."""
-    fields = _read(Path(f"/proc/{pid}/stat")).rpartition(b")")[2].split()
+    fields = read(Path(f"/proc/{pid}/stat")).rpartition(b")")[2].split()
     return sum(map(int, fields[11:15])) / _TICKS
 
 
@@ -97,57 +90,10 @@ def seconds_without_processor(pid: int) -> float:
     """Seconds that a thread of the process could run and did not, the longest; 0 where the kernel
     does not count them."""
     waited = [0.0]
-    for task in _tasks(pid):
-        if fields := _read(task / "schedstat").split():
+    for thread in threads(pid):
+        if fields := read(thread / "schedstat").split():
             waited.append(int(fields[1]) / 1e9)
     return max(waited)
-
-
-def memory(pids: Sequence[int], limit: int) -> int:
-    """Bytes of memory, shared memory included, swap and page tables.
-
-    What several processes share counts for each, unless that exceeds the limit: then each has its
-    share (Pss).  That count takes 25 ms a GB, since the kernel walks all pages.
-    """
-    total = sum(_sum_of(pid, "status", _STATUS) for pid in pids)
-    if total <= limit:
-        return total
-    total = 0
-    for pid in pids:
-        share = 0
-        with suppress(PermissionError):
-            share = _sum_of(pid, "smaps_rollup", _SHARES)
-        if share:
-            total += share + _sum_of(pid, "status", _TABLES)
-        else:  # it cannot be read, or the kernel has no such file
-            total += _sum_of(pid, "status", _STATUS)
-    return total
-
-
-def _sum_of(pid: int, name: str, fields: re.Pattern[bytes]) -> int:
-    """Bytes; of a thread that has memory: the first may have ended."""
-    for task in _tasks(pid):
-        if kilobytes := fields.findall(_read(task / name)):
-            return sum(map(int, kilobytes)) << 10
-    return 0
-
-
-def open_sockets(pid: int) -> int:
-    """Bytes that the sockets of a process can hold."""
-    total = 0
-    folder = Path(f"/proc/{pid}/fd")
-    with suppress(FileNotFoundError, ProcessLookupError):
-        for descriptor in os.listdir(folder):
-            with suppress(FileNotFoundError, ProcessLookupError):  # closed meanwhile
-                if os.readlink(folder / descriptor).startswith("socket:"):
-                    total += SOCKET_BYTES
-    return total
-
-
-def sockets_of_network(pid: int) -> int:
-    """Bytes that the sockets in a process's network namespace can hold: those of no process too,
-    which are sent as messages or wait to be accepted."""
-    return SOCKET_BYTES * len(_read(Path(f"/proc/{pid}/net/unix")).splitlines()[1:])
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
@@ -218,15 +164,15 @@ def _lists_children() -> bool:
     return Path(f"/proc/self/task/{os.getpid()}/children").exists()
 
 
-def _tasks(pid: int) -> list[Path]:
-    """Folders of a process's threads; [] once it has ended."""
+def threads(pid: int) -> list[Path]:
+    """Folders of a process's threads in /proc; [] once it has ended."""
     folder = Path(f"/proc/{pid}/task")
     with suppress(FileNotFoundError, ProcessLookupError):
         return [folder / name for name in os.listdir(folder)]
     return []
 
 
-def _read(path: Path) -> bytes:
+def read(path: Path) -> bytes:
     """b"" of what has ended meanwhile, or of a file that this kernel lacks."""
     with suppress(FileNotFoundError, ProcessLookupError):
         return path.read_bytes()

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from miron_jax.errors import InputError
-from miron_jax.runtime.box_mounts import SYSTEM_PATH
+from miron_jax.runtime.sandbox.mounts import SYSTEM_PATH
 
 NOBODY = 65534  # user and group that own nothing
 

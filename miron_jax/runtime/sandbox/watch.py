@@ -15,44 +15,25 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Self
 
-from miron_jax.runtime.box_group import BoxGroup
-from miron_jax.runtime.box_processes import (
+from miron_jax.runtime.sandbox.group import BoxGroup
+from miron_jax.runtime.sandbox.limits import Limits
+from miron_jax.runtime.sandbox.memory import Count
+from miron_jax.runtime.sandbox.processes import (
     cpu_seconds,
-    memory,
-    open_sockets,
     seconds_without_processor,
-    sockets_of_network,
     tree,
 )
 
-FOLDER = "/box"  # the run's folder, as it sees it
 WATCH_SECONDS = 0.02  # between two checks of a run
 START_SECONDS = 30.0  # of wall time, until the program is executed
 READS = 64  # of one pipe, before the others' turn
 # A longer time between two checks counts as this one: the machine, or this process, stood still.
 STALL_SECONDS = 1.0
-LOOKS = 2  # in a row that must show too much memory
 NO_MEMORY = "the machine has no memory left: the kernel killed it within its limit"
 
 # memory: of processes, sockets or files; output: it wrote more than is read;
 # not started: the machine could not start it, which says nothing about the program
 Ended = Literal["exit", "time", "memory", "output", "not started"]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one run may take."""
-
-    seconds: float = 10.0  # wall-clock, from the program's first instruction
-    cpu_seconds: float = 40.0  # of processors, of the whole process tree
-    memory_bytes: int = 2 << 30  # of the whole process tree
-    processes: int = 64
-    output_bytes: int = 1 << 20  # of standard output, and of the value
-    folder_bytes: int = 256 << 20
-    files: int = 4096  # in its folder, subfolders included
-    # That many runs one after another: its clocks start again, so many times less one, when there
-    # is more of the value.
-    rounds: int = 1
 
 
 class Channel:
@@ -171,7 +152,7 @@ class _Watch:
     stack: ExitStack  # closes `count`
     last: float = field(default_factory=time.monotonic)  # look
     wall: float = 0.0  # seconds since the start of the launcher, then of the program
-    count: "Count | None" = None  # since the start of the program
+    count: Count | None = None  # since the start of the program
     next_check: float = 0.0  # of the group and the processes
     round: int = 1
     value_bytes: int = 0  # at the start of the round
@@ -212,7 +193,7 @@ class _Watch:
             self.count = Count(self.limits, None, self.group)
         return None
 
-    def _check(self, count: "Count") -> Watched | None:
+    def _check(self, count: Count) -> Watched | None:
         """Whether the program exceeds a limit."""
         processes = tree(self.process.pid)
         cpu = sum(map(cpu_seconds, processes))
@@ -258,57 +239,3 @@ def _time_is_over(
     if wall - waited > limits.seconds:
         return _TimeIsOver(False)
     return _TimeIsOver(True) if wall > patience * limits.seconds else None
-
-
-class Count:
-    """What a program takes that no other limit bounds: files, and without a group memory."""
-
-    def __init__(self, limits: Limits, init: int | None, group: BoxGroup | None) -> None:
-        self._limits = limits
-        self._init = init  # of the box; None: there is no box
-        self._group = group
-        self._num_over = 0  # looks in a row
-        self._folder = -1
-        if init is not None:
-            # The init is no process of the program's, and the folder stays whatever that does.
-            with suppress(FileNotFoundError, ProcessLookupError):  # the box has ended
-                self._folder = os.open(f"/proc/{init}/root{FOLDER}", os.O_PATH | os.O_DIRECTORY)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._folder >= 0:
-            os.close(self._folder)
-
-    def is_over(self, processes: list[int]) -> bool:
-        """Whether the program takes more than it may, or keeps the watch from looking.
-
-        A process that starts a program shares its memory for a moment, which then counts twice: a
-        second look decides.
-        """
-        files, folder_bytes = self._files()
-        if files > self._limits.files:
-            return True
-        if self._group:
-            return False
-        try:
-            bytes_of_all = folder_bytes + self._memory(processes)
-        except PermissionError:
-            return True
-        self._num_over = self._num_over + 1 if bytes_of_all > self._limits.memory_bytes else 0
-        return self._num_over >= LOOKS
-
-    def _memory(self, processes: list[int]) -> int:
-        if self._init is None:
-            sockets = sum(map(open_sockets, processes))
-        else:
-            sockets = sockets_of_network(self._init)
-        return sockets + memory(processes, self._limits.memory_bytes)
-
-    def _files(self) -> tuple[int, int]:
-        """Number and bytes of files in the box's folder; zeros without a box."""
-        if self._folder < 0:
-            return 0, 0
-        folder = os.fstatvfs(self._folder)
-        return folder.f_files - folder.f_ffree, (folder.f_blocks - folder.f_bfree) * folder.f_frsize

@@ -4,12 +4,12 @@ Arrives: files and a command.  Leaves: `Ran`.  It deliberately does not know ben
 languages.
 
 Each run is a new process tree in separate namespaces (bubblewrap).  It has no network, sees no
-other process, reads its interpreter or compiler and nothing else of the disk (box_mounts.py),
+other process, reads its interpreter or compiler and nothing else of the disk (mounts.py),
 writes to one folder in memory, and belongs to a user without rights.  Resource limits hold inside:
 processor time, memory, processes, open files, output.  A seccomp filter allows the system calls of
-ordinary programs (box_filter.py).  A control group counts and bounds memory and processes, where
-one can be made (box_group.py).  From outside, a watch says when the tree exceeds its time or
-output, or its memory if there is no group (box_watch.py), and all of it is killed.  With
+ordinary programs (system_calls.py).  A control group counts and bounds memory and processes, where
+one can be made (group.py).  From outside, a watch says when the tree exceeds its time or
+output (watch.py), or its memory if there is no group (memory.py), and all of it is killed.  With
 `--allow_unsandboxed_code` only the limits, the group and the watch remain, for machines whose
 container is the sandbox.
 
@@ -29,20 +29,21 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from miron_jax.errors import InputError
-from miron_jax.runtime.box_filter import box_filter
-from miron_jax.runtime.box_group import BoxGroup, BoxGroups, GroupLimits, Reason, find_groups
-from miron_jax.runtime.box_mounts import SYSTEM_PATH, mounts
-from miron_jax.runtime.box_processes import SUPERVISOR, adopted_strays, kill, reap
-from miron_jax.runtime.box_user import (
+from miron_jax.runtime.processors import usable_processors
+from miron_jax.runtime.sandbox.folder import run_folder
+from miron_jax.runtime.sandbox.group import BoxGroup, BoxGroups, GroupLimits, Reason, find_groups
+from miron_jax.runtime.sandbox.limits import FOLDER, Limits
+from miron_jax.runtime.sandbox.mounts import SYSTEM_PATH, mounts
+from miron_jax.runtime.sandbox.processes import SUPERVISOR, adopted_strays, kill, reap
+from miron_jax.runtime.sandbox.system_calls import box_filter
+from miron_jax.runtime.sandbox.user import (
     NOBODY,
     counts_by_namespace,
     interpreter,
     threads_of_user,
     user_switch,
 )
-from miron_jax.runtime.box_watch import FOLDER, Channel, Channels, Ended, Limits, Watched, watch
-from miron_jax.runtime.processors import usable_processors
-from miron_jax.runtime.run_folder import run_folder
+from miron_jax.runtime.sandbox.watch import Channel, Channels, Ended, Watched, watch
 
 HEADER_BYTES = 32  # of the value of one of several rounds
 ERR_BYTES = 1 << 20  # of standard error; what follows is dropped
