@@ -6,7 +6,8 @@ Programs that score are replaced by ones that answer at once with random log-pro
 nothing is self-checked: what is left is the host's.  Two checkpoints of --tasks are scored, and
 their results written.  Processor seconds (user and system, all threads) a thousand examples, by
 stage; the second checkpoint --repeats times, of which the least counts.  Batches are as large as on
-an accelerator.  The last line is JSON.
+an accelerator.  Counted too: how often a batch is read while none waits behind it, so that a device
+would have nothing to do; once, at the end, cannot be avoided.  The last line is JSON.
 """
 
 import json
@@ -21,6 +22,7 @@ from absl import flags
 from common import Returned, environment, run, say
 
 from miron_jax.config import RunConfig
+from miron_jax.engine import forward
 from miron_jax.engine.batches import Shape
 from miron_jax.engine.forward import ACCELERATOR_TOKENS, Forward
 from miron_jax.engine.self_check import SelfCheck, Unchecked
@@ -30,6 +32,9 @@ from miron_jax.evaluation.run_result import finished_run
 from miron_jax.evaluation.session import architecture_with, files_of, state_of
 from miron_jax.report.exports.written import write_finished
 from miron_jax.runtime.timeline import Timeline
+
+LAUNCH = forward.Forward._launch
+FETCH = forward._fetch
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", "demo", "Hugging Face folder.")
@@ -70,10 +75,21 @@ class StubbedForward(Forward):
 
 
 class Stages:
-    """Processor seconds by stage."""
+    """Processor seconds by stage, and batches in the queue of the device."""
 
     def __init__(self) -> None:
         self.seconds = defaultdict[str, float](float)
+        self.waiting = 0  # batches that are launched and not read
+        self.num_empty = 0  # reads behind which no batch waited
+
+    def launch(self, *arguments: Any) -> Any:
+        self.waiting += 1
+        return LAUNCH(*arguments)
+
+    def fetch(self, *arguments: Any) -> Any:
+        self.waiting -= 1
+        self.num_empty += self.waiting == 0
+        return FETCH(*arguments)
 
     def timed(self, stage: str, function: Callable[..., Returned]) -> Callable[..., Returned]:
         """The function, whose processor seconds in its thread count as this stage's."""
@@ -128,6 +144,7 @@ def main(_: Sequence[str]) -> None:
         "examples": num_examples,
         "cold": _printed("cold", cold, num_examples),
         "second": _printed("second", second, num_examples),
+        "empty_queue_of_each": [lap.num_empty for lap in laps],
         "second_of_each": [sum(lap.seconds.values()) for lap in laps],
         "environment": environment(),
     }
@@ -138,8 +155,8 @@ def checkpoint(
     evaluation: evaluation_run.Evaluation, state: Any, config: RunConfig, step: int, stages: Stages
 ) -> int:
     """Score weights and write their results; returns the number of examples."""
-    launch = Forward._launch
-    StubbedForward._launch = stages.timed("launch", launch)
+    StubbedForward._launch = stages.timed("launch", stages.launch)
+    forward._fetch = stages.fetch
     for kind in evaluation._tasks.kinds:
         kind.take = stages.timed("metrics", type(kind).take.__get__(kind))
     outcome = stages.whole("score", lambda: evaluation.score(state))

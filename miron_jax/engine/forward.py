@@ -16,7 +16,7 @@ one batch late, so the device never waits for the host.
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -53,9 +53,18 @@ FREE_SHARE = 0.8  # share of the free memory that a program may take
 Outputs = tuple[jax.Array, jax.Array, jax.Array]
 
 
+class Rows(NamedTuple):
+    """Rows of one length that run together, or in several batches where they do not fit."""
+
+    plan: Plan
+    rows: list[int]
+    more: bool = False  # more plans are likely to follow
+
+
 class _Flight(NamedTuple):
     """A batch on the device."""
 
+    rows: Rows
     batch: Batch
     outputs: Outputs | Exception  # on their way to the host, or the error that the call raised
     started: float
@@ -105,6 +114,7 @@ class Forward:
         self._tables: dict[tuple[int, int], jax.Array] = {}
         self.programs: dict[Shape, jax.stages.Compiled] = {}  # compiled so far
         self._rows: dict[int, int] = {}  # row length -> rows of a shard
+        self._room: tuple[Plan, _Room] | None = None  # that was asked for last
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -133,14 +143,21 @@ class Forward:
         """Rows of a shard in a batch of this length, which must be compiled."""
         return self._rows[length]
 
+    def lengths_to_compile(
+        self, plan: Plan, more: bool = False, rows: np.ndarray | None = None
+    ) -> list[int]:
+        """The lengths of these rows whose programs are missing; None: of all rows of the plan."""
+        self.size(plan, more)
+        room = self._room_for(plan)
+        lengths = np.unique(plan.row_length if rows is None else plan.row_length[rows]).tolist()
+        return [length for length in lengths if self._shape(length, room) not in self.programs]
+
     @spent_on("compile")
     def compile(self, plan: Plan, more: bool = False, rows: np.ndarray | None = None) -> None:
         """Compile the missing programs for the row lengths of these rows; None: all rows of the
         plan."""
-        self.size(plan, more)
+        new = self.lengths_to_compile(plan, more, rows)
         room = self._room_for(plan)
-        lengths = np.unique(plan.row_length if rows is None else plan.row_length[rows]).tolist()
-        new = [length for length in lengths if self._shape(length, room) not in self.programs]
         for i, length in enumerate(new):
             self.progress.advance("compiling", i, len(new), "programs")
             start = time.perf_counter()
@@ -175,47 +192,55 @@ class Forward:
         if row_lists is None:
             self.compile(plan, more)
             row_lists = self.batches(plan, np.arange(plan.num_rows))
-        room = self._room_for(plan)
-        again: deque[list[int]] = deque()  # rows of batches that did not fit
+        in_turn = (Rows(plan, rows, more) for rows in row_lists)
+        return self.run_all(partial(next, in_turn, None))
+
+    def run_all(self, next_rows: Callable[[], Rows | None]) -> Iterator[RowScores]:
+        """Score rows of one or more plans, and ask for the next ones when the device has room;
+        None: there are none until results of others are taken."""
+        again: deque[Rows] = deque()  # of batches that did not fit
         flying: deque[_Flight] = deque()
         last_ready = 0.0
+        scored: RowScores | None = None  # yielded when the next batch is launched
         while True:
             while (
                 len(flying) < IN_FLIGHT
-                and (rows := again.popleft() if again else next(row_lists, None)) is not None
+                and (due := again.popleft() if again else next_rows()) is not None
             ):
-                length = int(plan.row_length[rows[0]])
-                # rows dealt to another host
-                if not any(shape.length == length for shape in self.programs):
-                    self.compile(plan, more, np.asarray(rows))
-                count = self._rows[length] * self.placement.shards
-                if len(rows) > count:
-                    again.appendleft(rows[count:])
-                flying.append(self._launch(plan, rows[:count], self._shape(length, room)))
+                flying.append(self._launch_some(due, again))
+            if scored is not None:
+                yield scored
+                scored = None
             if not flying:
                 return
-            batch, outputs, started = flying.popleft()
+            due, batch, outputs, started = flying.popleft()
             try:
                 logprob, rank, set_logprob = _fetch(outputs)
             except jax.errors.JaxRuntimeError as error:
                 self._halve(batch.shape, error)
-                again.append(batch.rows)
+                again.append(due)
                 continue
             now = time.perf_counter()
             self.speed.device_seconds += now - max(started, last_ready)
             self.speed.batches[batch.shape] += 1
             last_ready = now
-            tokens = plan.num_nodes(batch.rows)
+            tokens = due.plan.num_nodes(batch.rows)
             self.speed.computed_tokens += tokens
             edge_scores = logprob[batch.edge_output], rank[batch.edge_output]
-            yield RowScores(
-                batch.rows,
-                batch.edges,
-                *edge_scores,
-                batch.queries,
-                set_logprob[batch.query_output],
-                tokens,
-            )
+            of_sets = batch.queries, set_logprob[batch.query_output]
+            scored = RowScores(due.plan, batch.rows, batch.edges, *edge_scores, *of_sets, tokens)
+
+    def _launch_some(self, due: Rows, again: deque[Rows]) -> _Flight:
+        """Launch as many of these rows as a batch has; the others go to `again`."""
+        length = int(due.plan.row_length[due.rows[0]])
+        # rows dealt to another host
+        if not any(shape.length == length for shape in self.programs):
+            self.compile(due.plan, due.more, np.asarray(due.rows))
+        count = self._rows[length] * self.placement.shards
+        if len(due.rows) > count:
+            again.appendleft(due._replace(rows=due.rows[count:]))
+        shape = self.shape_of(due.plan, length)
+        return self._launch(due._replace(rows=due.rows[:count]), shape)
 
     def _shape(self, length: int, room: _Room) -> Shape:
         has_rope_class = self.model.config.rope_classes is not None
@@ -237,6 +262,12 @@ class Forward:
         )
 
     def _room_for(self, plan: Plan) -> _Room:
+        """The room that a program for this plan needs, computed once a plan."""
+        if self._room is None or self._room[0] is not plan:
+            self._room = plan, self._new_room(plan)
+        return self._room[1]
+
+    def _new_room(self, plan: Plan) -> _Room:
         """The room that a program for this plan needs: powers of two, so that later plans fit, or
         zeros."""
         num_sets = queries_per_row = num_states = num_tokens = 0
@@ -273,9 +304,9 @@ class Forward:
         return self._tables[key]
 
     @spent_on("device")
-    def _launch(self, plan: Plan, rows: list[int], shape: Shape) -> _Flight:
+    def _launch(self, rows: Rows, shape: Shape) -> _Flight:
         with spent_on("plan"):
-            batch = assemble(plan, rows, shape)
+            batch = assemble(rows.plan, rows.rows, shape)
         program = self._program(shape)
         # before the call: on CPU it may only return when the batch is done
         started = time.perf_counter()
@@ -286,7 +317,7 @@ class Forward:
                 output.copy_to_host_async()
         except jax.errors.JaxRuntimeError as error:
             outputs = error
-        return _Flight(batch, outputs, started)
+        return _Flight(rows, batch, outputs, started)
 
     def _program(self, shape: Shape) -> jax.stages.Compiled:
         if shape not in self.programs:

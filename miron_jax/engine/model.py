@@ -23,6 +23,7 @@ from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.decoder import Decoder, abstract
 from miron_jax.model.decoder.sharding import heads_axis
 from miron_jax.model.network import CastNetwork, Network, heads_of
+from miron_jax.planning.records import Plan
 from miron_jax.runtime.devices import MODEL, ONE_COPY, Placement, Tree
 
 Graph = nnx.GraphDef[Decoder] | Network | CastNetwork  # what a program is compiled for
@@ -116,6 +117,7 @@ def _heads(model: Model, placement: Placement) -> list[Heads]:
 class RowScores(NamedTuple):
     """Scores of a batch of rows."""
 
+    plan: Plan
     rows: list[int]  # of the plan
     edges: np.ndarray  # int64 [n], of the plan
     logprob: np.ndarray  # float32 [n], nats

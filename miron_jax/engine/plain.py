@@ -5,7 +5,7 @@ Arrives: a model and a few requests.  Leaves: log-probabilities of their spans. 
 shares neither plan nor kernels with `forward.py`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +18,6 @@ from miron_jax.model.network import bind, logit_size
 from miron_jax.model.visibility import Visibility
 from miron_jax.runtime.devices import Placement, Tree
 from miron_jax.runtime.program_cache import library_matmuls
-from miron_jax.runtime.progress import SILENT, Progress
 
 # Lengths of rows are multiples of it, so that runs share programs; as many positions go through the
 # head at once.
@@ -112,31 +111,45 @@ class PlainProgram:
         return row, np.int32(start), np.int32(len(token_ids)), in_set, length_class
 
 
-def score_plainly(
+class PlainRow(NamedTuple):
+    """A request whose scores are on their way."""
+
+    num_scored: int  # tokens
+    outputs: tuple[jax.Array, ...]  # what `PlainScore` has, of the row's length
+
+    def read(self) -> PlainScore:
+        logprob, margin, size, set_logprob = map(np.asarray, self.outputs)
+        span = slice(self.num_scored)
+        return PlainScore(logprob[span], margin[span], size[span], set_logprob)
+
+
+def launch_plainly(
     model: Model,
     token_ids: list[np.ndarray],
     span_start: list[int],
-    progress: Progress = SILENT,
+    lengths: Sequence[int],
     id_sets: Sequence[np.ndarray] | None = None,
-    lengths: Sequence[int] = (),
-) -> tuple[list[PlainScore], int]:
-    """Score requests one per row.
+) -> Iterator[PlainRow]:
+    """Start to score requests one per row, each when the iterator is asked for it.
 
-    `id_sets`: of each request, the token ids that are summed at the node before its span.
-    `lengths`: of each request's row; (): as the longest needs.  Returns a score for each request
-    and the number of programs.
+    `lengths`: of each request's row.  `id_sets`: of each request, the token ids that are summed at
+    the node before its span.
     """
-    longest = max(map(len, token_ids), default=0)
-    lengths = lengths or [plain_length(longest, model.config.num_positions)] * len(token_ids)
     programs = {length: PlainProgram(model, length) for length in sorted({*lengths})}
-    results: list[PlainScore] = []
     for i, (ids, start, length) in enumerate(zip(token_ids, span_start, lengths, strict=True)):
         outputs = programs[length](ids, start, *(id_sets or ())[i : i + 1])
-        logprob, margin, size, set_logprob = map(np.asarray, outputs)
-        span = slice(len(ids) - start)
-        results.append(PlainScore(logprob[span], margin[span], size[span], set_logprob))
-        progress.advance("self-check", len(results), len(token_ids), "requests")
-    return results, len(programs)
+        yield PlainRow(len(ids) - start, outputs)
+
+
+def score_plainly(
+    model: Model, token_ids: list[np.ndarray], span_start: list[int]
+) -> tuple[list[PlainScore], int]:
+    """Score requests one per row, as long as the longest needs.  Returns a score for each request
+    and the number of programs."""
+    longest = max(map(len, token_ids), default=0)
+    lengths = [plain_length(longest, model.config.num_positions)] * len(token_ids)
+    rows = launch_plainly(model, token_ids, span_start, lengths)
+    return [row.read() for row in rows], len({*lengths})
 
 
 def _score_plain(

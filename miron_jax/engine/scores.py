@@ -4,9 +4,10 @@ Arrives: Requests, a Forward.  Leaves: `Scores`, flat arrays in the order of the
 deliberately does not know tasks or text.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from itertools import count
 from operator import sub
@@ -14,18 +15,18 @@ from operator import sub
 import numpy as np
 
 from miron_jax.engine.forward import Forward
-from miron_jax.engine.model import RowScores
 from miron_jax.engine.records import Scores
 from miron_jax.engine.self_check import SelfCheck
+from miron_jax.engine.underway import EdgeScores, Line, Underway
 from miron_jax.errors import InputError
 from miron_jax.model.costs import cost_model
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import RequestBatch, Totals, plan_request_batches, select
 from miron_jax.runtime.hosts import Hosts, deal
-from miron_jax.runtime.journal import Entries, Journal
+from miron_jax.runtime.journal import Journal
 from miron_jax.runtime.timeline import counted_in_thread, spent_on
-from miron_jax.tokens.ragged import gather, offsets_of
+from miron_jax.tokens.ragged import offsets_of
 from miron_jax.tokens.records import Requests
 
 
@@ -53,9 +54,10 @@ def score_planned(
     journal: Journal | None = None,
     hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
     name: str = "",
+    settle: Callable[[], object] = lambda: None,
 ) -> Iterator[tuple[RequestBatch, Scores]]:
     """Score each request batch in turn; a thread tokenizes and plans the next one while the device
-    works on this one.
+    works on this one, and the next one is launched before the scores of this one are yielded.
 
     A row whose requests are all in the journal is not computed; the scores of other rows are added
     to the journal.  One process plans requests that share rows with known ones anew, without those.
@@ -63,7 +65,8 @@ def score_planned(
     Several `hosts` that each have all weights share the rows of every batch and meet in the
     journal; only the first one yields scores, after all batches.  On a mesh that spans hosts all of
     them compute the same rows, and scores that the first one took from the journal are meaningless
-    on the others.  `name` identifies these weights and is used once.
+    on the others.  `name` identifies these weights and is used once.  `settle` is called before a
+    batch begins: it waits for threads that still use the scores of earlier ones.
     """
     distinct = _DistinctScores()
     planner = ThreadPoolExecutor(1, initializer=counted_in_thread())
@@ -73,7 +76,12 @@ def score_planned(
             assert journal is not None, "hosts meet in the journal"
             scored = _score_shares(batches, forward, progress, journal, hosts, name)
         else:
-            scored = _score_all(batches, forward, progress, journal, hosts)
+            begun = (
+                _begun(batch, forward, progress, journal, hosts, name) for name, batch in batches
+            )
+            behind = partial(check.launch, forward.model, id_sets=forward.id_sets)
+            line = Line(begun, forward, hosts, journal, settle, behind)
+            scored = _score_all(line, forward, hosts)
         for batch, scores in scored:
             check.compare(forward.model, batch, scores, hosts.is_first, forward.id_sets)
             distinct.append(scores)
@@ -109,20 +117,11 @@ def _prepared(
         yield name, batch
 
 
-def _score_all(
-    batches: Iterable[tuple[str, RequestBatch]],
-    forward: Forward,
-    progress: Callable[[int], None],
-    journal: Journal | None,
-    hosts: Hosts,
-) -> Iterator[tuple[RequestBatch, Scores]]:
+def _score_all(line: Line, forward: Forward, hosts: Hosts) -> Iterator[tuple[RequestBatch, Scores]]:
     """Every process computes all rows: one that is alone, or those of a mesh that spans hosts."""
-    for name, batch in batches:
-        tell = progress
-        if journal is not None and hosts.count == 1:
-            tell = _score_missing(batch, forward, progress, journal)
-        scores = _score(batch, forward, tell, journal, hosts, name)
-        yield batch, _alone_where_nan(scores, batch, forward, hosts, name)
+    for each in line.scored():
+        scores = each.table.scores()
+        yield each.batch, _alone_where_nan(scores, each.batch, forward, hosts, each.name)
 
 
 def _score_shares(
@@ -137,10 +136,11 @@ def _score_shares(
     journal."""
     load = np.zeros(hosts.count)
     before = forward.speed.counts
-    shared: list[RequestBatch] = []
-    for batch_name, batch in batches:
-        _score_share(batch, forward, progress, journal, hosts, batch_name, load)
-        shared.append(batch)
+    begun = (
+        _begun_share(batch, forward, progress, journal, hosts, batch_name, load)
+        for batch_name, batch in batches
+    )
+    shared = [each.batch for each in Line(begun, forward, hosts, journal).scored()]
     meet(journal, hosts, f"{name}/scored")
     hosts.arrive(f"{name}/speed", list(map(sub, forward.speed.counts, before)))
     if not hosts.is_first:
@@ -178,7 +178,7 @@ def meet(journal: Journal, hosts: Hosts, name: str) -> None:
         journal.read_from(hosts.gather(name))
 
 
-def _score_share(
+def _begun_share(
     batch: RequestBatch,
     forward: Forward,
     progress: Callable[[int], None],
@@ -186,11 +186,11 @@ def _score_share(
     hosts: Hosts,
     name: str,
     load: np.ndarray,
-) -> None:
-    """Score this process's rows of a batch, then rows that others have not begun, into the journal.
+) -> Underway:
+    """This process's rows of a batch that the journal lacks, then rows that others have not begun.
     `load`: see `deal`."""
     plan = batch.plan
-    table = _EdgeScores(batch)
+    table = EdgeScores(batch)
     missing = np.zeros(plan.num_rows, bool)
     missing[table.fill_from(journal, progress)] = True
     rows_of_length = list(forward.size(plan, batch.more, hosts.count).items())
@@ -200,13 +200,8 @@ def _score_share(
     dealt = np.asarray(
         [row for rows in lists[hosts.index] for row in rows if missing[row]], np.int64
     )
-    forward.compile(plan, batch.more, dealt)
     row_lists = ([row for row in rows if missing[row]] for rows in hosts.take(name, lists))
-    for scored in forward.run(plan, batch.more, filter(None, row_lists)):
-        hosts.step()
-        table.write(scored)
-        journal.add(table.entries(scored.rows))
-        progress(scored.tokens)
+    return Underway(name, batch, table, progress, dealt, filter(None, row_lists))
 
 
 def _alone_where_nan(
@@ -273,108 +268,45 @@ def _score(
     forward: Forward,
     progress: Callable[[int], None],
     journal: Journal | None,
-    hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
-    name: str = "",
 ) -> Scores:
     """Compute the rows of a batch that the journal lacks, and return the scores of its requests."""
-    table = _EdgeScores(batch)
+    alone = Hosts()
+    begun = _with_missing_rows(batch, forward, progress, journal, alone, "")
+    [each] = Line(iter([begun]), forward, alone, journal).scored()
+    return each.table.scores()
+
+
+def _begun(
+    batch: RequestBatch,
+    forward: Forward,
+    progress: Callable[[int], None],
+    journal: Journal | None,
+    hosts: Hosts,
+    name: str,
+) -> Underway:
+    if journal is not None and hosts.count == 1:
+        progress = _score_missing(batch, forward, progress, journal)
+    return _with_missing_rows(batch, forward, progress, journal, hosts, name)
+
+
+def _with_missing_rows(
+    batch: RequestBatch,
+    forward: Forward,
+    progress: Callable[[int], None],
+    journal: Journal | None,
+    hosts: Hosts,
+    name: str,
+) -> Underway:
+    """The rows of a batch that the journal lacks."""
+    table = EdgeScores(batch)
     missing = np.asarray(
         hosts.agree(f"{name}/rows", table.fill_from(journal, progress).tolist()), np.int64
     )
     if not hosts.is_first:
         table.rank[:] = 0  # in place of rows that the first host takes from its journal
         table.logprob[:] = 0
-    forward.compile(batch.plan, batch.more, missing)
-    for scored in forward.run(batch.plan, batch.more, forward.batches(batch.plan, missing)):
-        hosts.step()
-        table.write(scored)
-        if journal is not None:
-            journal.add(table.entries(scored.rows))
-        progress(scored.tokens)
-    return table.scores()
-
-
-class _EdgeScores:
-    """The scores of a batch's edges while they come in."""
-
-    def __init__(self, batch: RequestBatch) -> None:
-        self.plan = batch.plan
-        self.digests = batch.digests
-        plan = self.plan
-        self.logprob = np.full(len(plan.edge_parent), np.nan, np.float32)
-        self.rank = np.full(len(plan.edge_parent), -1, np.int32)
-        # of each query; the last one: no query
-        self.set_logprob = np.zeros(len(plan.query_node) + 1, np.float32)
-        request_row = plan.request_row
-        self._by_row = np.argsort(request_row, kind="stable")  # requests without an edge first
-        self._first = np.searchsorted(request_row[self._by_row], np.arange(plan.num_rows + 1))
-
-    def write(self, scored: RowScores) -> None:
-        self.logprob[scored.edges], self.rank[scored.edges] = scored.logprob, scored.rank
-        self.set_logprob[scored.queries] = scored.set_logprob
-
-    def requests_of(self, rows: Sequence[int]) -> np.ndarray:
-        """Requests whose edges are in these rows, int64."""
-        return np.concatenate(
-            [self._by_row[self._first[row] : self._first[row + 1]] for row in rows]
-        )
-
-    def entries(self, rows: Sequence[int]) -> Entries:
-        """Journal entries of these rows' requests, without those with a NaN, which are scored
-        again."""
-        plan = self.plan
-        requests = self.requests_of(rows)
-        size = np.diff(plan.request_edge_offset)
-        edges, offsets = gather(
-            plan.request_edge, plan.request_edge_offset[requests], size[requests]
-        )
-        set_logprob = self.set_logprob[plan.request_query[requests]]
-        is_nan = np.isnan(set_logprob) | np.logical_or.reduceat(
-            np.isnan(self.logprob[edges]), offsets[:-1]
-        )
-        if is_nan.any():
-            requests = requests[~is_nan]
-            set_logprob = set_logprob[~is_nan]
-            edges, offsets = gather(
-                plan.request_edge, plan.request_edge_offset[requests], size[requests]
-            )
-        digests = b"".join(self.digests[r] for r in requests.tolist())
-        digests = np.frombuffer(digests, np.uint8).reshape(-1, 16)
-        return Entries(digests, offsets, self.logprob[edges], self.rank[edges], set_logprob)
-
-    def fill_from(self, journal: Journal | None, progress: Callable[[int], None]) -> np.ndarray:
-        """Write the scores of rows that the journal has whole; returns the rows that are missing,
-        int64."""
-        plan = self.plan
-        rows = np.arange(self.plan.num_rows)
-        if journal is None or not journal.num_known:
-            return rows
-        known = journal.known(self.digests)
-        missing = np.zeros(plan.num_rows, bool)
-        request_row = plan.request_row
-        missing[request_row[~known & (request_row >= 0)]] = True
-        done = rows[~missing]
-        if len(done):
-            requests = self.requests_of(done.tolist())
-            stored = journal.scores_of([self.digests[r] for r in requests.tolist()])
-            size = np.diff(plan.request_edge_offset)[requests]
-            assert (np.diff(stored.offsets) == size).all(), "a digest names token ids and span"
-            edges, _ = gather(plan.request_edge, plan.request_edge_offset[requests], size)
-            self.logprob[edges], self.rank[edges] = stored.logprob, stored.rank
-            has_query = plan.request_query[requests] >= 0
-            self.set_logprob[plan.request_query[requests[has_query]]] = stored.set_logprob[
-                has_query
-            ]
-            progress(plan.num_nodes(done.tolist()))
-        return rows[missing]
-
-    def scores(self) -> Scores:
-        """The scores of all requests of the batch, in their order."""
-        plan = self.plan
-        edges = self.plan.request_edge
-        assert not (self.rank < 0).any(), "an edge of the plan was never scored"
-        set_logprob = self.set_logprob[plan.request_query]
-        return Scores(plan.request_edge_offset, self.logprob[edges], self.rank[edges], set_logprob)
+    row_lists = forward.batches(batch.plan, missing)
+    return Underway(name, batch, table, progress, missing, row_lists)
 
 
 class _DistinctScores:

@@ -6,10 +6,10 @@ deliberately does not know tasks.
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from miron_jax.engine.checked_requests import (
     CheckedRequests,
 )
 from miron_jax.engine.model import Model
-from miron_jax.engine.plain import PlainProgram, PlainScore, score_plainly
+from miron_jax.engine.plain import PlainProgram, PlainRow, PlainScore, launch_plainly
 from miron_jax.engine.records import Score, Scores
 from miron_jax.errors import SelfCheckFailed
 from miron_jax.model.config import ModelConfig
@@ -49,6 +49,14 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
 LOGIT_SHARE = {"float32": 2**-16, "bfloat16": 1 / 32}
 
 
+class _Launched(NamedTuple):
+    """Requests whose plain scores are on their way."""
+
+    names: list[str]
+    has_set: list[bool]
+    rows: Iterable[PlainRow]
+
+
 @dataclass(slots=True)
 class SelfCheck:
     """Compares a share of the requests, chosen by hash, with the plain scorer; sums over the
@@ -71,6 +79,7 @@ class SelfCheck:
     _compiling: dict[int, Future[object]] = field(default_factory=dict)
     # by the batch's identity: its requests, while it is scored
     _prepared: dict[int, list[int]] = field(default_factory=dict)
+    _launched: dict[int, tuple[list[int], _Launched]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -108,28 +117,16 @@ class SelfCheck:
 
     def _checked_of(self, model: Model) -> CheckedRequests:
         if self._checked is None:
-            platform = (model.placement or Placement.of(model.state)).device.platform
+            platform = _placement_of(model).device.platform
             flops = LEAST_FLOPS.get(platform, LEAST_FLOPS_ELSEWHERE)
             cost = cost_model(model.config)
             self._checked = CheckedRequests(cost, flops, model.config.num_positions)
         return self._checked
 
     @spent_on("self_check")
-    def compare(
-        self,
-        model: Model,
-        batch: RequestBatch,
-        scores: Scores,
-        judge: bool = True,
-        id_sets: Sequence[np.ndarray] = (),
-    ) -> None:
-        """Raises SelfCheckFailed if a scored token or id set (or the median of them, `by_median`)
-        differs by more than the tolerance, or if only one of the two is NaN.  `id_sets`: those that
-        the requests name.
-
-        Without `judge` the programs run and nothing is compared: all processes of a mesh that spans
-        hosts must run them.
-        """
+    def launch(self, model: Model, batch: RequestBatch, id_sets: Sequence[np.ndarray] = ()) -> None:
+        """Start what scores the chosen requests of a batch, for `compare`.  `id_sets`: those that
+        the requests name."""
         chosen = self._prepared.pop(id(batch), None)
         if chosen is None:
             chosen = self._checked_of(model).choose(batch)
@@ -143,7 +140,31 @@ class SelfCheck:
             names.append(f"request {batch.digests[r].hex()}")
             requests.append((batch.fresh.tokens(r), int(batch.fresh.span_start[r])))
             sets.append(id_sets[of_request[r]] if of_request[r] >= 0 else np.zeros(0, np.int32))
-        self.compare_with(model, requests, [scores[r] for r in chosen], names, judge, sets)
+        launched = self._launch(model, requests, names, sets)
+        # a CPU would run them side by side, each with memory of its own
+        if _placement_of(model).device.platform != "cpu":
+            launched = launched._replace(rows=[*launched.rows])
+        self._launched[id(batch)] = chosen, launched
+
+    @spent_on("self_check")
+    def compare(
+        self,
+        model: Model,
+        batch: RequestBatch,
+        scores: Scores,
+        judge: bool = True,
+        id_sets: Sequence[np.ndarray] = (),
+    ) -> None:
+        """Raises SelfCheckFailed if a scored token or id set (or the median of them, `by_median`)
+        differs by more than the tolerance, or if only one of the two is NaN.
+
+        Without `judge` the programs run and nothing is compared: all processes of a mesh that spans
+        hosts must run them.
+        """
+        if id(batch) not in self._launched:
+            self.launch(model, batch, id_sets)
+        chosen, launched = self._launched.pop(id(batch))
+        self._compare(launched, [scores[r] for r in chosen], judge)
 
     @spent_on("self_check")
     def compare_with(
@@ -152,32 +173,48 @@ class SelfCheck:
         requests: Sequence[tuple[np.ndarray, int]],
         scores: Sequence[Score],
         names: Sequence[str],
-        judge: bool = True,
-        id_sets: Sequence[np.ndarray] | None = None,
     ) -> None:
-        """The same for these requests: token ids and span start of each, and the ids of its set."""
+        """The same for these requests: token ids and span start of each."""
+        no_sets = [np.zeros(0, np.int32)] * len(requests)
+        self._compare(self._launch(model, requests, names, no_sets), scores, judge=True)
+
+    def _launch(
+        self,
+        model: Model,
+        requests: Sequence[tuple[np.ndarray, int]],
+        names: Sequence[str],
+        id_sets: Sequence[np.ndarray],
+    ) -> _Launched:
         start = time.perf_counter()
-        self.progress.advance("self-check", 0, len(requests), "requests")
         token_ids = [ids for ids, _ in requests]
         firsts = [first for _, first in requests]
         lengths = self._checked_of(model).lengths_of([*map(len, token_ids)])
         for length in self._compiling.keys() & lengths:
             self._compiling[length].result()
-        plain_scores, _ = score_plainly(model, token_ids, firsts, self.progress, id_sets, lengths)
-        self.progress.end("self-check")
+        rows = launch_plainly(model, token_ids, firsts, lengths, id_sets)
+        self.seconds += time.perf_counter() - start
+        sized = [f"{name} ({len(ids)} tokens)" for name, ids in zip(names, token_ids, strict=True)]
+        return _Launched(sized, [len(ids) > 0 for ids in id_sets], rows)
+
+    def _compare(self, launched: _Launched, scores: Sequence[Score], judge: bool) -> None:
+        start = time.perf_counter()
+        names, has_set, rows = launched
+        self.progress.advance("self-check", 0, len(names), "requests")
         differences: list[np.ndarray] = []
-        for i, plain in enumerate(plain_scores if judge else ()):
-            name = f"{names[i]} ({len(token_ids[i])} tokens)"
-            has_set = id_sets is not None and len(id_sets[i]) > 0
-            differences.append(self._judge(scores[i], plain, name, has_set))
+        for i, row in enumerate(rows):
+            plain = row.read()
+            self.tokens += len(plain.logprob)
+            self.progress.advance("self-check", i + 1, len(names), "requests")
+            if judge:
+                differences.append(self._judge(scores[i], plain, names[i], has_set[i]))
+        self.progress.end("self-check")
         if self.by_median and differences:
             difference, bounds = np.concatenate(differences, axis=1)
             middle = np.argsort(difference / bounds)[len(bounds) // 2]
             if difference[middle] > bounds[middle]:
                 what = f"the median of the checked tokens differs by {difference[middle]:.3g}"
                 raise _failed(what, bounds[middle])
-        self.tokens += sum(len(plain.logprob) for plain in plain_scores)
-        self.requests += len(requests)
+        self.requests += len(names)
         self.seconds += time.perf_counter() - start
 
     @spent_on("self_check")
@@ -229,7 +266,13 @@ class Unchecked(SelfCheck):
 
     def prepare(self, model: Model, batch: RequestBatch) -> None: ...
 
+    def launch(self, *_: object, **more: object) -> None: ...
+
     def compare(self, *_: object, **more: object) -> None: ...
+
+
+def _placement_of(model: Model) -> Placement:
+    return model.placement or Placement.of(model.state)
 
 
 def _failed(what: str, bound: float) -> SelfCheckFailed:

@@ -15,8 +15,10 @@ from miron_jax.errors import InputError
 from miron_jax.evaluation.task_kinds.interface import TaskKind, TokenizedExamples
 from miron_jax.planning.packing import choose_lengths
 from miron_jax.planning.records import CostModel
-from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
+from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS, Totals
 from miron_jax.tokens.records import Requests, concatenate
+
+_FLOPS = (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9))
 
 
 def parts_of(kinds: Sequence[TaskKind], order: Sequence[int]) -> Iterator[list[TokenizedExamples]]:
@@ -82,3 +84,16 @@ def survey(kinds: Sequence[TaskKind], cost: CostModel, several: bool = False) ->
     sizes = np.minimum(np.ceil(num_nodes).astype(np.int64), most)
     order = sorted(range(len(kinds)), key=lambda index: -longest.get(index, most))
     return Survey(choose_lengths(sizes, spare, (most,)), plain_tokens, order)
+
+
+def cost_of(totals: Totals) -> str:
+    """What a run computes with each weights, in a sentence; estimated while only a part of it is
+    planned."""
+    counts = (totals.unique_tokens, totals.plain_tokens, totals.useful_flops)
+    unique, plain, flops = (count / totals.share for count in counts)
+    unit, size = next((pair for pair in _FLOPS if flops >= pair[1]), _FLOPS[-1])
+    about = "" if totals.share == 1 else "about "
+    return (
+        f"{about}{unique:,.0f} unique tokens of {plain:,.0f} to compute, {flops / size:,.3g} "
+        f"{unit} ({plain / max(1.0, unique):.1f} times fewer than one row a request)"
+    )

@@ -7,6 +7,7 @@ results.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,13 +19,14 @@ from miron_jax.config import AXES, RunConfig
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.model import ForwardSpeed, Model
+from miron_jax.engine.records import Scores
 from miron_jax.engine.scores import score_planned
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.engine.text_requests import GenerationSpeed
 from miron_jax.errors import InputError
 from miron_jax.evaluation.inputs import unverified
 from miron_jax.evaluation.journal_key import agreed_key, key_with_answers
-from miron_jax.evaluation.parts import parts_of, requests_of, survey
+from miron_jax.evaluation.parts import cost_of, parts_of, requests_of, survey
 from miron_jax.evaluation.records import Inputs, Outcome
 from miron_jax.evaluation.sampling import ExampleSampling
 from miron_jax.evaluation.saved_requests import save_requests
@@ -58,14 +60,13 @@ from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.journal import Journal
 from miron_jax.runtime.progress import SILENT, Progress
-from miron_jax.runtime.timeline import spent_on
+from miron_jax.runtime.timeline import counted_in_thread, spent_on
 from miron_jax.tokens.answer_requests import NoRoom
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import resolve_bos, taken_from
 from miron_jax.tokens.truncation import LengthLimit
 
 SCORING_PROGRAMS = 8  # at most so many row lengths in a run, each compiled once
-_FLOPS = (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9))
 GENERATION_PROGRAMS = 2  # fewer in a run that generates long texts, for prefill and steps
 
 
@@ -114,19 +115,6 @@ class RunTasks(NamedTuple):
                 totals.useful_flops += useful_flops(self.model, batch.plan)
             yield batch
         totals.expected = totals.plain_tokens
-
-
-def cost_of(totals: Totals) -> str:
-    """What a run computes with each weights, in a sentence; estimated while only a part of it is
-    planned."""
-    counts = (totals.unique_tokens, totals.plain_tokens, totals.useful_flops)
-    unique, plain, flops = (count / totals.share for count in counts)
-    unit, size = next((pair for pair in _FLOPS if flops >= pair[1]), _FLOPS[-1])
-    about = "" if totals.share == 1 else "about "
-    return (
-        f"{about}{unique:,.0f} unique tokens of {plain:,.0f} to compute, {flops / size:,.3g} "
-        f"{unit} ({plain / max(1.0, unique):.1f} times fewer than one row a request)"
-    )
 
 
 def summarize_plan(config: RunConfig, inputs: Inputs, progress: Progress = SILENT) -> Totals:
@@ -454,18 +442,19 @@ class Evaluation:
             total = 0.0 if sampling else totals.unique_tokens / totals.share / sharing
             self.progress.advance("scoring", done, total, "tokens")
 
+        taken: list[Future[None]] = []  # by the thread that computes metrics
+
+        def settle() -> None:
+            while taken:
+                taken.pop().result()
+
         def score_round(of_round: str) -> None:
             batches = self._request_batches(totals)
-            for batch, scores in score_planned(
-                batches, engine.forward, check, advance, journal, self.hosts, of_round
-            ):
-                end = 0
-                with spent_on("metrics"):
-                    for piece in batch.pieces:
-                        start = end
-                        end += len(piece.requests)
-                        of_piece = scores.of_requests(start, end)
-                        self._tasks.kinds[piece.task].take(tasks[piece.task], piece, of_piece)
+            how = (advance, journal, self.hosts, of_round, settle)
+            with ThreadPoolExecutor(1, initializer=counted_in_thread()) as thread:
+                for batch, scores in score_planned(batches, engine.forward, check, *how):
+                    taken.append(thread.submit(self._take, tasks, batch, scores))
+                settle()
 
         if sampling is None:
             score_round(name)
@@ -474,6 +463,15 @@ class Evaluation:
                 score_round(f"{name}/round/{i}")
         self.progress.end("scoring")
         return sampling and sampling.decided
+
+    @spent_on("metrics")
+    def _take(self, tasks: Sequence[TaskScores], batch: RequestBatch, scores: Scores) -> None:
+        end = 0
+        for piece in batch.pieces:
+            start = end
+            end += len(piece.requests)
+            of_piece = scores.of_requests(start, end)
+            self._tasks.kinds[piece.task].take(tasks[piece.task], piece, of_piece)
 
     def _sampling(self) -> ExampleSampling:
         cost = cost_model(self._tasks.model, SCORING_PROGRAMS)

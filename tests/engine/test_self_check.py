@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple, cast
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -23,7 +24,7 @@ from miron_jax.engine.checked_requests import (
 )
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.model import Model, load_model
-from miron_jax.engine.plain import PlainScore, plain_length
+from miron_jax.engine.plain import PlainRow, plain_length
 from miron_jax.engine.records import Score, Scores
 from miron_jax.engine.scores import score_request_batches
 from miron_jax.engine.self_check import LOGIT_SHARE, TOLERANCE, SelfCheck
@@ -154,8 +155,8 @@ def test_a_peaked_request_hides_no_fault_beside_it(dtype: str, monkeypatch: pyte
     """Sizes are 8 and 8e5: 0.5 % of the large one is no fault in bfloat16, and 0.5 nats of the small one are."""
     sizes, small = (np.asarray([8e5, 8e5]), np.asarray([8.0, 8.0])), 5e-3 if dtype == "bfloat16" else 5e-6
     zeros, rank = np.zeros(2), np.zeros(2, np.int32)
-    plain = [PlainScore(zeros, zeros, size, np.zeros(())) for size in sizes]
-    monkeypatch.setattr(self_check, "score_plainly", lambda *_: (plain, 1))
+    plain = [PlainRow(2, (*map(jnp.asarray, (zeros, zeros, size, 0.0)),)) for size in sizes]
+    monkeypatch.setattr(self_check, "launch_plainly", lambda *_: plain)
     no_lengths = SimpleNamespace(lengths_of=lambda _: set())
     monkeypatch.setattr(SelfCheck, "_checked_of", lambda *_: no_lengths)
     requests = [(np.zeros(3, np.int32), 1)] * 2
@@ -170,8 +171,8 @@ def test_a_peaked_request_hides_no_fault_beside_it(dtype: str, monkeypatch: pyte
     faulty = Score(np.asarray([0.5, 0.5]), rank)
     with pytest.raises(SelfCheckFailed, match=r"the median of the checked tokens differs by 0.5 nats"):
         check.compare_with(cast("Model", None), requests, [peaked, faulty], ["peaked", "small"])
-    empty = PlainScore(zeros[:0], zeros[:0], zeros[:0], np.zeros(()))
-    monkeypatch.setattr(self_check, "score_plainly", lambda *_: ([empty], 1))
+    empty = PlainRow(0, (*map(jnp.asarray, (zeros, zeros, zeros, 0.0)),))
+    monkeypatch.setattr(self_check, "launch_plainly", lambda *_: [empty])
     SelfCheck(TOLERANCE[dtype]).compare_with(cast("Model", None), requests[:1], [Score(zeros[:0], rank[:0])], ["none"])
 
 

@@ -109,7 +109,7 @@ def test_a_resumed_run_scores_only_what_is_missing(model: Any, tmp_path: Path) -
 
     def run(folder: Path, stop_after: int | None = None, budget: int = 256) -> tuple[Any, set[int]]:
         forward, rows = Forward(model, budget, id_sets=id_sets), set[int]()
-        run_rows = forward.run
+        run_rows = forward.run_all
 
         def watched(*arguments: Any) -> Any:
             for i, scored in enumerate(run_rows(*arguments)):
@@ -118,7 +118,7 @@ def test_a_resumed_run_scores_only_what_is_missing(model: Any, tmp_path: Path) -
                 rows.update(scored.rows)
                 yield scored
 
-        forward.run = watched  # type: ignore[method-assign]
+        forward.run_all = watched  # type: ignore[method-assign]
         with Journal(Store(str(folder)), "k", "0") as journal:
             [(_, scores)] = score_planned([part], forward, SelfCheck(TOLERANCE["float32"]), journal=journal)
             return scores, rows
