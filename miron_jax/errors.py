@@ -13,6 +13,8 @@ from collections.abc import Sequence
 # or threads, or the package has a defect.
 FAILED = 1
 BAD_INPUT = 2  # `InputError`, a wrong flag, or a file that the system refuses
+NO_GO = 3  # `NoGo`
+INCONCLUSIVE = 4  # `Inconclusive`
 # The same command goes on: after SIGTERM or Ctrl-C (runtime/signals.py), a lost process of the run
 # (runtime/hosts.py, cli/processes.py), or `NotJudged`.
 RUN_AGAIN = 75
@@ -39,6 +41,18 @@ class InputError(RunEnded):
 class SelfCheckFailed(RunEnded):
     """Two ways that must agree do not, the engine and the plain scorer for one: no number of this
     run can be trusted."""
+
+
+class NoGo(RunEnded):
+    """A run breaks a rule of its gate's policy."""
+
+    status = NO_GO
+
+
+class Inconclusive(RunEnded):
+    """A run breaks no rule of its gate's policy, and of some it is not known whether they hold."""
+
+    status = INCONCLUSIVE
 
 
 class Unscored(RunEnded):

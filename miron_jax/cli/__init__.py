@@ -20,6 +20,7 @@ COMMANDS = {
     "eval": "score a model on tasks",
     "report": "what runs found: on screen, or as one HTML page, Markdown, CSV",
     "compare": "runs example by example: differences, intervals, p-values; noise of training runs",
+    "gate": "GO, NO-GO or INCONCLUSIVE: a run, and a baseline, by the rules of a policy",
     "tasks": "list suites and tasks, what data each needs and whether it is there",
     "plan": (
         "what eval would do: requests, tokens, rows, programs, FLOPs; with --topology its memory "
@@ -41,6 +42,7 @@ COMMANDS = {
 # What these commands take beside flags.
 TAKES = {
     "compare": "RUN [RUN ...] ",
+    "gate": "POLICY.yaml RUN [BASELINE] ",
     "report": "[RUN ...] ",
     "init": "task|model [FOLDER] ",
     "completion": "bash|zsh|fish ",

@@ -252,6 +252,7 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
     ),
     "humans": (*_HUMANS, "detox_scorer", "output"),
     "compare": (*_COMPARE, "until", "seed", *_JSON),
+    "gate": (*_JSON,),
     "report": (*_REPORT, "output"),
     "verify": (
         "model", "tokenizer", "checkpoint", "param_map", "params_key", "steps", "dtype", "sharding",

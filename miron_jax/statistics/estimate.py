@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from statistics import NormalDist
 from typing import Any, Protocol
 
 import numpy as np
@@ -63,6 +64,26 @@ def wilson(p: float, n: int, z: float = _Z) -> tuple[float, float]:
     # The interval lies within [0, 1] and holds p, touching it at p = 0 and p = 1; rounding must not
     # undo that.
     return min(max(center - half, 0.0), p), max(min(center + half, 1.0), p)
+
+
+def z_of(confidence: float) -> float:
+    """Standard errors to either side of a normal interval; of 95 % the 1.96 of all results."""
+    return _Z if confidence == 0.95 else NormalDist().inv_cdf((1 + confidence) / 2)
+
+
+def interval_at(estimate: Estimate, confidence: float) -> tuple[float, float]:
+    """The interval of another confidence than 95 %.
+
+    Wilson's where the one of 95 % is Wilson's; else each end is z / 1.96 times as far from the
+    value, which is exact for normal intervals and an approximation for resampled ones.
+    """
+    value = estimate.value
+    n = estimate.num_examples
+    z = z_of(confidence)
+    if n and 0 <= value <= 1 and all(map(math.isclose, wilson(value, n), estimate.ci95)):
+        return wilson(value, n, z)
+    low, high = estimate.ci95
+    return value + (low - value) * z / _Z, value + (high - value) * z / _Z
 
 
 def estimates(examples: Sequence[ExampleScore]) -> dict[str, Estimate]:

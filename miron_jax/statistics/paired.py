@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from miron_jax.statistics.estimate import ends_of_sum
+from miron_jax.statistics.estimate import ends_of_sum, z_of
 
 RESAMPLES, BLOCK = 10_000, 250  # sign flips, and how many are drawn at once
 _EXACT = 13  # of so many clusters with a difference all sign flips are tried: 8,192
@@ -35,7 +35,7 @@ class Difference:
 
     value: float
     stderr: float
-    ci95: tuple[float, float]
+    ci95: tuple[float, float]  # 95 %, or the confidence that was asked for
     p_value: float
     num_examples: int  # with a value of both models
     num_undefined: int  # without one of either
@@ -57,6 +57,7 @@ def difference(
     strata: Sequence[str] | None = None,
     clusters: Sequence[str] | None = None,
     sizes: Sequence[float] | np.ndarray | None = None,
+    confidence: float = 0.95,
 ) -> Difference:
     """`first`, `second`: float64 [n], NaN where undefined; `strata`, `clusters`: a name for each
     example.
@@ -79,7 +80,7 @@ def difference(
     if is_binary and strata is None and clusters is None and sizes is None:
         value = float((b - a).mean())
         stderr = math.sqrt(_variance(counts[2], counts[3], len(kept)) / len(kept))
-        interval = bonett_price(counts[2], counts[3], len(kept))
+        interval = bonett_price(counts[2], counts[3], len(kept), z_of(confidence))
         return Difference(
             value, stderr, interval, mcnemar(counts[2], counts[3]), *counts, "exact McNemar"
         )
@@ -87,7 +88,7 @@ def difference(
     stratum = _numbered(strata, kept, np.zeros(len(kept), int))
     cluster = _numbered(clusters, kept, np.arange(len(kept)))
     value, stderr, degrees, sums = _mean(b - a, size, stratum, cluster)
-    half = _student(degrees) * stderr
+    half = _student(degrees, confidence) * stderr
     how = "sign flips" if clusters is None else "sign flips of clusters"
     return Difference(value, stderr, (value - half, value + half), sign_flips(sums), *counts, how)
 
@@ -161,13 +162,13 @@ def mcnemar(only_first: int, only_second: int) -> float:
     return min(1.0, 2 * float(binom.cdf(fewer, n, 0.5)))
 
 
-def bonett_price(only_first: int, only_second: int, n: int) -> tuple[float, float]:
-    """95 % interval of a difference of paired proportions: Wald's with one discordant pair of each
+def bonett_price(only_first: int, only_second: int, n: int, z: float = _Z) -> tuple[float, float]:
+    """Interval of a difference of paired proportions: Wald's with one discordant pair of each
     kind added."""
     a = only_first + 1
     b = only_second + 1
     center = (b - a) / (n + 2)
-    half = _Z * math.sqrt(_variance(a, b, n + 2) / (n + 2))
+    half = z * math.sqrt(_variance(a, b, n + 2) / (n + 2))
     return max(-1.0, center - half), min(1.0, center + half)
 
 
@@ -195,18 +196,21 @@ def sign_flips(sums: np.ndarray) -> float:
     return (reached + 1) / (RESAMPLES + 1)
 
 
-def combined(value: float, parts: Sequence[tuple[float, Difference]]) -> Difference:
+def combined(
+    value: float, parts: Sequence[tuple[float, Difference]], confidence: float = 0.95
+) -> Difference:
     """The difference of a composite of independent tasks, each with its weight.
 
     The interval keeps those of its parts, by `ends_of_sum`; error and p-value follow from it, as
     those of a normal value: the standard error of a few pairs that all differ one way would be 0.
     """
     low, high = ends_of_sum(parts)
+    z = z_of(confidence)
     toward_zero = low if value > 0 else high
     p_value = float(value == 0)
     if toward_zero:
-        p_value = math.erfc(abs(value) / (toward_zero / _Z) / math.sqrt(2))
-    stderr = (low + high) / 2 / _Z
+        p_value = math.erfc(abs(value) / (toward_zero / z) / math.sqrt(2))
+    stderr = (low + high) / 2 / z
     return Difference(
         value, stderr, (value - low, value + high), p_value, len(parts), 0, 0, 0, "normal"
     )
@@ -229,8 +233,8 @@ def _variance(only_first: int, only_second: int, n: int) -> float:
     return (only_first + only_second) / n - ((only_second - only_first) / n) ** 2
 
 
-def _student(degrees: int) -> float:
-    """The quantile 0.975 of Student's t."""
+def _student(degrees: int, confidence: float) -> float:
+    """The quantile of Student's t that ends an interval, 0.975 of 95 %."""
     from scipy.stats import t
 
-    return float(t.ppf(0.975, degrees)) if degrees > 0 else math.nan
+    return float(t.ppf((1 + confidence) / 2, degrees)) if degrees > 0 else math.nan

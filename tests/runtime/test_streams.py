@@ -138,6 +138,7 @@ OF_RUNS = {
     "report": ("a",),
     "report --html={}/page.html": ("a", "b"),
     "compare": ("a", "b"),
+    "gate {}/policy.yaml": ("a", "b"),
     "tasks --task_path={}/task.yaml --describe=own/{name}": (),
     "tasks --check={}/task.yaml": (),
     "plan --model={}/../model --task_path={}/task.yaml --tasks=own": (),
@@ -159,6 +160,8 @@ def test_every_other_command_on_any_screen(folder: Path, command: str, encoding:
         write_run(place / run, {f"own/{NAME}": samples_of(correct)})
     rows = json.dumps({"q": NAME, "a": [NAME, "x"], "g": 0}, ensure_ascii=False)
     (place / "rows.jsonl").write_text(f"{rows}\n", encoding="utf-8")
+    rules = [{"metric": f"own/{NAME}", "not_below_baseline_by": 1, "confidence": 0.95}]
+    (place / "policy.yaml").write_text(json.dumps({"rules": rules}))
     lines = f"task: {NAME}\nkind: choice\ndata: rows.jsonl\nquestion: q\nchoices: a\ngold: g\nnum_fewshot: 0\n"
     (place / "task.yaml").write_text(lines, encoding="utf-8")
     votes = "".join(f"1 + 1\t{vote}\t{NAME}{i}\n" for i, vote in enumerate((2, 2, 3)))

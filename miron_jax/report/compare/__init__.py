@@ -2,6 +2,7 @@
 
     runs              paired differences of two runs
     table             on screen and as JSON
+    policy, gate      rules of a file, and what becomes of them
     byte_gaps         where two runs differ on texts
     training_noise    how far numbers move between checkpoints
 

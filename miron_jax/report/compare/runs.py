@@ -80,8 +80,11 @@ class _Pairs(NamedTuple):
     num_alone: int  # examples of one run only
 
 
-def compare(first: Run, second: Run, metrics: Sequence[str] = ()) -> Comparison:
+def compare(
+    first: Run, second: Run, metrics: Sequence[str] = (), confidence: float = 0.95
+) -> Comparison:
     """`metrics`: of each task that has them; absent: its main one and bits per byte.
+    `confidence`: of the intervals.
 
     Raises InputError if nothing can be compared.
     """
@@ -110,7 +113,7 @@ def compare(first: Run, second: Run, metrics: Sequence[str] = ()) -> Comparison:
                 "digests of them"
             )
         for metric in metrics or _metrics_of(first.tasks[name]):
-            difference_of_task = _task_difference(name, metric, pairs, first, second)
+            difference_of_task = _task_difference(name, metric, pairs, first, second, confidence)
             if isinstance(difference_of_task, str):
                 refused[f"{name} {metric}"] = difference_of_task
             else:
@@ -122,7 +125,7 @@ def compare(first: Run, second: Run, metrics: Sequence[str] = ()) -> Comparison:
             f"{first.label} and {second.label} cannot be compared: {task}{more}: {why}"
         )
     tasks = _adjusted(tasks)
-    composites = tuple(_composites(first, second, tasks, refused))
+    composites = tuple(_composites(first, second, tasks, refused, confidence))
     notes = [*_notes(first, second, common), *unchecked]
     return Comparison(first, second, tuple(tasks), composites, refused, tuple(notes))
 
@@ -211,7 +214,7 @@ def _metrics_of(task: TaskResult) -> list[str]:
 
 
 def _task_difference(
-    name: str, metric: str, pairs: _Pairs, first: Run, second: Run
+    name: str, metric: str, pairs: _Pairs, first: Run, second: Run, confidence: float
 ) -> TaskDifference | str:
     """The difference, or why there is none."""
     results = (first.tasks[name], second.tasks[name])
@@ -243,8 +246,8 @@ def _task_difference(
                 "it is a number over all examples, not a mean of theirs: no difference by example "
                 "explains it"
             )
-    paired = difference(a, b, strata, clusters, sizes)
-    if any(map(_stopped, results)):
+    paired = difference(a, b, strata, clusters, sizes, confidence)
+    if any(map(has_stopped, results)):
         paired = replace(paired, p_value=math.nan)
     both = np.isfinite(a) & np.isfinite(b)
     rows = np.asarray([example.row for example in pairs.first])
@@ -297,7 +300,11 @@ def _size(document: ExampleResult, metric: str) -> int:
 
 
 def _composites(
-    first: Run, second: Run, tasks: Sequence[TaskDifference], refused: dict[str, str]
+    first: Run,
+    second: Run,
+    tasks: Sequence[TaskDifference],
+    refused: dict[str, str],
+    confidence: float,
 ) -> Iterator[CompositeDifference]:
     """Composites that have a value in both runs; why one cannot be compared is added to
     `refused`."""
@@ -307,7 +314,9 @@ def _composites(
             other = second.result.composite(suite, name)
             if math.isnan(composite.value) or math.isnan(other.value) or not composite.weights:
                 continue
-            difference_or_why = _composite(f"{suite}: {name}", composite, other, first, by_name)
+            difference_or_why = _composite(
+                f"{suite}: {name}", composite, other, first, by_name, confidence
+            )
             if isinstance(difference_or_why, str):
                 refused[f"{suite}: {name}"] = difference_or_why
             else:
@@ -320,6 +329,7 @@ def _composite(
     other: CompositeResult,
     first: Run,
     by_name: Mapping[tuple[str, str], TaskDifference],
+    confidence: float,
 ) -> CompositeDifference | str:
     """The difference, or why there is none.  Its value is that of the common examples."""
     weights = composite.weights
@@ -351,14 +361,15 @@ def _composite(
     for part in parts:
         low, high = part.difference.ci95
         squares[part.task] = (weights[part.task] * (high - low)) ** 2
-    paired = combined(value, [(weights[part.task], part.difference) for part in parts])
+    weighted = [(weights[part.task], part.difference) for part in parts]
+    paired = combined(value, weighted, confidence)
     both = math.hypot(composite.stderr or math.nan, other.stderr or math.nan)
     total = sum(squares.values()) or 1.0  # where no task's difference has a width
     shares = {task: square / total for task, square in squares.items()}
     return CompositeDifference(name, composite.value, other.value, paired, both, shares)
 
 
-def _stopped(task: TaskResult) -> bool:
+def has_stopped(task: TaskResult) -> bool:
     """Whether its scores decided how many examples ran: such a number has no p-value of a fixed
     number of examples."""
     sampled = task.sampled
@@ -377,7 +388,7 @@ def _notes(first: Run, second: Run, common: Sequence[str]) -> list[str]:
         if alone := [name for name in run.tasks if name not in other.tasks]:
             notes.append(f"only in {run.label}: {_some(alone)}")
     for run in (first, second):
-        if stopped := [name for name in common if _stopped(run.tasks[name])]:
+        if stopped := [name for name in common if has_stopped(run.tasks[name])]:
             notes.append(
                 f"{run.label} stopped when it knew enough (--until), so there are no p-values: "
                 f"{_some(stopped)}"
