@@ -32,6 +32,15 @@ def row_sum(x: jax.Array) -> jax.Array:
     return jax.lax.platform_dependent(x, cpu=_sum_by_lanes, default=lambda y: y.sum(axis=-1))
 
 
+def row_dot(x: jax.Array, y: jax.Array) -> jax.Array:
+    """Sum of the products over the last axis.  On CPU a dot computes neither array twice."""
+
+    def dot(a: jax.Array, b: jax.Array) -> jax.Array:
+        return jnp.einsum("cv,cv->c", a, b, precision="highest")
+
+    return jax.lax.platform_dependent(x, y, cpu=dot, default=lambda a, b: jnp.sum(a * b, axis=-1))
+
+
 def _sum_by_lanes(x: jax.Array) -> jax.Array:
     size = x.shape[-1]
     steps = size // LANES if size % LANES == 0 else 1

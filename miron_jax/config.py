@@ -182,6 +182,12 @@ class RunConfig:
         "Of --tasks=text: write the loss of every byte of every document too, as Parquet.",
         identity=False,
     )
+    token_stats: bool = setting(
+        False,
+        "output",
+        "Entropy, probability, rank and top-k hits of every scored token too: their means as "
+        "metrics, and each token's in the samples.",
+    )
     results_format: str | None = setting(
         None,
         "output",

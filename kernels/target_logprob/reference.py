@@ -29,6 +29,23 @@ def target_logprob(
     return logprob_E, ahead_EV.sum(axis=1, dtype=jnp.int32)
 
 
+def distribution(
+    hidden_SD: jax.Array,
+    weight_VD: jax.Array,
+    parent_E: jax.Array,
+    *,
+    bias_V: jax.Array | None = None,
+    softcap: float | None = None,
+    scale: float = 1.0,
+) -> jax.Array:
+    """[E, 2] nats: the entropy of the distribution in which each target stands, - sum of p log p
+    with 0 log 0 = 0, and log p of its most probable token."""
+    logprob_EV = jax.nn.log_softmax(_logits(hidden_SD, weight_VD, bias_V, softcap, scale), axis=1)
+    logprob_EV = logprob_EV[parent_E]
+    terms_EV = jnp.where(logprob_EV == -jnp.inf, 0.0, jnp.exp(logprob_EV) * logprob_EV)
+    return jnp.stack([-terms_EV.sum(axis=1), logprob_EV.max(axis=1)], axis=1)
+
+
 def id_set_logprob(
     hidden_AD: jax.Array,
     weight_VD: jax.Array,

@@ -6,12 +6,16 @@ to its array sizes and the time follows the edges that are there.  Logits live f
 [chunk, V] float32.
 """
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 
-from miron_jax.kernels.reductions import row_max, row_sum
+from miron_jax.kernels.reductions import row_dot, row_max, row_sum
 
 LOWEST = -1e30  # stands for the maximum of nothing
+# Logits as far below the largest have a probability of 0 in float32; infinity times it is NaN.
+NO_PROBABILITY = -200.0
 # rounds of at most this many targets pass over as many rows of logits instead of the whole chunk
 NARROW = 8
 
@@ -30,9 +34,11 @@ def target_logprob(
     scale: float = 1.0,
     vocab_size: int | None = None,
     chunk: int,
-) -> tuple[jax.Array, jax.Array]:
+    with_distribution: bool = False,
+) -> tuple[jax.Array, ...]:
     """Log-probability (nats, float32 [E]) and rank (int32 [E]) of each target, in the order of
-    `layout.EdgeLayout`.
+    `layout.EdgeLayout`; if asked, entropy and largest log-probability of the distribution in which
+    it stands too (nats, float32 [E, 2]).
 
     hidden [S, D] holds the parents' states with S a multiple of `chunk`; arrays may be longer than
     what is in use: `num_chunks` (int32 scalar) says how many chunks are, and `round_start_R` needs
@@ -40,32 +46,36 @@ def target_logprob(
     """
     length = target_E.shape[0]
     target_P = jnp.pad(target_E, (0, chunk))  # the last round may read past its end
-    logprob_P = jnp.zeros((length + chunk,), jnp.float32)
-    rank_P = jnp.zeros((length + chunk,), jnp.int32)
+    carry = (
+        jnp.zeros((length + chunk,), jnp.float32),
+        jnp.zeros((length + chunk,), jnp.int32),
+    )
+    if with_distribution:
+        carry += (jnp.zeros((length + chunk, 2), jnp.float32),)
 
-    def one_chunk(c: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def one_chunk(c: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         hidden_CD = jax.lax.dynamic_slice_in_dim(hidden_SD, c * chunk, chunk)
         logits_CV = head_logits(hidden_CD, weight_VD, bias_V, softcap, scale, vocab_size)
-        logsumexp_C = _logsumexp(logits_CV)
+        of_parents = (_logsumexp(logits_CV),)
+        if with_distribution:
+            of_parents += (_distribution(logits_CV),)
 
-        def one_round(
-            r: jax.Array, carry: tuple[jax.Array, jax.Array]
-        ) -> tuple[jax.Array, jax.Array]:
+        def one_round(r: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
             start = round_start_R[r]
             stop = round_start_R[r + 1]
             narrow = min(NARROW, chunk)
             return jax.lax.cond(
                 stop - start <= narrow,
                 lambda: _write_round(
-                    carry, logits_CV[:narrow], logsumexp_C[:narrow], target_P, start
+                    carry, logits_CV[:narrow], [x[:narrow] for x in of_parents], target_P, start
                 ),
-                lambda: _write_round(carry, logits_CV, logsumexp_C, target_P, start),
+                lambda: _write_round(carry, logits_CV, of_parents, target_P, start),
             )
 
         return jax.lax.fori_loop(chunk_round_C1[c], chunk_round_C1[c + 1], one_round, carry)
 
-    logprob_P, rank_P = jax.lax.fori_loop(jnp.int32(0), num_chunks, one_chunk, (logprob_P, rank_P))
-    return logprob_P[:length], rank_P[:length]
+    carry = jax.lax.fori_loop(jnp.int32(0), num_chunks, one_chunk, carry)
+    return tuple(column[:length] for column in carry)
 
 
 @jax.named_scope("id_set_logprob")
@@ -110,6 +120,18 @@ def _logsumexp(x_CV: jax.Array) -> jax.Array:
     return highest_C + jnp.log(row_sum(jnp.exp(x_CV - highest_C[:, None])))
 
 
+def _distribution(logits_CV: jax.Array) -> jax.Array:
+    """[C, 2] nats: entropy = log sum of exp(x - max) - sum of exp(x - max) (x - max) / sum of
+    exp(x - max), and max - logsumexp.  XLA merges it with `_logsumexp`."""
+    highest_C = jnp.maximum(row_max(logits_CV), LOWEST)
+    below_CV = logits_CV - highest_C[:, None]
+    weight_CV = jnp.exp(below_CV)
+    sum_C = row_sum(weight_CV)
+    mean_below_C = row_dot(weight_CV, jnp.maximum(below_CV, NO_PROBABILITY)) / sum_C
+    log_sum_C = jnp.log(sum_C)
+    return jnp.stack([log_sum_C - mean_below_C, -log_sum_C], axis=1)
+
+
 def head_logits(
     hidden_CD: jax.Array,
     weight_VD: jax.Array | None,
@@ -144,23 +166,22 @@ def head_logits(
 
 
 def _write_round(
-    carry: tuple[jax.Array, jax.Array],
+    carry: tuple[jax.Array, ...],
     logits_CV: jax.Array,
-    logsumexp_C: jax.Array,
+    of_parents: Sequence[jax.Array],
     target_P: jax.Array,
     start: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[jax.Array, ...]:
     """Score target_P[start:start + C] against rows 0 to C; what lies past the round's end is
-    overwritten by the next."""
+    overwritten by the next.  `of_parents`: logsumexp of each row, and its distribution."""
+    logsumexp_C, *distribution = of_parents
     target_C = jax.lax.dynamic_slice_in_dim(target_P, start, logits_CV.shape[0])
     chosen_C1 = jnp.take_along_axis(logits_CV, target_C[:, None], axis=1)
     id_1V = jax.lax.broadcasted_iota(jnp.int32, (1, logits_CV.shape[1]), 1)
     ahead_CV = (logits_CV > chosen_C1) | ((logits_CV == chosen_C1) & (id_1V < target_C[:, None]))
     rank_C = ahead_CV.sum(axis=1, dtype=jnp.int32)
-    logprob_P, rank_P = carry
-    return (
-        jax.lax.dynamic_update_slice_in_dim(
-            logprob_P, chosen_C1[:, 0] - logsumexp_C, start, axis=0
-        ),
-        jax.lax.dynamic_update_slice_in_dim(rank_P, rank_C, start, axis=0),
+    columns = (chosen_C1[:, 0] - logsumexp_C, rank_C, *distribution)
+    return tuple(
+        jax.lax.dynamic_update_slice_in_dim(so_far, column, start, axis=0)
+        for so_far, column in zip(carry, columns, strict=True)
     )

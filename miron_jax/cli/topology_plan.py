@@ -115,9 +115,8 @@ class _Planner:
                 f"{gigabytes(self.chip.memory)}"
             )
         self.placement = replace(placement, taken=self.weights)
-        self.model = Model(
-            architecture.config, architecture.network, state, self.placement, config.attention
-        )
+        how = config.attention, config.token_stats
+        self.model = Model(architecture.config, architecture.network, state, self.placement, *how)
         self.forward = Forward(self.model, config.token_budget, progress, tasks.setup.table.id_sets)
         self.programs: list[PlannedProgram] = []
         self._halved: set[int] = set()  # row lengths whose batches did not fit

@@ -27,6 +27,7 @@ from jax.sharding import PartitionSpec
 
 from miron_jax.engine.batches import Batch, Shape, assemble, chunk_of, rows_by_length
 from miron_jax.engine.model import ForwardSpeed, Graph, Model, RowScores, attention_of
+from miron_jax.engine.records import no_distribution
 from miron_jax.errors import InputError
 from miron_jax.kernels.target_logprob.xla import id_set_logprob, target_logprob
 from miron_jax.model.decoder.decoder import Decoder
@@ -49,8 +50,8 @@ CPU_TOKENS, ACCELERATOR_TOKENS = (
 CPU_CHUNK = 48
 FREE_SHARE = 0.8  # share of the free memory that a program may take
 
-# logprob and rank of edges, logprob of id-set queries
-Outputs = tuple[jax.Array, jax.Array, jax.Array]
+# logprob and rank of edges, logprob of id-set queries; if asked, distribution of edges
+Outputs = tuple[jax.Array, ...]
 
 
 class Rows(NamedTuple):
@@ -215,7 +216,7 @@ class Forward:
                 return
             due, batch, outputs, started = flying.popleft()
             try:
-                logprob, rank, set_logprob = _fetch(outputs)
+                logprob, rank, set_logprob, distribution = _fetch(outputs)
             except jax.errors.JaxRuntimeError as error:
                 self._halve(batch.shape, error)
                 again.append(due)
@@ -228,7 +229,8 @@ class Forward:
             self.speed.computed_tokens += tokens
             edge_scores = logprob[batch.edge_output], rank[batch.edge_output]
             of_sets = batch.queries, set_logprob[batch.query_output]
-            scored = RowScores(due.plan, batch.rows, batch.edges, *edge_scores, *of_sets, tokens)
+            scores = (*edge_scores, *of_sets, tokens, distribution[batch.edge_output])
+            scored = RowScores(due.plan, batch.rows, batch.edges, *scores)
 
     def _launch_some(self, due: Rows, again: deque[Rows]) -> _Flight:
         """Launch as many of these rows as a batch has; the others go to `again`."""
@@ -259,6 +261,7 @@ class Forward:
             room.queries_per_row,
             *layout,
             *walk,
+            self.model.with_distribution,
         )
 
     def _room_for(self, plan: Plan) -> _Room:
@@ -383,11 +386,16 @@ class Forward:
 
 
 @spent_on("device")
-def _fetch(outputs: Outputs | Exception) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _fetch(
+    outputs: Outputs | Exception,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     if isinstance(outputs, Exception):
         raise outputs
-    logprob, rank, set_logprob = (np.asarray(output).ravel() for output in outputs)
-    return logprob, rank, set_logprob
+    logprob, rank, set_logprob = (np.asarray(output).ravel() for output in outputs[:3])
+    distribution = no_distribution(len(rank))
+    if len(outputs) > 3:
+        distribution = np.asarray(outputs[3]).reshape(len(rank), 2)
+    return logprob, rank, set_logprob, distribution
 
 
 def _score_shard(
@@ -429,9 +437,12 @@ def _score_shard(
     head = decoder.head()
     rules = {**head.rules, "chunk": shape.chunk}
     edges = arrays.target_E, arrays.round_start_R, arrays.chunk_round_C, arrays.num_chunks_1[0]
-    logprob_E, rank_E = target_logprob(hidden_SD, head.weight_VD, *edges, **rules)
+    logprob_E, rank_E, *more = target_logprob(
+        hidden_SD, head.weight_VD, *edges, **rules, with_distribution=shape.with_distribution
+    )
     if not shape.num_sets:
-        return logprob_E, rank_E, jnp.zeros(0, jnp.float32)
+        return logprob_E, rank_E, jnp.zeros(0, jnp.float32), *more
     hidden_AD = whole(hidden_FD[arrays.query_node_A])
     queries = arrays.query_set_A, arrays.num_queries_1[0]
-    return logprob_E, rank_E, id_set_logprob(hidden_AD, head.weight_VD, sets_GV, *queries, **rules)
+    of_sets = id_set_logprob(hidden_AD, head.weight_VD, sets_GV, *queries, **rules)
+    return logprob_E, rank_E, of_sets, *more

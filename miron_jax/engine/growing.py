@@ -24,6 +24,7 @@ from miron_jax.engine.decode import decoder_of
 from miron_jax.engine.model import Graph, Model
 from miron_jax.engine.plain import score_plainly
 from miron_jax.engine.records import GrowingSpeed, Score
+from miron_jax.kernels.target_logprob.xla import NO_PROBABILITY
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.cache import Cache
 from miron_jax.model.visibility import Continuation
@@ -98,11 +99,18 @@ class GrowingText:
     def _score(self, ids: np.ndarray, span_start: int) -> Score:
         logprobs: list[np.float32] = []
         ranks: list[int] = []
+        distribution: list[tuple[float, float]] = []
         for i in range(span_start, len(ids)):
-            logprob, rank = _logprob_and_rank(self._logits_after(ids[:i]), int(ids[i]))
+            logits_V = self._logits_after(ids[:i])
+            logprob, rank = _logprob_and_rank(logits_V, int(ids[i]))
             logprobs.append(logprob)
             ranks.append(rank)
-        return Score(np.asarray(logprobs, np.float32), np.asarray(ranks, np.int32))
+            if self.model.with_distribution:
+                distribution.append(_distribution(logits_V))
+        columns = np.asarray(logprobs, np.float32), np.asarray(ranks, np.int32)
+        width = 2 if self.model.with_distribution else 0
+        of_tokens = np.asarray(distribution, np.float32).reshape(len(ranks), width)
+        return Score(*columns, distribution=of_tokens)
 
     def _logits_after(self, ids: np.ndarray) -> np.ndarray:
         """Logits of the token after these, float32 [V]."""
@@ -135,7 +143,14 @@ class GrowingText:
         ids = [tokens for tokens, _ in choices]
         spans = [start for _, start in choices]
         scores, _ = score_plainly(self.model, ids, spans)
-        return [Score(score.logprob, (score.margin < 0).astype(np.int32)) for score in scores]
+        return [
+            Score(
+                score.logprob,
+                (score.margin < 0).astype(np.int32),
+                distribution=score.distribution,
+            )
+            for score in scores
+        ]
 
 
 def read(
@@ -156,6 +171,15 @@ def read(
     # padding is dropped
     kept_1T = jnp.where(ahead_1T < count_1[:, None], position_1T, cache.num_positions)
     return cache.with_tokens(new.key_LBTKH, new.value_LBTKH, kept_1T), logits_1V[0]
+
+
+def _distribution(logits_V: np.ndarray) -> tuple[float, float]:
+    """Entropy, and log p of the most probable token, nats; sums in float64."""
+    below_V = (logits_V - logits_V.max()).astype(np.float64)
+    weight_V = np.exp(below_V)
+    largest = -np.log(weight_V.sum())
+    mean_below = np.sum(weight_V * np.maximum(below_V, NO_PROBABILITY)) / weight_V.sum()
+    return float(-largest - mean_below), float(largest)
 
 
 def _logprob_and_rank(logits_V: np.ndarray, target: int) -> tuple[np.float32, int]:

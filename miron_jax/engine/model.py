@@ -37,6 +37,7 @@ class Model(NamedTuple):
     state: Tree  # weights on the devices
     placement: Placement | None = None  # None: follows from the sharding of the weights
     attention: str | None = None  # implementation of attention by name; None: the device's default
+    with_distribution: bool = False  # scores have entropy and largest log-probability too
 
     @property
     def matrix_dtype(self) -> np.dtype:
@@ -125,6 +126,8 @@ class RowScores(NamedTuple):
     queries: np.ndarray  # int64 [m], id-set queries of the plan
     set_logprob: np.ndarray  # float32 [m], nats: log p of all ids of the query's set together
     tokens: int  # nodes of the plan that this batch computed
+    # float32 nats, of the edges: [n, 2] as `Scores` has it, or [n, 0]
+    distribution: np.ndarray
 
 
 @dataclass(slots=True)

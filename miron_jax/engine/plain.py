@@ -6,13 +6,16 @@ shares neither plan nor kernels with `forward.py`.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import entr
 
 from miron_jax.engine.model import Graph, Model
+from miron_jax.engine.records import no_distribution
 from miron_jax.kernels.forest_attention import reference
 from miron_jax.model.network import bind, logit_size
 from miron_jax.model.visibility import Visibility
@@ -65,6 +68,7 @@ class PlainScore(NamedTuple):
     logit_size: np.ndarray  # float32, the largest logit of its position less their mean
     # float32 [] nats, log p of all ids of the request's set together; -inf: it has none
     set_logprob: np.ndarray
+    distribution: np.ndarray = np.zeros((0, 0), np.float32)  # as `Scores` has it
 
 
 def plain_length(num_tokens: int, num_positions: int | None = None) -> int:
@@ -82,7 +86,8 @@ class PlainProgram:
         self._length = length
         placement = model.placement or Placement.of(model.state)
         options = library_matmuls(placement.device)
-        self._program = jax.jit(_score_plain, static_argnums=0, compiler_options=options)
+        score = partial(_score_plain, model.with_distribution)
+        self._program = jax.jit(score, static_argnums=0, compiler_options=options)
 
     def compile(self) -> jax.stages.Compiled:
         """Compile it before its first call, which then finds it."""
@@ -118,9 +123,12 @@ class PlainRow(NamedTuple):
     outputs: tuple[jax.Array, ...]  # what `PlainScore` has, of the row's length
 
     def read(self) -> PlainScore:
-        logprob, margin, size, set_logprob = map(np.asarray, self.outputs)
-        span = slice(self.num_scored)
-        return PlainScore(logprob[span], margin[span], size[span], set_logprob)
+        *columns, set_logprob = map(np.asarray, self.outputs)
+        logprob, margin, size, *more = (column[: self.num_scored] for column in columns)
+        distribution = no_distribution(self.num_scored)
+        if more:
+            distribution = np.stack(more, axis=1)
+        return PlainScore(logprob, margin, size, set_logprob, distribution)
 
 
 def launch_plainly(
@@ -153,6 +161,7 @@ def score_plainly(
 
 
 def _score_plain(
+    with_distribution: bool,
     network: Graph,
     state: Tree,
     token_ids_T: jax.Array,
@@ -161,8 +170,9 @@ def _score_plain(
     in_set_V: jax.Array,
     rope_class: jax.Array | None,
 ) -> tuple[jax.Array, ...]:
-    """(log p, margin, size of the logits) of the tokens from start to stop, and log p of a set in
-    place of the first.  Padding is on the right, where causal attention never looks."""
+    """(log p, margin, size of the logits) of the tokens from start to stop, if asked (entropy,
+    largest log p) of their distributions, and log p of a set in place of the first.  Padding is on
+    the right, where causal attention never looks."""
     decoder = bind(network, state)
     length = token_ids_T.shape[0]
     position_1T = jnp.arange(length, dtype=jnp.int32)[None]
@@ -184,7 +194,10 @@ def _score_plain(
         set_V = jnp.pad(in_set_V, (0, logits_NV.shape[1] - len(in_set_V)))
         set_logprob = jax.nn.logsumexp(jnp.where(set_V, logprob_NV[0], -jnp.inf))
         margin_N = logprob_N - others_NV.max(axis=-1)
-        return logprob_N, margin_N, logit_size(logits_NV), set_logprob
+        more = ()
+        if with_distribution:
+            more = entr(jnp.exp(logprob_NV)).sum(axis=-1), logprob_NV.max(axis=-1)
+        return logprob_N, margin_N, logit_size(logits_NV), *more, set_logprob
 
     def add(c: jax.Array, so_far: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         *columns, set_logprob = so_far
@@ -198,4 +211,5 @@ def _score_plain(
     room = jnp.zeros(-(-length // MULTIPLE) * MULTIPLE, jnp.float32)
     num_passes = (stop - start + MULTIPLE - 1) // MULTIPLE
     with jax.named_scope("plain_head"):
-        return jax.lax.fori_loop(0, num_passes, add, (room, room, room, jnp.float32(0)))
+        rooms = (room,) * (5 if with_distribution else 3)
+        return jax.lax.fori_loop(0, num_passes, add, (*rooms, jnp.float32(0)))

@@ -21,14 +21,22 @@ class Scores:
     rank: np.ndarray  # int32 [N], tokens ahead of the target
     # float32 [R], nats: log p of the request's id set before its span; 0: no set
     set_logprob: np.ndarray
+    # float32 nats: entropy of the distribution in which each token stands and log p of its most
+    # probable token [N, 2], or [N, 0], not asked
+    distribution: np.ndarray
 
     @classmethod
     def of(cls, scores: Sequence["Score"]) -> Self:
         """Scores of single requests, end to end."""
-        logprobs, ranks, set_logprobs = zip(*scores, strict=True)
+        logprobs, ranks, set_logprobs, distributions = zip(*scores, strict=True)
         offsets = np.cumsum([0, *map(len, ranks)])
-        columns = np.concatenate(logprobs), np.concatenate(ranks)
-        return cls(offsets, *columns, np.asarray(set_logprobs, np.float32))
+        return cls(
+            offsets,
+            np.concatenate(logprobs),
+            np.concatenate(ranks),
+            np.asarray(set_logprobs, np.float32),
+            np.concatenate(distributions),
+        )
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -36,7 +44,7 @@ class Scores:
     def __iter__(self) -> Iterator["Score"]:
         ends = self.offsets.tolist()
         for a, b, set_logprob in zip(ends[:-1], ends[1:], self.set_logprob.tolist(), strict=True):
-            yield Score(self.logprob[a:b], self.rank[a:b], set_logprob)
+            yield Score(self.logprob[a:b], self.rank[a:b], set_logprob, self.distribution[a:b])
 
     def of_requests(self, start: int, stop: int) -> "Scores":
         """The scores of requests [start, stop)."""
@@ -47,11 +55,17 @@ class Scores:
             self.logprob[tokens],
             self.rank[tokens],
             self.set_logprob[start:stop],
+            self.distribution[tokens],
         )
 
     def __getitem__(self, request: int) -> "Score":
         span = slice(self.offsets[request], self.offsets[request + 1])
-        return Score(self.logprob[span], self.rank[span], float(self.set_logprob[request]))
+        return Score(
+            self.logprob[span],
+            self.rank[span],
+            float(self.set_logprob[request]),
+            self.distribution[span],
+        )
 
 
 class Score(NamedTuple):
@@ -60,6 +74,16 @@ class Score(NamedTuple):
     logprob: np.ndarray  # float32, nats
     rank: np.ndarray  # int32, tokens ahead of the target; 0 is greedy
     set_logprob: float = 0.0  # nats, see Scores
+    distribution: np.ndarray = np.zeros((0, 0), np.float32)  # see Scores
+
+    @property
+    def has_distribution(self) -> bool:
+        return self.distribution.shape[1] > 0
+
+
+def no_distribution(num_tokens: int) -> np.ndarray:
+    """What `Scores.distribution` is where nobody asked for it."""
+    return np.zeros((num_tokens, 0), np.float32)
 
 
 @dataclass(slots=True)

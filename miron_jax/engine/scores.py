@@ -190,7 +190,7 @@ def _begun_share(
     """This process's rows of a batch that the journal lacks, then rows that others have not begun.
     `load`: see `deal`."""
     plan = batch.plan
-    table = EdgeScores(batch)
+    table = EdgeScores(batch, forward.model.with_distribution)
     missing = np.zeros(plan.num_rows, bool)
     missing[table.fill_from(journal, progress)] = True
     rows_of_length = list(forward.size(plan, batch.more, hosts.count).items())
@@ -224,12 +224,13 @@ def _alone_where_nan(
     logprob = scores.logprob.copy()
     rank = scores.rank.copy()
     set_logprob = scores.set_logprob.copy()
+    distribution = scores.distribution.copy()
     for r, score in zip(
         chosen.tolist(), _score(alone, forward, lambda tokens: None, None), strict=True
     ):
         span = slice(scores.offsets[r], scores.offsets[r + 1])
-        logprob[span], rank[span], set_logprob[r] = score
-    return Scores(scores.offsets, logprob, rank, set_logprob)
+        logprob[span], rank[span], set_logprob[r], distribution[span] = score
+    return Scores(scores.offsets, logprob, rank, set_logprob, distribution)
 
 
 def _score_missing(
@@ -298,13 +299,14 @@ def _with_missing_rows(
     name: str,
 ) -> Underway:
     """The rows of a batch that the journal lacks."""
-    table = EdgeScores(batch)
+    table = EdgeScores(batch, forward.model.with_distribution)
     missing = np.asarray(
         hosts.agree(f"{name}/rows", table.fill_from(journal, progress).tolist()), np.int64
     )
     if not hosts.is_first:
         table.rank[:] = 0  # in place of rows that the first host takes from its journal
         table.logprob[:] = 0
+        table.distribution[:] = 0
     row_lists = forward.batches(batch.plan, missing)
     return Underway(name, batch, table, progress, missing, row_lists)
 
@@ -326,14 +328,17 @@ class _DistinctScores:
         logprob = [np.zeros(0, np.float32)]
         rank = [np.zeros(0, np.int32)]
         set_logprob: list[float] = []
+        distribution = [batch.distribution[:0] for batch in self._batches[:1]]
         for b, idx in pairs:
             score = self._batches[b][idx - self._first[b]]
             logprob.append(score.logprob)
             rank.append(score.rank)
             set_logprob.append(score.set_logprob)
+            distribution.append(score.distribution)
         return Scores(
             offsets_of([*map(len, rank[1:])]),
             np.concatenate(logprob),
             np.concatenate(rank),
             np.asarray(set_logprob, np.float32),
+            np.concatenate(distribution),
         )

@@ -47,6 +47,7 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
 # (tiny random ones), a wrong mask, position or token 1/6 and more.
 # In float32 right models reach 2**-20, and a common factor of the logits moves that by nothing.
 LOGIT_SHARE = {"float32": 2**-16, "bfloat16": 1 / 32}
+ENTROPY_BOUND = 8.0  # ln V / 2 + 1 of a million tokens: see `_judge_distribution`
 
 
 class _Launched(NamedTuple):
@@ -207,6 +208,8 @@ class SelfCheck:
             self.progress.advance("self-check", i + 1, len(names), "requests")
             if judge:
                 differences.append(self._judge(scores[i], plain, names[i], has_set[i]))
+                if plain.distribution.size and not self.by_median:
+                    self._judge_distribution(scores[i], plain, names[i])
         self.progress.end("self-check")
         if self.by_median and differences:
             difference, bounds = np.concatenate(differences, axis=1)
@@ -258,6 +261,18 @@ class SelfCheck:
                 "plain margin; no score of this run can be trusted, please report it"
             )
         return np.stack([difference, bounds])
+
+    def _judge_distribution(self, score: Score, plain: PlainScore, name: str) -> None:
+        """Compare largest log-probabilities, and entropies: where all logits differ by b at most,
+        an entropy differs by b times the deviation of log p, which is below ln V / 2 + 1."""
+        bounds = self.bounds(plain.distribution[:, 1], plain.logit_size)
+        bounds = np.outer(bounds, (ENTROPY_BOUND, 1.0))
+        difference = np.abs(score.distribution - plain.distribution)
+        difference[np.isnan(score.distribution) & np.isnan(plain.distribution)] = 0.0
+        wrong = np.flatnonzero(~(difference <= bounds))
+        if len(wrong):
+            what = f"{name} has an entropy or a largest log-probability that differs by"
+            raise _failed(f"{what} {difference.flat[wrong[0]]:.3g}", bounds.flat[wrong[0]])
 
 
 class Unchecked(SelfCheck):

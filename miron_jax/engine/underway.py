@@ -24,12 +24,14 @@ MOST_UNDERWAY = 2  # request batches at once
 class EdgeScores:
     """The scores of a batch's edges while they come in."""
 
-    def __init__(self, batch: RequestBatch) -> None:
+    def __init__(self, batch: RequestBatch, with_distribution: bool) -> None:
         self.plan = batch.plan
         self.digests = batch.digests
         plan = self.plan
         self.logprob = np.full(len(plan.edge_parent), np.nan, np.float32)
         self.rank = np.full(len(plan.edge_parent), -1, np.int32)
+        size = (len(plan.edge_parent), 2 * with_distribution)
+        self.distribution = np.full(size, np.nan, np.float32)
         # of each query; the last one: no query
         self.set_logprob = np.zeros(len(plan.query_node) + 1, np.float32)
         request_row = plan.request_row
@@ -39,6 +41,7 @@ class EdgeScores:
     def write(self, scored: RowScores) -> None:
         self.logprob[scored.edges], self.rank[scored.edges] = scored.logprob, scored.rank
         self.set_logprob[scored.queries] = scored.set_logprob
+        self.distribution[scored.edges] = scored.distribution
 
     def requests_of(self, rows: Sequence[int]) -> np.ndarray:
         """Requests whose edges are in these rows, int64."""
@@ -67,7 +70,8 @@ class EdgeScores:
             )
         digests = b"".join(self.digests[r] for r in requests.tolist())
         digests = np.frombuffer(digests, np.uint8).reshape(-1, 16)
-        return Entries(digests, offsets, self.logprob[edges], self.rank[edges], set_logprob)
+        columns = self.logprob[edges], self.rank[edges], set_logprob, self.distribution[edges]
+        return Entries(digests, offsets, *columns)
 
     def fill_from(self, journal: Journal | None, progress: Callable[[int], None]) -> np.ndarray:
         """Write the scores of rows that the journal has whole; returns the rows that are missing,
@@ -88,6 +92,7 @@ class EdgeScores:
             assert (np.diff(stored.offsets) == size).all(), "a digest names token ids and span"
             edges, _ = gather(plan.request_edge, plan.request_edge_offset[requests], size)
             self.logprob[edges], self.rank[edges] = stored.logprob, stored.rank
+            self.distribution[edges] = stored.distribution
             has_query = plan.request_query[requests] >= 0
             self.set_logprob[plan.request_query[requests[has_query]]] = stored.set_logprob[
                 has_query
@@ -101,7 +106,8 @@ class EdgeScores:
         edges = self.plan.request_edge
         assert not (self.rank < 0).any(), "an edge of the plan was never scored"
         set_logprob = self.set_logprob[plan.request_query]
-        return Scores(plan.request_edge_offset, self.logprob[edges], self.rank[edges], set_logprob)
+        columns = self.logprob[edges], self.rank[edges], set_logprob, self.distribution[edges]
+        return Scores(plan.request_edge_offset, *columns)
 
 
 @dataclass(slots=True)

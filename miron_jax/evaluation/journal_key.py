@@ -36,6 +36,8 @@ def agreed_key(
         "platform": Placement.of(model.state).device.platform,
         "attention": attention_of(model).name,
     }
+    if model.with_distribution:
+        parts["with_distribution"] = True
     key = run_key(parts)
     if hosts.agree(f"key/{name}", key) != key:
         raise InputError(

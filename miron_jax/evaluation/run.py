@@ -289,7 +289,8 @@ class Evaluation:
         placement = Placement.of_loaded(
             state, self.placement, self.row_axes, isinstance(config, Network)
         )
-        model = Model(config, self.architecture.network, state, placement, self.config.attention)
+        how = self.config.attention, self.config.token_stats
+        model = Model(config, self.architecture.network, state, placement, *how)
         check = SelfCheck.of(config, state, self.config.dtype, self.progress)
         with jax.default_matmul_precision("highest"):
             self._num_scored += 1
@@ -344,8 +345,7 @@ class Evaluation:
         return self._engine
 
     def _commits(self, checkpoint: Checkpoint) -> dict[str, str | None]:
-        """Hub commits of the model's files and the tokenizer's; None: they did not come from the
-        hub."""
+        """Hub commits of the model's files and the tokenizer's; None: they are of no hub."""
         tokenizer = Path(str(getattr(self.architecture.tokenizer, "name_or_path", "")))
         folder = checkpoint.folder
         return {

@@ -21,6 +21,7 @@ import numpy as np
 
 from miron_jax.definitions.rules import Rule
 from miron_jax.metrics.spans import Spans
+from miron_jax.metrics.token_stats import TOKEN_STATS_LOWER_IS_BETTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,5 +424,5 @@ PROPORTIONS = frozenset(
 LOWER_IS_BETTER = frozenset({
     "bits_per_byte", "bits_per_char", "bits_per_token", "choice_rank", "first_token_rank",
     "drift_bits", "drift_percent",
-    "flip_to_wrong", "token_inflation",
+    "flip_to_wrong", "token_inflation", *TOKEN_STATS_LOWER_IS_BETTER,
 })  # fmt: skip

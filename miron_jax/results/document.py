@@ -108,12 +108,14 @@ ABSENT: Mapping[type, frozenset[str]] = {
     Robustness: frozenset({"template_spread", "swapped"}),
     ExampleResult: frozenset({"answered", "neutral_logprobs", "meta", "reason"}),
     AskedPrompt: frozenset({"category", "num_shots", "cluster"}),
-    Option: frozenset({"held_logprob", "reason"}),
+    Option: frozenset(
+        ["held_logprob", "reason", "token_ranks", "token_entropies", "token_largest_logprobs"]
+    ),
     ProgramText: frozenset({"answers"}),
 }
 
 # left out where absent, as in files of older versions
-LATER_SETTINGS = frozenset({"special_tokens", "generated"})
+LATER_SETTINGS = frozenset({"special_tokens", "generated", "token_stats"})
 
 AnyRecord = TypeVar("AnyRecord")
 _LEAVES = frozenset({str, int, bool, type(None)})
@@ -182,7 +184,7 @@ def config_json(config: RunConfig) -> JsonObject:
     """The configuration, without credentials or home folders in its paths."""
     document = json.loads(json.dumps(asdict(config)))
     for key in LATER_SETTINGS:
-        if document[key] is None:
+        if not document[key]:
             del document[key]
     return each_leaf(document, lambda leaf: public(leaf) if isinstance(leaf, str) else leaf)
 

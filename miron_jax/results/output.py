@@ -20,7 +20,13 @@ from miron_jax.files.places import is_url, local_path
 from miron_jax.files.readers import Json, JsonObject, parse_json
 from miron_jax.files.store import Store
 from miron_jax.results.details import ProgramDetails
-from miron_jax.results.document import config_json, each_leaf, example_json, strict_json
+from miron_jax.results.document import (
+    LATER_SETTINGS,
+    config_json,
+    each_leaf,
+    example_json,
+    strict_json,
+)
 from miron_jax.results.records import RunResult, TaskResult
 from miron_jax.results.samples import ExamplesOf
 from miron_jax.results.whole import (
@@ -130,7 +136,7 @@ def _check_same_run(
         raise InputError(
             f"--output={folder}: {RESULTS} cannot be read ({error}): name another folder"
         ) from None
-    for key, now in _identity(config).items():
+    for key, now in {**dict.fromkeys(LATER_SETTINGS), **_identity(config)}.items():
         before = earlier.get(key)
         if _resolved(before) == _resolved(now):
             continue

@@ -66,6 +66,11 @@ class Option:
     logprob: float  # sum over its tokens
     num_tokens: int = 0
     token_logprobs: Sequence[float] = ()
+    # of its tokens, with --token_stats: tokens ahead, 0 is greedy; entropy and largest log p of the
+    # distribution, nats
+    token_ranks: Sequence[int] = ()
+    token_entropies: Sequence[float] = ()
+    token_largest_logprobs: Sequence[float] = ()
     greedy: bool | None = None  # whether greedy decoding writes it; None: no token, or NaN
     # of the end of the prefix that the first token of a cloze target holds
     held_logprob: float | None = None

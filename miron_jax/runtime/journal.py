@@ -55,6 +55,9 @@ class Entries(NamedTuple):
     logprob: np.ndarray  # float32 [N], nats
     rank: np.ndarray  # int32 [N]
     set_logprob: np.ndarray  # float32 [R], nats
+    # float32 [N, 2] nats: entropy and largest log-probability; [N, 0]: not asked.  One or the
+    # other in a journal, as its key says
+    distribution: np.ndarray
 
 
 class JournalText(NamedTuple):
@@ -71,6 +74,7 @@ _NO_ENTRIES = Entries(
     np.zeros(0, np.float32),
     np.zeros(0, np.int32),
     np.zeros(0, np.float32),
+    np.zeros((0, 0), np.float32),
 )
 # scores of requests, or the digest of a request for a text with its text
 _New = Entries | tuple[str, JournalText]
@@ -180,7 +184,9 @@ class Journal:
         if _checksum(data) != name.removesuffix(".npz").rsplit("-", 1)[-1]:
             raise ValueError("other bytes than were written")
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            entries = Entries(*map(arrays.__getitem__, Entries._fields))
+            nothing = {"distribution": np.zeros((len(arrays["rank"]), 0), np.float32)}
+            columns = {**nothing, **arrays}
+            entries = Entries(*map(columns.__getitem__, Entries._fields))
             texts = parse_json(arrays["texts"].tobytes())
         segment = len(self._segments)
         self._segments.append(entries)
@@ -198,18 +204,21 @@ class Journal:
         logprob = [_NO_ENTRIES.logprob]
         rank = [_NO_ENTRIES.rank]
         set_logprob: list[float] = []
+        distribution: list[np.ndarray] = []
         for segment, i in map(self._entry_of.__getitem__, digests):
             entries = self._segments[segment]
             span = slice(*entries.offsets[i : i + 2])
             logprob.append(entries.logprob[span])
             rank.append(entries.rank[span])
             set_logprob.append(entries.set_logprob[i])
+            distribution.append(entries.distribution[span])
         return Entries(
             np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16),
             offsets_of([*map(len, rank[1:])]),
             np.concatenate(logprob),
             np.concatenate(rank),
             np.asarray(set_logprob, np.float32),
+            np.concatenate(distribution or [_NO_ENTRIES.distribution]),
         )
 
     def text_of(self, digest: str) -> JournalText | None:
@@ -300,15 +309,18 @@ class Journal:
 
 def _bytes_of(new: list[_New]) -> bytes:
     """The file of a segment."""
-    entries = [_NO_ENTRIES]
+    entries: list[Entries] = []
     texts: list[tuple[object, ...]] = []
     for each in new:
         if isinstance(each, Entries):
             entries.append(each)
         else:
             texts.append((each[0], *each[1]))
+    entries = entries or [_NO_ENTRIES]
     joined = map(np.concatenate, zip(*entries, strict=True))
     columns = dict(zip(Entries._fields, joined, strict=True))
+    if not columns["distribution"].size:
+        del columns["distribution"]
     columns["offsets"] = offsets_of(np.concatenate([np.diff(each.offsets) for each in entries]))
     columns["texts"] = np.frombuffer(json.dumps(texts).encode(), np.uint8)
     buffer = io.BytesIO()

@@ -30,6 +30,7 @@ from miron_jax.planning.request_batches import Totals, plan_request_batches, sel
 from miron_jax.runtime.progress import Lines
 from miron_jax.tokens.records import Requests, concatenate
 from tests.support.generators import slow_logits
+from tests.support.own_models import bigrams, model_of
 from tests.support.requests import requests_of, some_requests
 from tests.support.tiny_model import make_model, spoil_token
 from tests.support.tolerances import TOKEN
@@ -67,7 +68,7 @@ def score(
     lengths = lengths or forward.lengths
     scored = list(score_request_batches(iter(batches), forward, cost, Totals(), check, lengths=lengths))
     offsets = np.concatenate([[0], np.cumsum([len(s.rank) for scores in scored for s in scores])])
-    columns = ([getattr(s, name) for s in scored] for name in ("logprob", "rank", "set_logprob"))
+    columns = ([getattr(s, name) for s in scored] for name in ("logprob", "rank", "set_logprob", "distribution"))
     return Scores(offsets, *(np.concatenate(column) for column in columns))
 
 
@@ -168,6 +169,28 @@ def test_id_sets_are_summed_before_the_span(model: Model) -> None:
     check(both, 3)
     id_sets.append(rng.choice(331, 30, replace=False))  # the table of six sets has as many rows as that of five
     check(replace(requests, id_set=np.full(len(requests), 5, np.int32)), 1)
+
+
+def test_entropy_and_largest_probability_of_a_bigram_model() -> None:
+    """Logits after a token are its row of a table, with ties, ids without a probability, and NaN: all numbers by NumPy."""
+    rng = np.random.default_rng(2)
+    table = rng.integers(0, 4, (331, 331)).astype(np.float32)
+    table[:, ::7], table[5], table[9, 3] = -np.inf, 0.0, np.nan
+    model = model_of(bigrams(params=jnp.asarray(table)))
+    forward = Forward(model._replace(with_distribution=True), token_budget=256)
+    requests, check = some_requests(3), SelfCheck(TOLERANCE["float32"])
+    scores = score(forward, requests, 2, check, lengths=(64, 128))
+    assert check.requests >= 8
+    seen = set[int]()
+    for r, (ids, start) in enumerate(requests):
+        before, target = ids[start - 1 : -1], ids[start:]
+        logits = table[before].astype(np.float64)
+        logprob = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        entropy = -(np.exp(logprob) * np.maximum(logprob, -1e3)).sum(axis=1)
+        expected = np.stack([entropy, logprob.max(axis=1)], axis=1)
+        np.testing.assert_allclose(scores[r].distribution, expected[: len(target)], atol=TOKEN)
+        seen |= {*before.tolist()}
+    assert {5, 9} <= seen
 
 
 def test_more_asks_than_places(model: Model) -> None:

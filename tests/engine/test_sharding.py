@@ -28,7 +28,7 @@ from miron_jax.planning.plan import make_plan
 from miron_jax.runtime.devices import AXES, Placement
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.support import processes
-from tests.support.placements import CONFIGS, logprobs, placed, placement_of, texts
+from tests.support.placements import CONFIGS, logprobs, placed, placement_of, scores_of, texts
 from tests.support.requests import some_requests
 from tests.support.tiny_model import make_model
 from tests.support.tolerances import BFLOAT16, RANKS_APART, TOKEN
@@ -63,15 +63,17 @@ def on_one_device(folder: str, fields: dict[str, Any], dtype: Any = jnp.float32)
 
 
 def check_places(family: str, folder: str, vocabulary: str, budget: str, *places: str) -> None:
-    """Every placement gives what one device gives."""
+    """Every placement gives what one device gives; of Llama entropies too, which the self-check compares."""
     alone, state = on_one_device(folder, CONFIGS[family] | {"vocab_size": int(vocabulary)})
-    tokenizer = load_tokenizer(folder)
-    (logprob, rank), drawn = logprobs(alone, int(budget)), None
+    tokenizer, with_distribution = load_tokenizer(folder), family == "llama"
+    expected, drawn = scores_of(alone._replace(with_distribution=with_distribution), int(budget)), None
+    assert expected.distribution.shape == (len(expected.rank), 2 * with_distribution)
     for place in places:
         model = placed(alone.config, state, placement_of(place))
-        computed, computed_rank = logprobs(model, int(budget))
-        np.testing.assert_allclose(computed, logprob, rtol=0, atol=TOKEN, err_msg=place)
-        assert (computed_rank != rank).mean() < RANKS_APART, place  # two tokens may be level within rounding
+        scores = scores_of(model._replace(with_distribution=with_distribution), int(budget))
+        np.testing.assert_allclose(scores.logprob, expected.logprob, rtol=0, atol=TOKEN, err_msg=place)
+        np.testing.assert_allclose(scores.distribution, expected.distribution, rtol=0, atol=TOKEN, err_msg=place)
+        assert (scores.rank != expected.rank).mean() < RANKS_APART, place  # two tokens may be level within rounding
         if place in PLACES or int(budget) > 256:
             drawn = drawn or texts(alone, tokenizer)
             assert texts(model, tokenizer, slots=16 if int(budget) > 256 else 2) == drawn, place

@@ -44,7 +44,19 @@ def entries_of(*sizes: int, seed: int = 0) -> Entries:
     rng, total = np.random.default_rng(seed), sum(sizes)
     digests, offsets = rng.integers(0, 256, (len(sizes), 16)).astype(np.uint8), np.cumsum([0, *sizes]).astype(np.int64)
     logprob, set_logprob = (-rng.random(size).astype(np.float32) for size in (total, len(sizes)))
-    return Entries(digests, offsets, logprob, rng.integers(0, 9, total).astype(np.int32), set_logprob)
+    rank, distribution = rng.integers(0, 9, total).astype(np.int32), np.stack([logprob, logprob / 2], axis=1)
+    return Entries(digests, offsets, logprob, rank, set_logprob, distribution)
+
+
+def test_scores_without_a_distribution_are_read_as_older_versions_wrote_them(tmp_path: Path) -> None:
+    """Their files have no such array."""
+    entries = entries_of(3, 1)._replace(distribution=np.zeros((4, 0), np.float32))
+    with Journal(Store(str(tmp_path)), "k", "0") as journal:
+        journal.add(entries)
+    with np.load(parts_in(tmp_path)[0]) as arrays:
+        assert "distribution" not in arrays
+    with Journal(Store(str(tmp_path)), "k", "0") as again:
+        assert again.scores_of([each.tobytes() for each in entries.digests]).distribution.shape == (4, 0)
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
@@ -62,6 +74,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         assert stored.offsets.tolist() == [0, 4, 7, 7]
         np.testing.assert_array_equal(stored.logprob, entries.logprob[[4, 5, 6, 7, 0, 1, 2]])
         np.testing.assert_array_equal(stored.rank, entries.rank[[4, 5, 6, 7, 0, 1, 2]])
+        np.testing.assert_array_equal(stored.distribution, entries.distribution[[4, 5, 6, 7, 0, 1, 2]])
         np.testing.assert_array_equal(stored.set_logprob, entries.set_logprob[[3, 0, 2]])
         assert {digest: again.text_of(digest) for digest in texts} == texts
         assert again.what_is_known == f"{again.num_known} scores and texts"
@@ -108,7 +121,7 @@ def test_a_resumed_run_scores_only_what_is_missing(model: Any, tmp_path: Path) -
     [part] = plan_request_batches([requests], cost_model(model.config), Totals(), id_sets=id_sets)
 
     def run(folder: Path, stop_after: int | None = None, budget: int = 256) -> tuple[Any, set[int]]:
-        forward, rows = Forward(model, budget, id_sets=id_sets), set[int]()
+        forward, rows = Forward(model._replace(with_distribution=True), budget, id_sets=id_sets), set[int]()
         run_rows = forward.run_all
 
         def watched(*arguments: Any) -> Any:
@@ -131,6 +144,7 @@ def test_a_resumed_run_scores_only_what_is_missing(model: Any, tmp_path: Path) -
     assert 0 < len(rest) < len(every)
     np.testing.assert_allclose(resumed.logprob, whole.logprob, rtol=0, atol=TOKEN)
     np.testing.assert_allclose(resumed.set_logprob, whole.set_logprob, rtol=0, atol=TOKEN)
+    np.testing.assert_allclose(resumed.distribution, whole.distribution, rtol=0, atol=TOKEN)
     np.testing.assert_array_equal(resumed.rank, whole.rank)
     assert run(tmp_path / "cut")[1] == set(), "no request is scored twice"
 

@@ -200,17 +200,21 @@ def test_target_logprob_equals_its_definition(name: str, dtype: str, chunk: int)
         *double, bias64_V = jax.tree.map(lambda x: x.astype(np.float64), (hidden, weight, bias_V))
         define = jax.jit(partial(head_reference.target_logprob, **rules))
         expected, expected_rank = map(np.asarray, define(*double, parent, target, bias_V=bias64_V))
+        spread = np.asarray(jax.jit(partial(head_reference.distribution, **rules))(*double, parent, bias_V=bias64_V))
     layout = lay_out(parent, target, chunk)
     num_chunks = len(layout.chunk_round_C1) - 1
     parents = np.zeros(num_chunks * chunk, np.int32)
     parents[: len(layout.parent_S)] = layout.parent_S
-    score = jax.jit(partial(head_xla.target_logprob, **rules, chunk=chunk))
+    rules |= {"chunk": chunk, "with_distribution": True}
+    score = jax.jit(partial(head_xla.target_logprob, **rules))
     rounds = np.append(layout.round_start_R, case.edges).astype(np.int32), layout.chunk_round_C1.astype(np.int32)
     scored = score(
         hidden[parents].astype(np.float32), weight, layout.target_E, *rounds, np.int32(num_chunks), bias_V=bias_V
     )
-    logprob, rank = (np.asarray(x)[layout.edge_output_E] for x in scored)
+    logprob, rank, *distribution = (np.asarray(x)[layout.edge_output_E] for x in scored)
     np.testing.assert_allclose(logprob, expected, atol=KERNEL)
+    for computed in distribution:
+        np.testing.assert_allclose(computed, spread, atol=KERNEL)
     # Ranks count float32 logits; where two logits lie within rounding the order may differ, so ask for nearly all equal.
     assert (rank != expected_rank).mean() <= (0.0 if case.levels else RANKS_APART)
 

@@ -11,6 +11,7 @@ from miron_jax.config import parse_mesh
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.model import Model
+from miron_jax.engine.records import Scores
 from miron_jax.engine.scores import score_request_batches
 from miron_jax.engine.self_check import TOLERANCE, SelfCheck
 from miron_jax.engine.text_requests import Sampling, TextRequest
@@ -57,12 +58,17 @@ def placed(config: Any, state: Any, placement: Placement) -> Model:
     return Model(config, network, jax.tree_util.tree_unflatten(tree, arrays), placement)
 
 
-def logprobs(model: Model, budget: int = 256) -> tuple[np.ndarray, np.ndarray]:
+def scores_of(model: Model, budget: int = 256) -> Scores:
     requests, check = some_requests(), SelfCheck(TOLERANCE[str(model.matrix_dtype)])
     forward = Forward(model, token_budget=budget)
     cost = cost_model(model.config, max_lengths=1)  # one program, as each placement compiles its own
     [scores] = score_request_batches([requests], forward, cost, Totals(), check)
     assert check.requests >= 8
+    return scores
+
+
+def logprobs(model: Model, budget: int = 256) -> tuple[np.ndarray, np.ndarray]:
+    scores = scores_of(model, budget)
     return scores.logprob, scores.rank
 
 

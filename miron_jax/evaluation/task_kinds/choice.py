@@ -28,6 +28,7 @@ from miron_jax.evaluation.task_kinds.summary import (
     option_of,
     submitted_meta,
     why_unscored,
+    with_token_stats,
 )
 from miron_jax.metrics.choices import (
     PROPORTIONS,
@@ -196,6 +197,8 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
             prompts, first.tolist(), examples, flags, strict=True
         ):
             choices = spans[start : start + len(prompt.continuations)]
+            if prompt.gold is not None:
+                example = with_token_stats(example, choices[prompt.gold])
             scores.rows.append(ChoiceRow(prompt.id, example, prompt, choices, *flags_of_prompt))
 
     def score(self, prompts: Sequence[ScoredPrompt], scores: Scores) -> list[ExampleScore]:

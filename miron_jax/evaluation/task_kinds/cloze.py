@@ -26,7 +26,7 @@ from miron_jax.evaluation.task_kinds.interface import (
     TaskScores,
     TokenizedExamples,
 )
-from miron_jax.evaluation.task_kinds.summary import data_of, option_of
+from miron_jax.evaluation.task_kinds.summary import data_of, option_of, with_token_stats
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.cloze import (
     ClozeAnswers,
@@ -242,7 +242,9 @@ def _score_item(row: ClozeRow) -> ExampleScore:
     assert asked is not None
     assert asked.target is not None
 
-    scored: dict[int | None, ScoredSpan] = {i: ScoredSpan(*score) for i, score in row.spans.items()}
+    scored: dict[int | None, ScoredSpan] = {
+        i: ScoredSpan(*score[:3]) for i, score in row.spans.items()
+    }
     others = [scored[request] for request in asked.segmentations]
     answers = ClozeAnswers(
         target=scored[asked.target],
@@ -256,7 +258,8 @@ def _score_item(row: ClozeRow) -> ExampleScore:
     fragments = Fragments(
         asked.num_tokens, asked.num_prefix_tokens, asked.num_clean_tokens, asked.seam, asked.regress
     )
-    return score_cloze(item.prefix, item.target, item.distractors, answers, fragments)
+    example = score_cloze(item.prefix, item.target, item.distractors, answers, fragments)
+    return with_token_stats(example, row.spans[asked.target])
 
 
 def _why_undefined(example: ExampleScore | None) -> str:

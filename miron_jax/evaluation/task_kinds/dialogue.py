@@ -5,7 +5,7 @@ know how turns are worded.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby, starmap
+from itertools import groupby
 
 import numpy as np
 
@@ -90,7 +90,8 @@ class DialogueKind(ChoiceKind):
             requests = self.tokenized([prompt])
             piece = TokenizedExamples(0, [prompt], requests)
             if len(answers) < turn_idx:  # an earlier turn has no answer
-                yield piece, Scores.of([*starmap(_nan_score, requests)])
+                width = 2 if text.model.with_distribution else 0
+                yield piece, Scores.of([_nan_score(*request, width) for request in requests])
                 continue
             yield piece, Scores.of(text.score(requests))
             choice = scores.rows[-1].example.prediction
@@ -120,9 +121,11 @@ class DialogueKind(ChoiceKind):
 KINDS = {"dialogue": DialogueKind}
 
 
-def _nan_score(ids: np.ndarray, start: int) -> Score:
+def _nan_score(ids: np.ndarray, start: int, width: int) -> Score:
+    """`width`: columns of a distribution."""
     scored = len(ids) - start
-    return Score(np.full(scored, np.nan, np.float32), np.zeros(scored, np.int32))
+    nan = np.full((scored, 1 + width), np.nan, np.float32)
+    return Score(nan[:, 0], np.zeros(scored, np.int32), distribution=nan[:, 1:])
 
 
 def _longest(requests: Requests) -> int:

@@ -17,6 +17,8 @@ from miron_jax.engine.records import Score
 from miron_jax.evaluation.task_kinds.interface import RunFacts, TaskScores
 from miron_jax.files.places import public
 from miron_jax.files.readers import JsonObject
+from miron_jax.metrics.choices import ExampleScore
+from miron_jax.metrics.token_stats import token_metrics
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.results.records import Details, Group, Rescaled, TaskData, TaskResult
 from miron_jax.results.samples import AskedPrompt, Option
@@ -91,13 +93,29 @@ def option_of(text: str, score: Score) -> Option:
     if not len(score.logprob):
         return Option(text=text, logprob=math.nan, reason="no scored token")
     is_nan = bool(np.isnan(score.logprob).any())
-    return Option(
+    option = Option(
         text=text,
         logprob=float(score.logprob.sum(dtype=np.float64)),
         num_tokens=len(score.logprob),
         token_logprobs=score.logprob.tolist(),
         greedy=None if is_nan else bool((score.rank == 0).all()),
     )
+    if not score.distribution.size:
+        return option
+    return replace(
+        option,
+        token_ranks=tuple(score.rank.tolist()),
+        token_entropies=tuple(score.distribution[:, 0].tolist()),
+        token_largest_logprobs=tuple(score.distribution[:, 1].tolist()),
+    )
+
+
+def with_token_stats(example: ExampleScore, score: Score) -> ExampleScore:
+    """The example with the statistics of the tokens of its right span, if they were asked for."""
+    if not score.has_distribution:
+        return example
+    stats = token_metrics(score.logprob, score.rank, score.distribution)
+    return replace(example, metrics={**example.metrics, **stats})
 
 
 def asked_prompt(prompt: Prompt, example: Example | None) -> AskedPrompt:

@@ -17,7 +17,7 @@ import numpy as np
 from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import Document
-from miron_jax.engine.records import Scores
+from miron_jax.engine.records import Score, Scores
 from miron_jax.errors import InputError
 from miron_jax.evaluation.task_kinds.interface import (
     LoadedTask,
@@ -29,8 +29,14 @@ from miron_jax.evaluation.task_kinds.interface import (
     TaskScores,
     TokenizedExamples,
 )
-from miron_jax.evaluation.task_kinds.summary import task_result, why_unscored
+from miron_jax.evaluation.task_kinds.summary import (
+    option_of,
+    task_result,
+    why_unscored,
+    with_token_stats,
+)
 from miron_jax.metrics.choices import ExampleScore
+from miron_jax.metrics.token_stats import TOKEN_STATS
 from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
 from miron_jax.results.details import TextDetails
@@ -66,6 +72,7 @@ class TextRow(ScoredRow):
     beyond_trained: bool = False  # a window is longer than the length the model was trained at
     token_nll: np.ndarray | None = None  # float32, if losses of bytes are asked for
     ends: np.ndarray | None = None  # byte at which each token ends, likewise
+    score: Score | None = None  # with --token_stats
 
     @property
     def is_nan(self) -> bool:
@@ -164,12 +171,15 @@ class TextKind(TaskKind[TextRow]):
         for document, num_windows, ends in piece.examples:
             of_document = (end, end + num_windows)
             end += num_windows
-            logprobs = [score.logprob for score in request_scores.of_requests(*of_document)]
+            of_windows = request_scores.of_requests(*of_document)
+            logprobs = [score.logprob for score in of_windows]
             nll = -sum(float(each.sum(dtype=np.float64)) for each in logprobs)
             num_tokens = sum(map(len, logprobs))
+            # the windows' spans lie end to end
+            whole = Score(of_windows.logprob, of_windows.rank, 0.0, of_windows.distribution)
             row = TextRow(
                 len(scores.rows),
-                _score(document.text, nll, num_tokens),
+                with_token_stats(_score(document.text, nll, num_tokens), whole),
                 document,
                 nll,
                 num_tokens,
@@ -177,6 +187,7 @@ class TextKind(TaskKind[TextRow]):
                 beyond_trained=bool(
                     (lengths[slice(*of_document)] - 1 > self.setup.trained_length).any()
                 ),
+                score=whole if whole.has_distribution else None,
             )
             if ends is not None:
                 row.token_nll = -np.concatenate([np.zeros(0, np.float32), *logprobs])
@@ -200,6 +211,9 @@ class TextKind(TaskKind[TextRow]):
         )
         bits = np.asarray([row.nll for row in rows]) / math.log(2)
         metrics = {name: ratio(bits, unit) for name, unit in units.items()}
+        for name in TOKEN_STATS if any(row.score for row in rows) else ():
+            means = np.asarray([row.example.metrics[name] for row in rows])
+            metrics[name] = ratio(means * units["bits_per_token"], units["bits_per_token"])
         return task_result(scores, TaskEstimates(metrics, {}, {}), facts, details)
 
     def example_results(self, scores: TaskScores[TextRow]) -> Iterator[ExampleResult]:
@@ -221,6 +235,7 @@ class TextKind(TaskKind[TextRow]):
                     num_bytes=_num_bytes(document.text),
                     text_sha256=sha256(document.text.encode()).hexdigest(),
                 ),
+                options=(option_of("", row.score),) if row.score and row.num_tokens else (),
                 metrics=row.example.metrics,
                 reason=reason,
             )

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from miron_jax.errors import some_of
 from miron_jax.metrics.choices import SOFT
+from miron_jax.metrics.token_stats import TOKEN_STATS
 from miron_jax.report.numbers import shown
 from miron_jax.report.tables.cloze import cloze_of, cloze_table
 from miron_jax.report.tables.console import NumberTable, table_of
@@ -27,7 +28,7 @@ from miron_jax.statistics.estimate import Estimate
 MOST_OTHERS = 4
 LEAST_SECONDS = 0.05  # of an activity that is shown
 BAR = 40  # columns of a bar that takes all the time
-_SOFT = tuple(metric.name for metric in SOFT)
+_SOFT = (*(metric.name for metric in SOFT), *TOKEN_STATS)
 _OF_CHOICES = ("accuracy_sum", "accuracy_bytes", "bits_per_byte", "answered", *_SOFT)
 _COLUMNS = {"accuracy_sum": "by sum", "accuracy_bytes": "by bytes", "bits_per_byte": "bits/byte"}
 PARTIAL_COMPOSITE = "partial_"

@@ -137,17 +137,19 @@ def test_lengths_around_the_borders_of_calls_and_a_text_that_turns_back(scorer: 
     """Lengths around the borders of blocks and calls; the text before shares all, some or nothing of the next one."""
     block = 64
     base = np.random.default_rng(0).integers(5, 300, 3 * READ).astype(np.int32)
-    text = GrowingText(scorer.model, len(base))
+    model = scorer.model._replace(with_distribution=True)
+    text = GrowingText(model, len(base))
     lengths = (1, 2, block - 1, block, block + 1, READ, READ + 1, 2 * READ + 3, block, block + 2, 3, 2 * READ)
     texts = []
     for length in lengths:
         ids = base[:length].copy()
         ids[-1] = (ids[-1] + (length % 3 == 0)) % 300
         texts.append(np.append(ids, np.int32(7)))
-    plain, _ = score_plainly(scorer.model, texts, list(lengths))
+    plain, _ = score_plainly(model, texts, list(lengths))
     for ids, length, other in zip(texts, lengths, plain, strict=True):
         score = text._score(ids, length)
         np.testing.assert_allclose(score.logprob, other.logprob, atol=TOKEN, err_msg=f"{length} tokens")
+        np.testing.assert_allclose(score.distribution, other.distribution, atol=TOKEN, err_msg=f"{length} tokens")
         assert (score.rank[0] == 0) == (other.margin[0] > 0)
 
 
