@@ -18,7 +18,7 @@ from rapidfuzz import process
 from miron_jax import tasks
 from miron_jax.definitions.records import AnyTask, SpecialTokens, Suite
 from miron_jax.errors import InputError
-from miron_jax.tasks import miron, text
+from miron_jax.tasks import expert, miron, text
 from miron_jax.tasks.gauntlet import yaml_files
 from miron_jax.tasks.own_tasks import yaml_task
 from miron_jax.tasks.request_sets import requests_suite
@@ -119,10 +119,11 @@ def suites(
     texts: Path | None = None,
     stride: int | None = None,
     special_tokens: SpecialTokens = "control",
+    solutions: Path | None = None,
 ) -> dict[str, Suite[AnyTask]]:
     """All suites, the user's gauntlet if `icl_tasks` names its yaml file, the user's tasks of
-    `task_path`, those of the request set in the folder `requests`, and the groups of documents in
-    the folder `texts`."""
+    `task_path`, those of the request set in the folder `requests`, the groups of documents in the
+    folder `texts`, and the files in the folder `solutions`."""
     of_user: list[Suite[AnyTask]] = []
     if icl_tasks is not None:
         of_user.append(
@@ -134,6 +135,8 @@ def suites(
         of_user.append(requests_suite.read_suite(Path(requests)))
     if texts is not None:
         of_user.append(text.read_suite(texts, stride, special_tokens))
+    if solutions is not None:
+        of_user.append(expert.read_suite(solutions))
     return {**SUITES, **{suite.name: suite for suite in of_user}}
 
 
@@ -182,10 +185,9 @@ def _matches(
 ) -> list[str]:
     if pattern in among and among[pattern].tasks:
         return [task.name for task in among[pattern].tasks]
-    if pattern == text.NAME:
+    if pattern in (text.NAME, expert.NAME):
         raise InputError(
-            f"--tasks: {pattern} wants --data_dir={pattern}=FOLDER, whose documents are to be "
-            "scored"
+            f"--tasks: {pattern} wants --data_dir={pattern}=FOLDER, whose files are to be scored"
         )
     names = [name for name in tasks_by_name if fnmatchcase(name, pattern)]
     if not names:

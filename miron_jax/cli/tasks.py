@@ -74,11 +74,12 @@ def _list(words: list[str]) -> None:
     from miron_jax.tasks.about import about
     from miron_jax.tasks.registry import named, suites
 
-    texts = next((Path(folder) for suite, folder in data_dir() if suite == "text"), None)
+    folders = {suite: Path(folder) for suite, folder in data_dir()}
     icl_tasks, eval_gauntlet, requests = map(
         local, (FLAGS.icl_tasks, FLAGS.eval_gauntlet, FLAGS.requests)
     )
-    every = named(suites(icl_tasks, eval_gauntlet, task_path() or (), requests, texts), words)
+    of_user = icl_tasks, eval_gauntlet, task_path() or (), requests, folders.get("text")
+    every = named(suites(*of_user, solutions=folders.get("expert")), words)
     if FLAGS.human:
         print_human_values(every.values())
         return

@@ -53,6 +53,15 @@ class Question(Example):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Solution(Example):
+    """A solution that an expert wrote, after its prompt."""
+
+    # texts whose sequence is the solution, each with the probability that the expert gave it; ():
+    # not known
+    expert_probs: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wording:
     """Every rule that makes a prompt and its tokens.  A field with one possible value names a rule
     that all suites share."""

@@ -108,7 +108,7 @@ class GrowingText:
             if self.model.with_distribution:
                 distribution.append(_distribution(logits_V))
         columns = np.asarray(logprobs, np.float32), np.asarray(ranks, np.int32)
-        width = 2 if self.model.with_distribution else 0
+        width = 2 * self.model.with_distribution
         of_tokens = np.asarray(distribution, np.float32).reshape(len(ranks), width)
         return Score(*columns, distribution=of_tokens)
 

@@ -211,5 +211,5 @@ def _score_plain(
     room = jnp.zeros(-(-length // MULTIPLE) * MULTIPLE, jnp.float32)
     num_passes = (stop - start + MULTIPLE - 1) // MULTIPLE
     with jax.named_scope("plain_head"):
-        rooms = (room,) * (5 if with_distribution else 3)
+        rooms = (room,) * (3 + 2 * with_distribution)
         return jax.lax.fori_loop(0, num_passes, add, (*rooms, jnp.float32(0)))

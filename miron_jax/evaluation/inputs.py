@@ -19,14 +19,19 @@ from miron_jax.model import demo
 from miron_jax.model.checkpoints.training_run import Checkpoint
 from miron_jax.prompting.prompts import check_shots, draws_by_limit
 from miron_jax.runtime.timeline import spent_on
-from miron_jax.tasks import registry, text
+from miron_jax.tasks import expert, registry, text
 from miron_jax.tasks.shots import with_num_fewshot
 
 
 def select_tasks(config: RunConfig) -> Selected:
     """The tasks that --tasks names.  Raises InputError."""
     of_user = (config.icl_tasks, config.eval_gauntlet, config.task_path or (), config.requests)
-    texts = _texts(config)
+    texts = _folder_of(text.NAME, config)
+    solutions = _folder_of(expert.NAME, config)
+    if solutions is not None and not config.token_stats:
+        raise InputError(
+            f"--tasks={expert.NAME} is scored by the statistics of tokens: add --token_stats"
+        )
     if config.special_tokens and texts is None:
         raise InputError(
             f"--special_tokens={config.special_tokens} is of --tasks=text alone, whose documents "
@@ -38,7 +43,8 @@ def select_tasks(config: RunConfig) -> Selected:
             raise InputError(
                 f"--{name} is of --tasks=text alone: leave it out, or name tasks of text in --tasks"
             )
-    all_suites = registry.suites(*of_user, texts, config.stride, config.special_tokens or "control")
+    of_texts = texts, config.stride, config.special_tokens or "control"
+    all_suites = registry.suites(*of_user, *of_texts, solutions)
     selection = registry.select(",".join(config.tasks), all_suites)
     names = {task.name for task in selection.tasks}
     suites = [
@@ -104,11 +110,11 @@ def find_inputs(
     return Inputs(sources, missing, suites, by_name)
 
 
-def _texts(config: RunConfig) -> Path | None:
-    """The folder of documents, if tasks of it are selected."""
-    if not any(name.partition("/")[0] == text.NAME for name in config.tasks):
+def _folder_of(suite: str, config: RunConfig) -> Path | None:
+    """The folder of a suite of the user's own files, if tasks of it are selected."""
+    if not any(name.partition("/")[0] == suite for name in config.tasks):
         return None
-    return registry.SUITES[text.NAME].named_folder(config.data_dir)
+    return registry.SUITES[suite].named_folder(config.data_dir)
 
 
 def unverified(config: RunConfig, inputs: Inputs, checkpoint: Checkpoint) -> list[str]:

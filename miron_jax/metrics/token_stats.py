@@ -9,6 +9,8 @@ paper itself was not at hand.  It weighs tokens in eight ways, takes the last 1,
 and divides entropies by ln V; here every scored token counts once, and entropies are nats.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 HITS = (1, 5, 20)  # a target is a hit if it is among so many most probable tokens
@@ -17,9 +19,10 @@ TOKEN_STATS = (
     "token_surprise", "token_entropy", "token_prob", *(f"token_top{k}" for k in HITS),
     "expected_rank", "reciprocal_rank", "token_margin", "wrong_confidence",
 )  # fmt: skip
-TOKEN_STATS_LOWER_IS_BETTER = frozenset(
-    {"token_surprise", "token_entropy", "expected_rank", "token_margin", "wrong_confidence"}
-)
+RBRIDGE = "rbridge_surprise"
+TOKEN_STATS_LOWER_IS_BETTER = frozenset({
+    "token_surprise", "token_entropy", "expected_rank", "token_margin", "wrong_confidence", RBRIDGE
+})  # fmt: skip
 
 
 def token_metrics(
@@ -50,3 +53,30 @@ def token_metrics(
     )
     means = np.mean(columns, axis=1) if len(logprob) else np.full(len(columns), np.nan)
     return dict(zip(TOKEN_STATS, means.tolist(), strict=True))
+
+
+def rbridge_surprise(
+    logprob: np.ndarray, pieces: Sequence[bytes], expert_probs: Sequence[tuple[str, float]]
+) -> float:
+    """The mean over tokens of -log p times the token's weight, nats (rBridge, Koh et al. 2025,
+    arXiv 2509.21013); NaN if the tokens do not spell the solution.
+
+    A letter has the probability that the expert gave to its own token around it, and a token the
+    mean of its letters', scaled over the solution so that the least is 0 and the largest 1 (all 1
+    if they are equal).  Bytes stand for letters, of which a token may hold a part; the mean, and
+    the scale by solution, are this project's reading of the paper.  `pieces`: the bytes of each
+    token; the last ones end the solution, and earlier ones may begin before it.
+    """
+    of_bytes = np.concatenate([np.full(len(text.encode()), p) for text, p in expert_probs])
+    solution = "".join(text for text, _ in expert_probs).encode()
+    spelled = b"".join(pieces)
+    if not spelled or not (spelled.endswith(solution) or solution.endswith(spelled)):
+        return float("nan")
+    end = len(solution) - len(spelled) + np.cumsum([*map(len, pieces)])
+    start = np.maximum(np.append(len(solution) - len(spelled), end[:-1]), 0)
+    inside = end > start  # tokens with letters of the solution
+    sums = np.insert(np.cumsum(of_bytes), 0, 0.0)
+    weight = (sums[end[inside]] - sums[start[inside]]) / (end - start)[inside]
+    width = np.ptp(weight)
+    scaled = (weight - weight.min()) / width if width > 0 else np.ones(len(weight))
+    return float(np.mean(-logprob.astype(np.float64)[inside] * scaled))

@@ -163,8 +163,18 @@ def write_text(folder: Path) -> None:
     path.write_text("".join(json.dumps({"text": text, "id": f"page {i}"}) + "\n" for i, text in enumerate(texts)))
 
 
+def write_expert(folder: Path) -> None:
+    """Solutions, of which every second one has an expert's probabilities."""
+    draw, rows = Draw("expert"), list[Fields]()
+    for i in range(4):
+        words = [f" {draw.text(1)}" for _ in range(4 + i)]
+        row = {"prompt": f"{draw.text(6)}?", "solution": "".join(words)}
+        rows.append({**row, "expert_probs": [[word, 1 / (1 + j)] for j, word in enumerate(words)]} if i % 2 else row)
+    _write(folder / "proofs.jsonl", rows)
+
+
 def write_all(folder: Path) -> None:
-    """icl, miron, mera-v1, mera-v1.2, uation, olmes and text below this folder."""
+    """icl, miron, mera-v1, mera-v1.2, uation, olmes, text and expert below this folder."""
     write_icl(folder / "icl")
     write_miron(folder / "miron")
     write_mera(folder / "mera-v1", "v1")
@@ -172,3 +182,4 @@ def write_all(folder: Path) -> None:
     write_uation(folder / "uation")
     write_package(folder / "olmes")
     write_text(folder / "text")
+    write_expert(folder / "expert")

@@ -35,6 +35,7 @@ GROUPS: dict[str, tuple[tuple[str, ...], Mapping[str, str]]] = {
             **{"eval-ua-tion-gen": "", "eval-ua-tion-gen-text": "", "olmes": "olmes", "text": "text"},
         },
     ),
+    "tokens": (("--limit=3", "--token_stats"), {"expert": "expert"}),
     "programs": (
         ("--limit=2", "--allow_code_execution"),
         {"gauntlet-programming": "icl", "mera-v1": "mera-v1", "mera-v1.2": "mera-v1.2"},

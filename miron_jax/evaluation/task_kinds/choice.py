@@ -13,6 +13,7 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from miron_jax.definitions.records import Solution
 from miron_jax.engine.records import Score, Scores
 from miron_jax.evaluation.task_kinds.interface import (
     RequestTexts,
@@ -39,6 +40,7 @@ from miron_jax.metrics.choices import (
     score_examples,
 )
 from miron_jax.metrics.spans import Spans
+from miron_jax.metrics.token_stats import RBRIDGE, rbridge_surprise
 from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
 from miron_jax.prompting.prompts import Prompt, check_shots, chunks_of, render, without_shots
@@ -197,8 +199,9 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
             prompts, first.tolist(), examples, flags, strict=True
         ):
             choices = spans[start : start + len(prompt.continuations)]
-            if prompt.gold is not None:
-                example = with_token_stats(example, choices[prompt.gold])
+            gold = prompt.gold if self.chooses else 0
+            if gold is not None:
+                example = with_token_stats(example, choices[gold])
             scores.rows.append(ChoiceRow(prompt.id, example, prompt, choices, *flags_of_prompt))
 
     def score(self, prompts: Sequence[ScoredPrompt], scores: Scores) -> list[ExampleScore]:
@@ -279,7 +282,32 @@ class ContinuationKind(ChoiceKind):
         return score_continuations([each.prompt.continuations[0] for each in prompts], spans)
 
 
-KINDS = {"multiple_choice": ChoiceKind, "schema": ChoiceKind, "language_modeling": ContinuationKind}
+class ExpertKind(ContinuationKind):
+    """Solutions; where a file has the expert's probabilities, surprise is weighted by them too."""
+
+    def take(
+        self, scores: TaskScores[ChoiceRow], piece: TokenizedExamples, request_scores: Scores
+    ) -> None:
+        first = len(scores.rows)
+        super().take(scores, piece, request_scores)
+        by_row = self.examples_by_row
+        for row, (ids, start) in zip(scores.rows[first:], piece.requests, strict=True):
+            example = by_row[row.prompt.row]
+            assert isinstance(example, Solution)
+            if example.expert_probs:
+                pieces = [self.setup.table.of[i] or b"" for i in ids[start:].tolist()]
+                weighted = rbridge_surprise(row.choices[0].logprob, pieces, example.expert_probs)
+                row.example = replace(
+                    row.example, metrics={**row.example.metrics, RBRIDGE: weighted}
+                )
+
+
+KINDS = {
+    "multiple_choice": ChoiceKind,
+    "schema": ChoiceKind,
+    "language_modeling": ContinuationKind,
+    "expert": ExpertKind,
+}
 
 
 def _first_requests(prompts: Sequence[ScoredPrompt]) -> np.ndarray:

@@ -90,7 +90,7 @@ class DialogueKind(ChoiceKind):
             requests = self.tokenized([prompt])
             piece = TokenizedExamples(0, [prompt], requests)
             if len(answers) < turn_idx:  # an earlier turn has no answer
-                width = 2 if text.model.with_distribution else 0
+                width = 2 * text.model.with_distribution
                 yield piece, Scores.of([_nan_score(*request, width) for request in requests])
                 continue
             yield piece, Scores.of(text.score(requests))
