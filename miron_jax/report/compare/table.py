@@ -38,9 +38,10 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
         f"{second} (second) against {first} (first): differences are second less first",
         soft_wrap=True,
     )
-    console.print(_table_of(task_rows(comparison), num_names=2))
+    console.print(moved_sentence(comparison), soft_wrap=True)
     if comparison.composites:
         console.print(_table_of(composite_rows(comparison), num_names=1, num_texts=1))
+    console.print(_table_of(task_rows(comparison), num_names=2))
     for line in comparison_lines(comparison):
         console.print(line, soft_wrap=True)
 
@@ -227,6 +228,16 @@ def moved(comparison: Comparison) -> tuple[list[TaskDifference], list[TaskDiffer
     return [task for task in mains if task.adjusted < LEVEL], mains
 
 
+def moved_sentence(comparison: Comparison) -> str:
+    decided, mains = moved(comparison)
+    words = [verdict(task.difference.value, task.adjusted, task.metric) for task in decided]
+    split = f": {words.count('better')} better, {words.count('worse')} worse" if words else ""
+    return (
+        f"{comparison.second.label} against {comparison.first.label}: {len(decided)} of "
+        f"{len(mains)} compared tasks moved by more than chance{split}."
+    )
+
+
 def _table_of(rows: Iterator[list[str]], num_names: int, num_texts: int = 0) -> NumberTable:
     head, *others = rows
     texts = len(head) - num_texts
@@ -237,11 +248,10 @@ def _table_of(rows: Iterator[list[str]], num_names: int, num_texts: int = 0) -> 
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:
-    decided, mains = moved(comparison)
     yield (
-        f"{len(decided)} of {len(mains)} tasks differ in their main metric at the level of "
-        f"{LEVEL:g}, all taken together (Holm, {MARK}), composites apart; detectable: the smallest "
-        "true difference that so many examples find four times in five"
+        f"{MARK}: beyond chance at the level of {LEVEL:g}, all tasks' main metrics taken together "
+        "(Holm), a composite by its own p-value; detectable: the smallest true difference that so "
+        "many examples find four times in five"
     )
     if any(task.metric in LOWER_IS_BETTER for task in comparison.tasks):
         yield f"{LOWER} less is better"

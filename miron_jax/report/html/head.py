@@ -12,8 +12,9 @@ from typing import NamedTuple
 from miron_jax.errors import InputError, printable, some_of
 from miron_jax.metrics.choices import LOWER_IS_BETTER
 from miron_jax.report.compare.runs import Comparison, CompositeDifference, compare
-from miron_jax.report.compare.table import LOWER, difference_text, moved, verdict
+from miron_jax.report.compare.table import LOWER, difference_text, moved_sentence, verdict
 from miron_jax.report.numbers import interval, number
+from miron_jax.report.tables.notes import above_chance
 from miron_jax.report.tables.results import LEAST_SECONDS, activity
 from miron_jax.results.records import CompositeResult, RunResult
 from miron_jax.results.run_folder import Run
@@ -78,30 +79,9 @@ def sentences_of(runs: Sequence[Run], beside: Mapping[str, Against]) -> Iterator
     """What moved, or what lies above chance where nothing is compared."""
     for against in beside.values():
         if against.comparison:
-            yield printable(_moved(against.comparison))
+            yield printable(moved_sentence(against.comparison))
     if not beside:
-        yield from _above_chance(runs[0].result)
-
-
-def _moved(comparison: Comparison) -> str:
-    decided, mains = moved(comparison)
-    words = [verdict(task.difference.value, task.adjusted, task.metric) for task in decided]
-    split = f": {words.count('better')} better, {words.count('worse')} worse" if words else ""
-    return (
-        f"{comparison.second.label} against {comparison.first.label}: {len(decided)} of "
-        f"{len(mains)} compared tasks moved by more than chance{split}."
-    )
-
-
-def _above_chance(result: RunResult) -> Iterator[str]:
-    above = []
-    for task in result.tasks.values():
-        chance = task.baselines.get("random")
-        if task.main_metric == "accuracy" and chance is not None:
-            above.append(task.main_estimate.ci95[0] > chance)
-    if above:
-        count = f"{sum(above)} of {len(above)} tasks with a known chance"
-        yield f"{count} lie above it by their whole 95 % interval."
+        yield from above_chance(runs[0].result)
 
 
 def card_of(run: Run, beside: Mapping[str, Against]) -> Card:

@@ -14,6 +14,18 @@ MODEL_ONLY = "*"
 _VERDICTS = {1: "better than", -1: "worse than", 0: "neither better nor worse than"}
 
 
+def above_chance(run: RunResult) -> Iterator[str]:
+    """How many tasks lie above chance; nothing where no chance is known."""
+    above = []
+    for task in run.tasks.values():
+        chance = task.baselines.get("random")
+        if task.main_metric == "accuracy" and chance is not None:
+            above.append(task.main_estimate.ci95[0] > chance)
+    if above:
+        count = f"{sum(above)} of {len(above)} tasks with a known chance"
+        yield f"{count} lie above it by their whole 95 % interval."
+
+
 def notes_of(run: RunResult) -> list[str]:
     notes = []
     against = str(run.config.get("against"))

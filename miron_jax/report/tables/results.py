@@ -14,7 +14,7 @@ from miron_jax.metrics.token_stats import TOKEN_STATS
 from miron_jax.report.numbers import shown
 from miron_jax.report.tables.cloze import cloze_of, cloze_table
 from miron_jax.report.tables.console import NumberTable, table_of
-from miron_jax.report.tables.notes import MODEL_ONLY, notes_of
+from miron_jax.report.tables.notes import MODEL_ONLY, above_chance, notes_of
 from miron_jax.results.records import (
     UNKNOWN,
     CompositeResult,
@@ -38,9 +38,13 @@ Composites = Mapping[str, CompositeResult]
 
 
 def print_results(console: Console, run: RunResult) -> None:
-    """Print tasks with their accuracy and its 95 % interval, then composites and notes."""
+    """Print composites, then tasks with their main metric and its 95 % interval, then notes."""
     if run.step is not None:
         console.print(f"step {run.step}:", soft_wrap=True)
+    for line in above_chance(run):
+        console.print(line, soft_wrap=True)
+    for suite in run.suites.values():
+        _print_composites(console, suite, run)
     cloze = cloze_of(run)
     if cloze:
         console.print(cloze_table(cloze))
@@ -54,18 +58,20 @@ def print_results(console: Console, run: RunResult) -> None:
             if task.profile.get("categories") == "reported"
         }:
             console.print(categories_table(reported))
-    for suite in run.suites.values():
-        composites = {
-            name: each for name, each in suite.composites.items() if _is_asked_for(name, suite, run)
-        }
-        if any(name.startswith(PARTIAL_COMPOSITE) for name in composites):
-            console.print(partials_table(composites))
-            console.print(_left_out(composites), soft_wrap=True)
-            continue
-        for name, composite in composites.items():
-            console.print(_composite(name, composite), soft_wrap=True)
     for line in notes_of(run):
         console.print(line, soft_wrap=True)
+
+
+def _print_composites(console: Console, suite: SuiteResult, run: RunResult) -> None:
+    composites = {
+        name: each for name, each in suite.composites.items() if _is_asked_for(name, suite, run)
+    }
+    if any(name.startswith(PARTIAL_COMPOSITE) for name in composites):
+        console.print(partials_table(composites))
+        console.print(_left_out(composites), soft_wrap=True)
+        return
+    for name, composite in composites.items():
+        console.print(_composite(name, composite), soft_wrap=True)
 
 
 def _is_asked_for(name: str, suite: SuiteResult, run: RunResult) -> bool:
