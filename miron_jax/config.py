@@ -144,6 +144,13 @@ class RunConfig:
         "and no composite takes it.",
         low=0,
     )
+    rows: tuple[int, ...] | None = setting(
+        None,
+        "sampling",
+        "Only these examples, by their lines in the data file from 0 (row in samples), with the "
+        "shots of a whole run; prints their prompts, scored tokens and log-probabilities.  Of "
+        "tasks, with --describe.",
+    )
     until: str | None = setting(
         None,
         "sampling",
@@ -370,11 +377,13 @@ class RunConfig:
             raise InputError(
                 "--eval_gauntlet averages the tasks of --icl_tasks, which is absent: give both"
             )
-        if self.generated is not None and (self.watch or self.is_sampled):
+        if self.generated is not None and (self.watch or self.is_sampled or self.rows):
             raise InputError(
-                "--generated scores all completions that are there: leave out --watch, --until and "
-                "--budget"
+                "--generated scores all completions that are there: leave out --watch, --until, "
+                "--budget and --rows"
             )
+        if self.rows is not None and self.is_sampled:
+            raise InputError("--rows names the examples to run: leave out --until and --budget")
         if isinstance(self.task_path, str):
             raise InputError(
                 f"task_path is {self.task_path!r}, expected a list of files: "

@@ -23,7 +23,7 @@ from miron_jax.cli.processes import (
 from miron_jax.cli.report import checked_path, write_page
 from miron_jax.cli.run_config import run_config
 from miron_jax.config import SETTINGS, RunConfig
-from miron_jax.errors import InputError, NotJudged, RunEnded, Unscored, some_of
+from miron_jax.errors import InputError, NotJudged, RunEnded, Unscored, printable, some_of
 from miron_jax.files.places import public
 from miron_jax.files.store import Lock, Store
 from miron_jax.runtime.timeline import Timeline, since_start, spent_on
@@ -246,6 +246,7 @@ def _score_checkpoints(
 ) -> None:
     """Score every checkpoint, write and log its results."""
     with spent_on("import"):
+        from miron_jax.cli.chosen_examples import chosen_examples
         from miron_jax.evaluation.run import evaluate_checkpoints
         from miron_jax.evaluation.run_result import finished_run
         from miron_jax.evaluation.written import score_written
@@ -291,6 +292,9 @@ def _score_checkpoints(
             work.failures += _failures(outcome, step)
             work.not_judged += _not_judged(outcome, step)
             keep(work.last, step)
+            if config.rows is not None:
+                for scores in outcome.tasks:
+                    print(printable("\n".join(chosen_examples(scores.kind, scores))))
             if step is not None:
                 _write_page(config)
     except InputError as error:

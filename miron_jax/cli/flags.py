@@ -247,7 +247,7 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
     "bench": _RUN,
     "completion": (),
     "tasks": (
-        "data_dir", "icl_tasks", "eval_gauntlet", "task_path", "requests", "num_fewshot",
+        "data_dir", "icl_tasks", "eval_gauntlet", "task_path", "requests", "num_fewshot", "rows",
         "items_per_category", "model", "tokenizer", "max_length", *_TASKS, *_EXPORT, *_JSON,
     ),
     "humans": (*_HUMANS, "detox_scorer", "output"),

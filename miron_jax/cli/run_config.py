@@ -9,6 +9,7 @@ from collections.abc import Callable
 from absl import flags
 
 from miron_jax.config import SETTINGS, RunConfig, parse_data_dir, parse_mesh
+from miron_jax.errors import InputError
 from miron_jax.files.places import place
 
 FLAGS = flags.FLAGS
@@ -45,6 +46,18 @@ def task_path() -> tuple[str, ...] | None:
     return None
 
 
+def rows() -> tuple[int, ...] | None:
+    """The numbers of --rows.  Raises InputError."""
+    values = FLAGS.rows.split(",") if FLAGS.rows else []
+    for value in values:
+        if not (value.isascii() and value.isdecimal()) or values.count(value) > 1:
+            raise InputError(
+                f"--rows={FLAGS.rows}: {value!r} is not expected there; name lines of the data "
+                "file, from 0, once each: --rows=17,40"
+            )
+    return tuple(map(int, values)) or None
+
+
 def output_beside(default: str) -> str:
     """--output; where it is absent, `default` instead of the folder that eval would use."""
     return default if FLAGS["output"].using_default_value else FLAGS.output
@@ -65,6 +78,7 @@ _PARSERS: dict[str, Callable[[], object]] = {
     "output": lambda: place(FLAGS.output),
     "mesh": lambda: parse_mesh(FLAGS.mesh),
     "task_path": task_path,
+    "rows": rows,
 }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from miron_jax.cli.chosen_examples import CLOSE, OPEN, chosen_examples
 from miron_jax.config import RunConfig
 from miron_jax.definitions.records import kind_word
 from miron_jax.definitions.rules import printed
@@ -23,7 +24,6 @@ from miron_jax.prompting.prompts import Prompt
 from miron_jax.tokens.tokenizers import Tokenizer
 
 MOST_CHARS = 4000  # of a prompt that is shown
-OPEN, CLOSE = "⟦", "⟧"  # around the scored span
 
 
 def describe(config: RunConfig) -> Iterator[str]:
@@ -53,7 +53,10 @@ def _task(kind: TaskKind, tokenizer: Tokenizer) -> Iterator[str]:
         yield f"    {name}: {value!r}"
     yield from _duplicates(source.examples)
     yield from _lengths(kind)
-    yield from _example(kind, tokenizer)
+    if kind.setup.config.rows is not None:
+        yield from chosen_examples(kind)
+    else:
+        yield from _example(kind, tokenizer)
 
 
 def _duplicates(examples: Sequence[Any]) -> Iterator[str]:

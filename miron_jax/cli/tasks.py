@@ -12,7 +12,7 @@ from pathlib import Path
 from absl import flags
 
 from miron_jax.cli.json_output import json_output
-from miron_jax.cli.run_config import data_dir, local, task_path
+from miron_jax.cli.run_config import data_dir, local, rows, task_path
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError, printable
 from miron_jax.files.places import local_path, place
@@ -40,6 +40,8 @@ def _check_flags(words: list[str]) -> None:
         raise InputError("--articles wants --export=FOLDER, where its sets of titles are written")
     if FLAGS.stories is not None and FLAGS.export is None:
         raise InputError("--stories wants --export=FOLDER, where its set of gaps is written")
+    if FLAGS.rows and FLAGS.describe is None:
+        raise InputError("--rows wants --describe=TASK, whose examples are shown")
     if FLAGS.mask_number_words and FLAGS.articles is None:
         raise InputError(
             "--mask_number_words wants --articles=FILE, whose number words are to be hidden"
@@ -146,6 +148,7 @@ def _describe(names: str) -> None:
         task_path=task_path(),
         requests=local(FLAGS.requests),
         num_fewshot=FLAGS.num_fewshot,
+        rows=rows(),
         items_per_category=FLAGS.items_per_category,
         max_length=FLAGS.max_length,
         allow_changed_data=True,

@@ -93,6 +93,12 @@ def find_inputs(
         for task in suite.tasks:
             if task.name not in names:
                 continue
+            if config.rows is not None and not kind_of(task).takes_rows:
+                raise InputError(
+                    f"--rows: {task.name} has no single examples with a prompt of their own, "
+                    "expected tasks of choices, continuations or completions: leave it out of "
+                    "--tasks"
+                )
             data = data_state(task, folder)
             if data.state == "missing" and task.name not in by_name:
                 assert task.file is not None

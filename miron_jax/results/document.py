@@ -115,7 +115,7 @@ ABSENT: Mapping[type, frozenset[str]] = {
 }
 
 # left out where absent, as in files of older versions
-LATER_SETTINGS = frozenset({"special_tokens", "generated", "token_stats"})
+LATER_SETTINGS = frozenset({"special_tokens", "generated", "rows", "token_stats"})
 
 AnyRecord = TypeVar("AnyRecord")
 _LEAVES = frozenset({str, int, bool, type(None)})

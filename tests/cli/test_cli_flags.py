@@ -131,7 +131,7 @@ FLAGS = """
     allow_changed_data compilation_cache annotations input_columns answer_column control_column worker_column project
     votes_needed skills gold mera_submission check_submission robustness mera_version topology save_requests
     save_byte_losses results_format stride describe check metric last json html markdown csv against plan_cache until budget
-    human mde write quiet verbose special_tokens num_fewshot verify generated token_stats
+    human mde write quiet verbose special_tokens num_fewshot verify generated rows token_stats
 """
 
 

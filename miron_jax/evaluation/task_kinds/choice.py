@@ -43,7 +43,7 @@ from miron_jax.metrics.spans import Spans
 from miron_jax.metrics.token_stats import RBRIDGE, rbridge_surprise
 from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
-from miron_jax.prompting.prompts import Prompt, check_shots, chunks_of, render, without_shots
+from miron_jax.prompting.prompts import Prompt, check_shots, chunks_of, without_shots
 from miron_jax.results.details import ChoiceDetails
 from miron_jax.results.samples import ExampleResult
 from miron_jax.runtime.timeline import spent_on
@@ -90,10 +90,6 @@ class ChoiceRow(PromptedRow):
 class ChoiceKind(PromptedKind[ChoiceRow]):
     scores_spans = True
     chooses: ClassVar[bool] = True  # False: an example has one continuation
-
-    @spent_on("render")
-    def prompts(self) -> list[Prompt]:
-        return render(self.source.task, self.source.examples, self.setup.config.limit)
 
     @spent_on("render")
     def prepare(self) -> None:

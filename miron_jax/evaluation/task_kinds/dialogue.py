@@ -27,6 +27,7 @@ CHECKED, CHECKED_UP_TO = 8, 4096
 
 class DialogueKind(ChoiceKind):
     scores_spans = False  # requests of a turn depend on earlier answers
+    takes_rows = False
 
     @property
     def may_be_sampled(self) -> bool:

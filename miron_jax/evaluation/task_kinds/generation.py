@@ -29,10 +29,9 @@ from miron_jax.metrics.answers import (
 )
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.detox import DETOX, Scorer, detox_scores
-from miron_jax.prompting.prompts import render, without_end_spaces, without_shots
+from miron_jax.prompting.prompts import without_end_spaces, without_shots
 from miron_jax.results.details import FEW, GenerationDetails
 from miron_jax.results.samples import Completion, ExampleResult
-from miron_jax.runtime.timeline import spent_on
 from miron_jax.tokens.answer_requests import AnswerRequests, answer_requests
 from miron_jax.tokens.detokenize import drops_first_space
 
@@ -61,9 +60,7 @@ class GenerationKind(PromptedKind[GenerationRow]):
 
     def prepare(self) -> None:
         task = self.source.task
-        config = self.setup.config
-        with spent_on("render"):
-            prompts = render(task, self.source.examples, config.limit)
+        prompts = self.prompts()
         if self.setup.tokenizer is None:
             self.requests = AnswerRequests.untokenized(len(prompts), prompts)
             return

@@ -184,6 +184,7 @@ class TaskKind(ABC, Generic[AnyRow]):
     scores_spans: ClassVar[bool] = False  # it has requests that are planned and scored
     generates: ClassVar[bool] = False
     runs_programs: ClassVar[bool] = False  # that the model writes
+    takes_rows: ClassVar[bool] = False  # --rows may choose its examples
 
     def __init__(self, source: LoadedTask, setup: Setup) -> None:
         profile = source.task.profile

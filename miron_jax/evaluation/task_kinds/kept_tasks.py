@@ -34,7 +34,7 @@ class KeptTask:
     def __init__(self, source: LoadedTask, setup: Setup, max_length: int | None) -> None:
         self._kept = setup.kept if _has_key(source, setup.tokenizer) else None
         if self._kept is not None:
-            limits = (setup.config.limit, max_length)
+            limits = (setup.config.limit, max_length, *(setup.config.rows or ()))
             self._key = key_of(*_parts_of(source), *limits, _parts_of_tokenizer(setup.tokenizer))
 
     def requests_from(self, start: int) -> KeptChunk | None:

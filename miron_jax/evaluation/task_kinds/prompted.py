@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from miron_jax.definitions.records import Example
+from miron_jax.errors import InputError
 from miron_jax.evaluation.task_kinds.interface import RunFacts, ScoredRow, TaskKind, TaskScores
 from miron_jax.evaluation.task_kinds.summary import num_shots_of, task_result
 from miron_jax.metrics.choices import ExampleScore
-from miron_jax.prompting.prompts import Prompt
+from miron_jax.prompting.prompts import Prompt, render
 from miron_jax.results.details import ChoiceDetails, GenerationDetails
 from miron_jax.results.records import TaskResult
+from miron_jax.runtime.timeline import spent_on
 from miron_jax.statistics.estimate import Estimate, TaskEstimates, by_category, whole_set_estimates
 from miron_jax.statistics.robustness import Robustness, Worded, robustness
 
@@ -34,6 +36,24 @@ AnyPrompted = TypeVar("AnyPrompted", bound=PromptedRow)
 
 
 class PromptedKind(TaskKind[AnyPrompted]):
+    takes_rows = True
+
+    @spent_on("render")
+    def prompts(self) -> list[Prompt]:
+        """Those of --rows, or all.  Raises InputError for a row that is not there."""
+        config = self.setup.config
+        prompts = render(self.source.task, self.source.examples, config.limit)
+        if config.rows is None:
+            return prompts
+        chosen = [prompt for prompt in prompts if prompt.row in config.rows]
+        if absent := set(config.rows) - {prompt.row for prompt in chosen}:
+            last = max(prompt.row for prompt in prompts)
+            raise InputError(
+                f"--rows: {self.source.task.name} has no example of row {min(absent)}, expected "
+                f"lines of its data file, 0 to {last}, that --limit leaves: name others"
+            )
+        return chosen
+
     @abstractmethod
     def details(self, scores: TaskScores[AnyPrompted]) -> ChoiceDetails | GenerationDetails:
         """What only this kind has."""

@@ -97,6 +97,8 @@ def _of_all(run: RunResult) -> Iterator[str]:
             f"the model's own weights are {dtype}, and were not cast; here --dtype only sets the "
             "tolerance of the self-check"
         )
+    if rows := run.config.get("rows"):
+        yield f"--rows {','.join(map(str, rows))}: only these examples of each task"
     limits = {task.limit for task in run.tasks.values() if task.limit is not None}
     if limits:
         profiles = [task.profile for task in run.tasks.values() if task.profile.get("num_fewshot")]

@@ -53,6 +53,8 @@ def _names(selected: Selected) -> str:
 def _num_examples(config: RunConfig, task: AnyTask) -> int | None:
     """Examples that run if the data are those that were published; None: not known before they are
     read."""
+    if config.rows is not None:
+        return len(config.rows)
     rows = task.file and task.file.rows
     groups = 1
     if isinstance(task, ClozeTask):
