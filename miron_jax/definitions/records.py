@@ -41,6 +41,8 @@ class Example:
     swapped: str | None = None
     # (name, value) pairs by which the robustness report groups examples
     traits: tuple[tuple[str, str], ...] = ()
+    # the right choices beside gold, which is the first one; None: one choice is right
+    also_right: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,14 +46,19 @@ class Choices(NamedTuple):
     spans: Spans  # [N, K]
     num_chars: np.ndarray  # int64 [N, K], of the texts of the choices
     num_bytes: np.ndarray  # int64 [N, K], in UTF-8
-    gold: np.ndarray  # int64 [N], the right choice
+    gold: np.ndarray  # int64 [N], the right choice, or the first of several
+    right: np.ndarray  # bool [N, K]
     neutral: Spans | None = None  # [N, K], after a context without content; None: not scored
 
     @classmethod
-    def of(cls, spans: Spans, texts: Sequence[Sequence[str]], gold: Sequence[int]) -> Self:
-        num_chars = [[*map(len, choices)] for choices in texts]
-        num_bytes = [[len(text.encode()) for text in choices] for choices in texts]
-        return cls(spans, np.array(num_chars), np.array(num_bytes), np.array(gold))
+    def of(cls, spans: Spans, asked: Sequence["Asked"]) -> Self:
+        num_chars = [[*map(len, each.texts)] for each in asked]
+        num_bytes = [[len(text.encode()) for text in each.texts] for each in asked]
+        gold = np.array([each.gold or 0 for each in asked])
+        right = np.arange(len(asked[0].texts)) == gold[:, np.newaxis]
+        for row, each in zip(right, asked, strict=True):
+            row[[*(each.also_right or ())]] = True
+        return cls(spans, np.array(num_chars), np.array(num_bytes), gold, right)
 
     def at(self, choice: np.ndarray, values: np.ndarray) -> np.ndarray:
         """The values [N, K] of one choice of each example, [N]."""
@@ -96,6 +101,7 @@ class Asked(NamedTuple):
     # Spans after those of its choices: gold with each ending appended, then every choice after a
     # context without content, or neither.
     num_extra: int = 0
+    also_right: tuple[int, ...] | None = None  # beside gold; None: one choice is right
 
 
 def score_choices(
@@ -115,13 +121,13 @@ def score_examples(asked: Sequence[Asked], spans: Spans, rules: ChoiceRules) -> 
 
     If the right answer is not published, a choice is made, and every metric is NaN, never 0.
     """
-    groups = defaultdict[tuple[int, int, bool], list[int]](list)
+    groups = defaultdict[tuple[int, int, bool, bool], list[int]](list)
     first = [0]
-    for i, (texts, gold, num_extra) in enumerate(asked):
-        groups[len(texts), num_extra, gold is None].append(i)
+    for i, (texts, gold, num_extra, also_right) in enumerate(asked):
+        groups[len(texts), num_extra, gold is None, also_right is None].append(i)
         first.append(first[-1] + len(texts) + num_extra)
     scores = dict[int, ExampleScore]()
-    for (num_choices, num_extra, _), group in groups.items():
+    for (num_choices, num_extra, *_), group in groups.items():
         index = np.array(first)[group][:, np.newaxis] + np.arange(num_choices + num_extra)
         of_group = _score_alike([asked[i] for i in group], spans.at(index), rules)
         scores.update(zip(group, of_group, strict=True))
@@ -134,11 +140,7 @@ def _score_alike(asked: Sequence[Asked], spans: Spans, rules: ChoiceRules) -> li
     published, or of none.  `spans`: [N, choices and extra]."""
     num_choices = len(asked[0].texts)
     is_published = asked[0].gold is not None
-    choices = Choices.of(
-        spans.at(np.s_[:, :num_choices]),
-        [each.texts for each in asked],
-        [each.gold or 0 for each in asked],
-    )
+    choices = Choices.of(spans.at(np.s_[:, :num_choices]), asked)
     endings = spans.at(np.s_[:, num_choices : num_choices + rules.num_endings])
     neutral = spans.at(np.s_[:, num_choices + rules.num_endings :])
     if neutral.sum.shape == choices.spans.sum.shape:
@@ -151,11 +153,14 @@ def _score_alike(asked: Sequence[Asked], spans: Spans, rules: ChoiceRules) -> li
     neutral_logprobs = spans.sum32[:, :0]
     if is_published:
         metrics = _metrics_of(choices, chosen, endings, rules)
+        if asked[0].also_right is not None:
+            metrics["right_mass"] = right_mass(choices)
         neutral_logprobs = neutral.sum32
         if rules.normalizer is EXP_MEAN:
             rounded = chosen != rules.tie.call(mean_losses(choices.spans))
     is_scored = ~choices.spans.has_nan.any(axis=1)
     columns = (
+        choices.at(chosen, choices.right),
         np.where(is_scored, chosen, -1),
         is_scored & (is_smallest.sum(axis=1) > 1),
         (choices.spans.num_tokens == 0).any(axis=1),
@@ -166,15 +171,15 @@ def _score_alike(asked: Sequence[Asked], spans: Spans, rules: ChoiceRules) -> li
     return [
         ExampleScore(
             prediction=prediction if prediction >= 0 else None,
-            correct=prediction == each.gold if is_published and prediction >= 0 else None,
+            correct=is_right if is_published and prediction >= 0 else None,
             tied=tied,
             empty_span=has_empty,
             metrics=dict(zip(metrics, values, strict=True)),
             rounded=was_rounded,
             neutral_logprobs=tuple(of_neutral),
         )
-        for each, prediction, tied, has_empty, was_rounded, of_neutral, values in zip(
-            asked, *(column.tolist() for column in columns), strict=True
+        for is_right, prediction, tied, has_empty, was_rounded, of_neutral, values in zip(
+            *(column.tolist() for column in columns), strict=True
         )
     ]
 
@@ -186,13 +191,13 @@ def _metrics_of(
     [N, endings]."""
     is_nan = choices.spans.has_nan.any(axis=1)
     has_endings = endings.sum.shape[1] > 0
-    metrics = {"accuracy": chosen == choices.gold}
+    metrics = {"accuracy": choices.at(chosen, choices.right)}
     metrics |= {metric.name: metric.of(choices) for metric in OF_OPTIONS}
     if has_endings or choices.neutral is not None or rules.normalizer is CHAR:
         metrics["accuracy_char"] = accuracy_char(choices)
     for name, normalizer in rules.compared:
         losses = normalizer.call(choices)
-        metrics[f"accuracy_{name}"] = rules.tie.call(losses) == choices.gold
+        metrics[f"accuracy_{name}"] = choices.at(rules.tie.call(losses), choices.right)
     metrics = {name: np.where(is_nan, math.nan, values) for name, values in metrics.items()}
     if choices.neutral is not None:
         metrics["accuracy_pmi"] = accuracy_pmi(choices)
@@ -271,7 +276,7 @@ def accuracy_sum(choices: Choices) -> np.ndarray:
     out changes no choice. An empty span sums to 0 and wins: a choice that is a prefix of another is
     never less probable.
     """
-    return np.argmax(choices.spans.sum32, axis=1) == choices.gold
+    return choices.at(np.argmax(choices.spans.sum32, axis=1), choices.right)
 
 
 def accuracy_bytes(choices: Choices) -> np.ndarray:
@@ -283,7 +288,7 @@ def accuracy_bytes(choices: Choices) -> np.ndarray:
     all choices share the continuation, and this equals accuracy_sum.
     """
     losses = _losses_per_unit(choices.spans, choices.num_bytes)
-    return np.argmin(losses, axis=1) == choices.gold
+    return choices.at(np.argmin(losses, axis=1), choices.right)
 
 
 def bits_per_byte(spans: Spans, num_bytes: np.ndarray) -> np.ndarray:
@@ -309,6 +314,18 @@ def choice_logprob(choices: Choices) -> np.ndarray:
     choices, nats."""
     sums = choices.spans.sum
     return choices.at(choices.gold, sums) - np.logaddexp.reduce(sums, axis=1)
+
+
+def right_mass(choices: Choices) -> np.ndarray:
+    """The share of all choices' probability that the right ones have together: sum of exp(sum of
+    log p) over the right choices / over all.
+
+    lm-eval's number of truthfulqa_mc2, which wants the right choices first, and has none where
+    every exp is 0.
+    """
+    sums = choices.spans.sum
+    of_right = np.logaddexp.reduce(np.where(choices.right, sums, -math.inf), axis=1)
+    return np.exp(of_right - np.logaddexp.reduce(sums, axis=1))
 
 
 def choice_prob_norm(choices: Choices) -> np.ndarray:
@@ -346,13 +363,13 @@ def choice_margin(choices: Choices) -> np.ndarray:
 def accuracy_char(choices: Choices) -> np.ndarray:
     """1 if gold has the largest (sum of log p) / (characters of the choice), white space at its
     ends counted, lm-eval's `acc_norm`."""
-    return np.argmin(CHAR.call(choices), axis=1) == choices.gold
+    return choices.at(np.argmin(CHAR.call(choices), axis=1), choices.right)
 
 
 def accuracy_pmi(choices: Choices) -> np.ndarray:
     """1 if gold has the smallest of the `pmi_losses`; the first of equal ones wins."""
     losses = pmi_losses(choices)
-    is_right = np.argmin(losses, axis=1) == choices.gold
+    is_right = choices.at(np.argmin(losses, axis=1), choices.right)
     return np.where(np.isnan(losses).any(axis=1), math.nan, is_right)
 
 

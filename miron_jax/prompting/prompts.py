@@ -38,6 +38,7 @@ class Prompt:
     # as many as contexts; of a question: the answer as a shot would show it
     continuations: tuple[str, ...]
     gold: int | None  # the right choice; None if nothing is chosen (language modelling, questions)
+    also_right: tuple[int, ...] | None = None  # as `Example` has it
     shots: tuple[str, ...] = ()  # the preamble: shots and the text before them, end to end
     category: str | None = None
     num_shots: int | None = None  # shots that it has kept; None: none may be dropped
@@ -336,6 +337,7 @@ def _prompt(task: Task[Wording], idx: int, example: Example, shots: tuple[str, .
         continuations=(*continuations, *extra_continuations),
         num_extra=len(extra_contexts),
         gold=example.gold if num_choices > 1 else None,
+        also_right=example.also_right,
         shots=shots,
         category=example.category,
     )

@@ -106,7 +106,8 @@ class ExampleResult:
     id: int  # place in the suite's own order
     row: int  # line of the data file, from 0
     asked: Asked = AskedPrompt()
-    gold: int | None = None  # place of the right option
+    gold: int | None = None  # place of the right option, or of the first of several
+    also_right: tuple[int, ...] = ()  # places of the others
     prediction: int | None = None  # place of the chosen one
     correct: bool | None = None  # None: no right or wrong, or no score
     options: tuple[Option, ...] = ()

@@ -14,6 +14,7 @@ from decimal import Decimal
 
 from miron_jax.files.readers import Json, shown
 
+LABELS = "labels"  # of `gold_is` alone: several choices may be right, see `labelled`
 Choices = tuple[str, ...]
 Gold = tuple[Json, Choices]
 
@@ -65,6 +66,20 @@ def _truth(value: Json, choices: Choices) -> int | None:
     if is_truth and sorted(map(str, truths)) == ["False", "True"]:
         return truths.index(_TRUTH[text.strip().lower()])
     return None
+
+
+def labelled(value: Json, choices: Choices) -> tuple[int, ...]:
+    """Places of the right choices: `value` has 1 (right) or 0 for each of them.  Raises
+    ValueError."""
+    labels = [*value.values()] if isinstance(value, Mapping) else value
+    if isinstance(labels, list) and len(labels) == len(choices):
+        right = tuple(place for place, label in enumerate(labels) if label == 1)
+        if 0 < len(right) < len(labels) and all(label in (0, 1) for label in labels):
+            return right
+    raise ValueError(
+        f"gold is {shown(value)}, expected 1 (right) or 0 for each of the {len(choices)} choices, "
+        "with both among them"
+    )
 
 
 # What a right answer may be: (as the record has it, choices) -> its place from 0; None: it is

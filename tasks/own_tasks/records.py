@@ -14,7 +14,7 @@ from miron_jax.definitions.records import AnyExample, Example, Problem, Question
 from miron_jax.files.readers import Json, JsonObject, shown
 from miron_jax.metrics.answers import Normalize
 from miron_jax.tasks.icl_rows import answer_text, checked_text
-from miron_jax.tasks.own_tasks.gold import as_written, reading_of, readings_of
+from miron_jax.tasks.own_tasks.gold import LABELS, as_written, labelled, reading_of, readings_of
 from miron_jax.tasks.own_tasks.templates import Value
 
 Takes = Mapping[str, Any]  # key -> a Value, or a list of them
@@ -79,8 +79,13 @@ def _gold_of(takes: Takes, record: JsonObject) -> tuple[Json, tuple[str, ...]] |
 
 def choice(takes: Takes, record: JsonObject, row: int) -> Example:
     texts = _options(takes, record)
+    question = _question(takes, record)
+    if takes["reading"] == LABELS:
+        gold, *others = labelled(takes["gold"](record), texts)
+        category = _category(takes, record)
+        return Example(row, (question,), texts, gold, category, also_right=tuple(others))
     gold = _gold(takes, record, texts)
-    return Example(row, (_question(takes, record),), texts, gold, _category(takes, record))
+    return Example(row, (question,), texts, gold, _category(takes, record))
 
 
 def schema(takes: Takes, record: JsonObject, row: int) -> Example:
@@ -106,6 +111,8 @@ def _options(takes: Takes, record: JsonObject) -> tuple[str, ...]:
     name = "contexts" if "contexts" in takes else "choices"
     options = takes[name]
     given = [each(record) for each in options] if isinstance(options, list) else options(record)
+    if isinstance(given, dict):  # BIG-bench's target_scores: choices and their labels
+        given = list(given)
     if not isinstance(given, list) or len(given) < 2:
         raise ValueError(f"{name} are {shown(given)}, expected a list of at least two texts")
     one = name.removesuffix("s")

@@ -39,7 +39,7 @@ from miron_jax.tasks.gauntlet import programming
 from miron_jax.tasks.groups import GroupMembers, Groups, read_groups
 from miron_jax.tasks.own_tasks import records
 from miron_jax.tasks.own_tasks.data import Data, read_data
-from miron_jax.tasks.own_tasks.gold import READINGS
+from miron_jax.tasks.own_tasks.gold import LABELS, READINGS
 from miron_jax.tasks.own_tasks.keys import Keys
 from miron_jax.tasks.own_tasks.python_task import read_python
 from miron_jax.tasks.own_tasks.rules import RULES, profile_of, rule_named, rules_of
@@ -197,7 +197,8 @@ def _task(keys: Keys, fetches: list[Data]) -> Task[Any]:
     profile = (
         _program_profile(keys) if kind == "program" else _profile(keys, kind, others is not None)
     )
-    gold_is = keys.one_of("gold_is", ("", *READINGS), "")
+    of_choices = (LABELS,) if kind == "choice" else ()
+    gold_is = keys.one_of("gold_is", ("", *READINGS, *of_choices), "")
     strips_fields = getattr(profile, "strip", "") == "fields"
     parse = _PARSE[kind]
     if isinstance(profile, AnswerProfile):
@@ -214,6 +215,7 @@ def _task(keys: Keys, fetches: list[Data]) -> Task[Any]:
         keys.text("citation", ""),
         shots_from=None if others is None else cache(partial(others.examples, name, parser)),
         examples=partial(data.examples, name, parser),
+        main="right_mass" if gold_is == LABELS else "accuracy",
         licence=keys.text("licence", ""),
         made_of=(*data.paths[1:], keys.path.resolve(), *(others.paths if others else ())),
     )

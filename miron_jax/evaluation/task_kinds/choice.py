@@ -160,6 +160,8 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
     def pairs(self) -> Iterator[RequestTexts]:
         texts = list[RequestTexts]()
         for prompt in self._fitting(self.prompts()):
+            if prompt.also_right:  # a frozen request set names one right choice
+                return
             contexts = prompt.contexts[: len(prompt.contexts) - prompt.num_extra]
             if prompt.gold is None and len(contexts) > 1:
                 return
@@ -209,6 +211,7 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
                 [text.removeprefix(profile.joined_delimiter) for text in prompt.continuations],
                 prompt.gold,
                 num_extra,
+                prompt.also_right,
             )
             for prompt, num_extra in prompts
         ]
@@ -249,6 +252,7 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
                 row=prompt.row,
                 asked=asked_prompt(prompt, by_row.get(prompt.row)),
                 gold=prompt.gold,
+                also_right=prompt.also_right or (),
                 prediction=example.prediction if self.chooses else None,
                 correct=example.correct,
                 options=tuple(map(option_of, texts, row.choices)),
