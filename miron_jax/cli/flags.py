@@ -196,6 +196,18 @@ _REPORT = {
     ),
     "markdown": Setting(None, "output", "Write composites and tasks as Markdown."),
     "csv": Setting(None, "output", "Write every number of every task as CSV."),
+    "every_eval_ever": Setting(
+        None, "output", "Write one run as a record of Every Eval Ever's schema, JSON."
+    ),
+    "hub_yaml": Setting(
+        None, "output", "Write main metrics of --hub_tasks as YAML for a model's .eval_results/."
+    ),
+    "hub_tasks": Setting(
+        None,
+        "output",
+        "With --hub_yaml: TASK=OWNER/DATA_SET:TASK_ID, the Hub's benchmark that a task is.",
+        "list",
+    ),
     "verify": Setting(
         False,
         "output",

@@ -5,7 +5,9 @@ Arrives: output folders of eval; --output where none is named.  Leaves: tables o
 It deliberately computes no score.
 """
 
+import re
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +30,8 @@ def command(folders: list[str]) -> None:
 
     names = folders or [FLAGS.output]
     out = console()
-    if FLAGS.html or FLAGS.markdown or FLAGS.csv:
+    files = (FLAGS.html, FLAGS.markdown, FLAGS.csv, FLAGS.every_eval_ever, FLAGS.hub_yaml)
+    if any(files):
         written = reading_again(lambda: [*_written(read_runs(names))])
         for name, size in written:
             out.print(f"written to {name} ({size / 1e6:.1f} MB)", soft_wrap=True)
@@ -63,6 +66,7 @@ def _verify(runs: "list[Run]") -> None:
 def _written(runs: "list[Run]") -> Iterator[tuple[str, int]]:
     """Write each file that is asked for; yields its name and size in bytes."""
     from miron_jax.files.durable import write_whole
+    from miron_jax.report.exports.exchange import every_eval_ever, hub_yaml
     from miron_jax.report.exports.flat import csv_of, markdown_of
     from miron_jax.report.html.page import page_of
 
@@ -70,6 +74,8 @@ def _written(runs: "list[Run]") -> Iterator[tuple[str, int]]:
         (FLAGS.html, page_of, "html"),
         (FLAGS.markdown, markdown_of, "markdown"),
         (FLAGS.csv, csv_of, "csv"),
+        (FLAGS.every_eval_ever, every_eval_ever, "every_eval_ever"),
+        (FLAGS.hub_yaml, partial(hub_yaml, _hub_tasks()), "hub_yaml"),
     )
     asked = [
         (name, checked_path(name, flag), text_of, flag)
@@ -81,10 +87,28 @@ def _written(runs: "list[Run]") -> Iterator[tuple[str, int]]:
             raise InputError(
                 f"--{flag}={name} would overwrite another of these files: name another file"
             )
-    for name, path, text_of, _ in asked:
-        content = text_of(runs).encode("utf-8", "replace")
+    contents = [text_of(runs).encode("utf-8", "replace") for _, _, text_of, _ in asked]
+    for (name, path, _, _), content in zip(asked, contents, strict=True):
         write_whole(path, content)
         yield name, len(content)
+
+
+def _hub_tasks() -> dict[str, tuple[str, str]]:
+    """Task -> data set of the Hub, task_id there.  Raises InputError."""
+    if bool(FLAGS.hub_yaml) != bool(FLAGS.hub_tasks):
+        raise InputError(
+            "--hub_yaml and --hub_tasks=TASK=OWNER/DATA_SET:TASK_ID go together, as the Hub takes "
+            "results of its registered benchmarks and a run does not know which of its tasks are"
+        )
+    benchmarks = dict[str, tuple[str, str]]()
+    for each in FLAGS.hub_tasks or ():
+        match = re.fullmatch(r"([^=]+)=([\w.-]+/[\w.-]+):([\w.-]+)", each)
+        if match is None:
+            raise InputError(
+                f"--hub_tasks: {each!r} is not understood, expected TASK=OWNER/DATA_SET:TASK_ID"
+            )
+        benchmarks[match[1]] = (match[2], match[3])
+    return benchmarks
 
 
 def checked_path(name: str, flag: str) -> Path:
