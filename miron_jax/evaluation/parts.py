@@ -57,6 +57,7 @@ class Survey(NamedTuple):
 
     lengths: tuple[int, ...]  # of rows; (): a run of one part chooses them from its requests
     plain_tokens: float  # of all tasks, about, at one row per request; 0: it has one part
+    unique_tokens: float  # nodes of the plans of all tasks, about; 0 likewise
     # tasks from long rows to short, so that hosts and devices finish at about the same time
     order: list[int]
 
@@ -73,7 +74,7 @@ def survey(kinds: Sequence[TaskKind], cost: CostModel, several: bool = False) ->
     }
     plain_tokens = sum(sizes.plain_tokens for sizes in estimated.values())
     if not estimated or (plain_tokens < REQUEST_BATCH_TOKENS and not several):
-        return Survey((), 0.0, list(range(len(kinds))))
+        return Survey((), 0.0, 0.0, list(range(len(kinds))))
     longest = {index: sizes.longest for index, sizes in estimated.items()}
     most = min(
         -(-max(longest.values()) // cost.length_multiple) * cost.length_multiple,
@@ -83,14 +84,16 @@ def survey(kinds: Sequence[TaskKind], cost: CostModel, several: bool = False) ->
     num_nodes = np.concatenate([sizes.num_nodes for sizes in estimated.values()])
     sizes = np.minimum(np.ceil(num_nodes).astype(np.int64), most)
     order = sorted(range(len(kinds)), key=lambda index: -longest.get(index, most))
-    return Survey(choose_lengths(sizes, spare, (most,)), plain_tokens, order)
+    unique_tokens = sum(each.unique_tokens for each in estimated.values())
+    return Survey(choose_lengths(sizes, spare, (most,)), plain_tokens, unique_tokens, order)
 
 
 def cost_of(totals: Totals) -> str:
     """What a run computes with each weights, in a sentence; estimated while only a part of it is
     planned."""
-    counts = (totals.unique_tokens, totals.plain_tokens, totals.useful_flops)
-    unique, plain, flops = (count / totals.share for count in counts)
+    unique = totals.unique_in_all
+    plain = max(totals.plain_tokens, totals.expected)
+    flops = totals.useful_flops * unique / max(1, totals.unique_tokens)
     unit, size = next((pair for pair in _FLOPS if flops >= pair[1]), _FLOPS[-1])
     about = "" if totals.share == 1 else "about "
     return (

@@ -107,14 +107,16 @@ class RunTasks(NamedTuple):
         generates = any(kind.generates and not kind.scores_spans for kind in self.kinds)
         cost = cost_model(self.model, SCORING_PROGRAMS - GENERATION_PROGRAMS * generates)
         with spent_on("plan"):
-            lengths, totals.expected, order = survey(self.kinds, cost, several)
+            surveyed = survey(self.kinds, cost, several)
+        totals.expect(surveyed.plain_tokens, surveyed.unique_tokens)
+        lengths = surveyed.lengths
         planner = RequestPlanner(cost, totals, lengths, self.setup.table.id_sets, self.setup.kept)
-        for part in parts_of(self.kinds, order):
+        for part in parts_of(self.kinds, surveyed.order):
             with spent_on("plan"):
                 batch = planner.plan(requests_of(part, self.model.vocab_size), part)
                 totals.useful_flops += useful_flops(self.model, batch.plan)
             yield batch
-        totals.expected = totals.plain_tokens
+        totals.expect(totals.plain_tokens, totals.unique_tokens)
 
 
 def summarize_plan(config: RunConfig, inputs: Inputs, progress: Progress = SILENT) -> Totals:
@@ -439,7 +441,7 @@ class Evaluation:
             nonlocal done
             done += tokens
             # how many rounds there will be is not known
-            total = 0.0 if sampling else totals.unique_tokens / totals.share / sharing
+            total = 0.0 if sampling else totals.unique_in_all / sharing
             self.progress.advance("scoring", done, total, "tokens")
 
         taken: list[Future[None]] = []  # by the thread that computes metrics

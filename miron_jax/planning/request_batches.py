@@ -39,6 +39,7 @@ class Totals:
     edges: int = 0  # scored tokens
     lengths: Counter[int] = field(default_factory=Counter)  # rows of each length
     expected: float = 0.0  # plain tokens of the whole run, about; 0: not estimated
+    expected_unique: float = 0.0  # unique tokens, likewise
 
     @property
     def share(self) -> float:
@@ -46,6 +47,15 @@ class Totals:
         if not (self.expected and self.plain_tokens):
             return 1.0
         return min(1.0, self.plain_tokens / self.expected)
+
+    @property
+    def unique_in_all(self) -> float:
+        """Unique tokens of the whole run, about."""
+        return max(self.unique_tokens, self.expected_unique)
+
+    def expect(self, plain_tokens: float, unique_tokens: float) -> None:
+        self.expected = plain_tokens
+        self.expected_unique = unique_tokens
 
     def add(self, requests: Requests, plan: Plan) -> None:
         self.requests += len(requests)

@@ -25,6 +25,7 @@ RESAMPLED = 0.02  # a p-value of 10,000 sign flips beside the normal one: four d
 INTERVALS_APART = 1e-5  # ends of a Wilson and a normal interval of tens of thousands of examples away from 0 and 1
 SIMULATED = 0.05  # relative: a variance of 4,000 simulated runs, five standard errors
 TWO_BFLOAT16 = 2e-5  # relative: a number that is held as the sum of two bfloat16 numbers
+ESTIMATED = 0.05  # relative: tokens of a run before it is tokenized, from a hundred prompts a task
 FLOAT64 = 1e-12  # absolute or relative: a formula in float64, summed in another order
 
 

@@ -23,6 +23,13 @@ from miron_jax.evaluation.task_kinds.interface import (
 )
 from miron_jax.evaluation.task_kinds.kept_tasks import KeptChunk, KeptTask
 from miron_jax.evaluation.task_kinds.prompted import PromptedKind, PromptedRow
+from miron_jax.evaluation.task_kinds.row_sizes import (
+    VARIED,
+    Sample,
+    row_sizes,
+    sampled,
+    varies,
+)
 from miron_jax.evaluation.task_kinds.summary import (
     asked_prompt,
     num_leaked,
@@ -52,8 +59,6 @@ from miron_jax.tokens.records import Requests
 from miron_jax.tokens.requests import as_scored, tokenize
 from miron_jax.tokens.truncation import fitting
 
-# examples per task tokenized ahead: the longest, and some of every size
-LONGEST_TRIED, SAMPLED = 8, 32
 PIECE_CHARS = 2 * REQUEST_BATCH_TOKENS  # half a request batch, at four characters per token
 
 
@@ -90,6 +95,7 @@ class ChoiceRow(PromptedRow):
 class ChoiceKind(PromptedKind[ChoiceRow]):
     scores_spans = True
     chooses: ClassVar[bool] = True  # False: an example has one continuation
+    _surveyed: list[Prompt] | None = None  # rendered for `sizes`; `pieces` takes them over
 
     @spent_on("render")
     def prepare(self) -> None:
@@ -101,22 +107,19 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
         return tokenize(prompts, task.profile, self.setup.tokenizer, self.max_length, task.name)
 
     def sizes(self, cost: CostModel) -> RowSizes:
-        """Estimates nodes from the UTF-8 bytes of all examples, at the rate of some tokenized ones,
-        the longest included."""
         if (kept := self._kept.row_sizes(cost.sharing)) is not None:
             return kept
-        prompts = self.prompts()
-        num_bytes = np.asarray([*map(_num_bytes, prompts)])
-        by_size = np.argsort(num_bytes, kind="stable")
-        tried = np.unique([*by_size[-LONGEST_TRIED:], *by_size[:: max(1, len(prompts) // SAMPLED)]])
-        measured = np.asarray([_num_nodes(self.tokenized([prompts[i]]), cost) for i in tried])
-        num_nodes = np.minimum(
-            num_bytes * (measured.sum() / num_bytes[tried].sum()), measured.max()
-        )
-        plain_tokens = float(num_nodes.sum()) * len(prompts[0].contexts)
-        sizes = RowSizes(int(measured.max()), num_nodes, plain_tokens)
+        prompts = self._surveyed = self.prompts()
+        sample = self._sample(prompts, sampled(prompts))
+        if varies(sample):
+            sample = self._sample(prompts, sampled(prompts, VARIED))
+        sizes = row_sizes(prompts, sample, self.max_length, cost)
         self._kept.keep_row_sizes(cost.sharing, sizes)
         return sizes
+
+    def _sample(self, prompts: Sequence[Prompt], index: np.ndarray) -> Sample:
+        some = self._fitting([prompts[i] for i in index.tolist()])
+        return Sample(index, some, self.tokenized(some))
 
     @property
     def may_be_sampled(self) -> bool:
@@ -140,7 +143,9 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
             for chunk in chunks_of(self._fitting(prompts), PIECE_CHARS):
                 yield chunk, self.tokenized(chunk)
             return
-        rendered = cache(lambda: self._fitting(self.prompts()))
+        surveyed = self._surveyed
+        self._surveyed = None
+        rendered = cache(lambda: self._fitting(surveyed or self.prompts()))
         start = 0
         while (kept := self._kept.requests_from(start)) is not None:
             yield _LatePrompts(rendered, slice(start, kept.stop)), kept.requests
@@ -335,17 +340,3 @@ def _reason(choices: Sequence[Score], is_hidden: bool) -> str:
     if any(np.isinf(choice.logprob).any() for choice in choices):
         return "the model gives a token no probability at all"
     return "the gold option has no scored token"
-
-
-def _num_bytes(prompt: Prompt) -> int:
-    """UTF-8 bytes of a prompt with all its choices."""
-    return len("".join((prompt.preamble, prompt.contexts[0], *prompt.continuations)).encode())
-
-
-def _num_nodes(requests: Requests, cost: CostModel) -> int:
-    """Nodes of an example's row: of all its choices with their common prefix shared, or of the
-    longest without a forest."""
-    length = np.diff(requests.offsets)
-    if cost.sharing != "forest":
-        return int(length.max()) - 1
-    return int(length.max() + np.sort(length - requests.span_start)[:-1].sum())

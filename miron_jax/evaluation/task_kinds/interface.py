@@ -101,11 +101,12 @@ class RequestTexts(NamedTuple):
 
 
 class RowSizes(NamedTuple):
-    """The lengths of a task's rows, estimated from a few examples."""
+    """The lengths of a task's rows and the number of its tokens, estimated from a few examples."""
 
     longest: int  # nodes of the longest row
     num_nodes: np.ndarray  # float64 [examples], of each example's row
     plain_tokens: float  # of one row per request
+    unique_tokens: float  # nodes of a plan of the task alone
 
 
 @dataclass(slots=True)

@@ -60,8 +60,8 @@ class KeptTask:
         """The estimate for rows that share so; None: it is not there."""
         if self._kept is None or (arrays := self._kept.get(key_of(self._key, sharing))) is None:
             return None
-        longest, num_nodes, plain_tokens = (arrays[name] for name in RowSizes._fields)
-        return RowSizes(int(longest), num_nodes, float(plain_tokens))
+        longest, num_nodes, *tokens = (arrays[name] for name in RowSizes._fields)
+        return RowSizes(int(longest), num_nodes, *map(float, tokens))
 
     def keep_row_sizes(self, sharing: str, sizes: RowSizes) -> None:
         if self._kept is not None and sizes.plain_tokens >= LEAST_KEPT:

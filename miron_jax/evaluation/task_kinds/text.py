@@ -127,7 +127,8 @@ class TextKind(TaskKind[TextRow]):
         nodes = np.concatenate(
             [np.minimum(num_tokens, self.window), np.full(further.sum(), self.window)]
         )
-        return RowSizes(int(nodes.max()), nodes.astype(np.float64), float(nodes.sum()))
+        total = float(nodes.sum())
+        return RowSizes(int(nodes.max()), nodes.astype(np.float64), total, total)
 
     def pieces(self) -> Iterator[tuple[list[DocumentWindows], Requests]]:
         some: list[Document] = []
