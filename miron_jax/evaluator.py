@@ -6,7 +6,7 @@ the command.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,10 +18,12 @@ from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.evaluation.earlier import with_earlier
 from miron_jax.evaluation.inputs import find_inputs
+from miron_jax.evaluation.memory import inputs_of
 from miron_jax.evaluation.run import Evaluation
 from miron_jax.evaluation.run_result import finished_run
 from miron_jax.evaluation.sampling import check_sampling
 from miron_jax.evaluation.session import Session, architecture_with, cast_to_run, files_of, state_of
+from miron_jax.files.readers import Json
 from miron_jax.files.store import Lock
 from miron_jax.model.checkpoints.checkpoints import (
     Architecture,
@@ -57,7 +59,9 @@ class Evaluator:
     the engine's Decoder (`load_params` gives one), and without params the folder's own weights are
     scored.  `tokenizer`: a transformers one, a folder or a hub id; None: the model's own.
     `row_axes`: axes of the weights' mesh that rows are split over, such as ("data",); weights stay
-    where they are.  `output`: a folder that gets one step_N per step, as the command writes it.
+    where they are.  `data`: rows in memory instead of `tasks`, {"core/copa": [{"query": ..}, ..]}
+    in the layout of CORE's files; another name has a dict of rows, type, num_fewshot and delimiter.
+    `output`: a folder that gets one step_N per step, as the command writes it.
     Other keywords are RunConfig's fields (limit, until, budget, dtype, max_length, tensorboard,
     wandb, seed, ...), named as the flags.  Raises InputError.
     """
@@ -66,16 +70,22 @@ class Evaluator:
         self,
         model: OwnModel | str | Path,
         tokenizer: Any = None,
-        tasks: Sequence[str] = ("core",),
+        tasks: Sequence[str] | None = None,
         *,
+        data: Mapping[str, Json] | None = None,
         data_dir: str | Path | None = None,
         output: str | Path | None = None,
         row_axes: tuple[str, ...] = (),
         say: Callable[[str], None] | None = None,
         **options: Any,
     ) -> None:
+        if data is not None and tasks is not None:
+            raise InputError("Evaluator: data names its tasks itself: leave tasks out")
         if isinstance(tasks, str):
             raise InputError(f"tasks is {tasks!r}, expected a list of names: tasks=[{tasks!r}]")
+        names = data
+        if names is None:
+            names = ("core",) if tasks is None else tasks
         if data_dir is not None:
             options["data_dir"] = (("", str(data_dir)),)
         name = f"OwnModel({_name_of(model)})" if isinstance(model, OwnModel) else str(model)
@@ -89,7 +99,7 @@ class Evaluator:
         if isinstance(tokenizer, str | Path):
             options["tokenizer"] = str(tokenizer)
         try:
-            config = RunConfig(model=name, tasks=tuple(tasks), **options)
+            config = RunConfig(model=name, tasks=tuple(names), **options)
         except TypeError as error:
             raise InputError(f"Evaluator: {error}; expected fields of RunConfig") from None
         _check_runs_here(config, writes=output is not None)
@@ -107,8 +117,9 @@ class Evaluator:
         self._first: Any = None
         self._loggers = open_loggers(self.config)
         self._files = files_of(model, config)
-        inputs = find_inputs(self.config)
-        inputs = inputs if against is None else with_earlier(inputs, against)
+        inputs = find_inputs(self.config) if data is None else inputs_of(data)
+        if against is not None:
+            inputs = with_earlier(inputs, against)
         architecture = architecture_with(model, self._files, tokenizer, config)
         self.evaluation = Evaluation(
             self.config,

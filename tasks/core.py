@@ -167,6 +167,16 @@ def _task(row: _CoreTask) -> Task:
     )
 
 
+def task_of_rows(name: str, kind: str, num_fewshot: int, delimiter: str) -> Task:
+    """A task by CORE's rules over rows of one's own.  Raises InputError."""
+    if kind not in PARSE:
+        raise InputError(f"{name}: type is {shown(kind)}, expected one of {', '.join(PARSE)}")
+    task = _task(_CoreTask(name, kind, num_fewshot, delimiter, 0, 0, name, 0, ""))
+    file = DataFile(name, None, None)
+    baselines = {"random": None, "human": None}
+    return replace(task, name=name, file=file, baselines=baselines, citation="")
+
+
 def composites(measured: Mapping[str, Measured]) -> dict[str, Composite]:
     """CORE and CORE_v2 over all 22 tasks, CORE-18 over the 18 small ones; null if a task has no
     accuracy.

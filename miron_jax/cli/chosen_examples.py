@@ -23,13 +23,18 @@ Shown = tuple[Prompt, str, list[str]]  # the text before the answers, and a line
 def chosen_examples(kind: TaskKind, scores: TaskScores | None = None) -> Iterator[str]:
     """The prompt of every example, with the scored tokens of each choice and their
     log-probabilities in nats, or with its completion.  `scores`: None before a model has run."""
-    rows = {} if scores is None else {row.id: row for row in scores.rows}
-    of_kind = _completed(kind, rows) if isinstance(kind, GenerationKind) else _chosen(kind, rows)
+    rows: Rows = {}
+    if scores is not None:
+        rows = {row.id: row for row in scores.rows}
+    of_kind = _chosen(kind, rows)
+    if isinstance(kind, GenerationKind):
+        of_kind = _completed(kind, rows)
     for prompt, text, answers in of_kind:
         yield f"{kind.source.task.name}, row {prompt.row}, prompt:"
         yield text
         yield from answers
-        if row := rows.get(prompt.id):
+        row = rows.get(prompt.id)
+        if row is not None and row.example is not None:
             numbers = row.example.metrics.items()
             yield ", ".join(f"{name} {value:.4g}" for name, value in numbers)
 
@@ -39,8 +44,9 @@ def _completed(kind: GenerationKind, rows: Rows) -> Iterator[Shown]:
     asked = kind.requests
     for prompt, ids in zip(asked.worded, asked.prompts, strict=True):
         row = rows.get(prompt.id)
-        is_there = isinstance(row, GenerationRow)
-        lines = [f"  completion: {row.text!r}"] if is_there else []
+        lines = list[str]()
+        if isinstance(row, GenerationRow):
+            lines.append(f"  completion: {row.text!r}")
         yield prompt, kind.setup.tokenizer.decode(list(ids)), lines
 
 

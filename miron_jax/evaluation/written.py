@@ -135,6 +135,8 @@ def _completions(record: JsonObject, num_each: int) -> list[str]:
         written = [program.get("text") for program in programs if isinstance(program, dict)]
     texts = [written] if isinstance(written, str) else written
     if not are_texts(texts) or len(texts) != num_each:
-        expected = "a text" if num_each == 1 else f"a list of {num_each} texts"
+        expected = "a text"
+        if num_each > 1:
+            expected = f"a list of {num_each} texts"
         raise ValueError(f"generated is {shown(written)}, expected {expected}")
     return texts
