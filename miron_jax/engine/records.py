@@ -58,6 +58,16 @@ class Scores:
             self.distribution[tokens],
         )
 
+    def followed_by(self, later: "Scores") -> "Scores":
+        """The scores of these requests, then those of the later ones."""
+        return Scores(
+            np.concatenate([self.offsets, self.offsets[-1] + later.offsets[1:]]),
+            np.concatenate([self.logprob, later.logprob]),
+            np.concatenate([self.rank, later.rank]),
+            np.concatenate([self.set_logprob, later.set_logprob]),
+            np.concatenate([self.distribution, later.distribution]),
+        )
+
     def __getitem__(self, request: int) -> "Score":
         span = slice(self.offsets[request], self.offsets[request + 1])
         return Score(

@@ -26,7 +26,7 @@ from miron_jax.planning.request_batches import RequestBatch, Totals, plan_reques
 from miron_jax.runtime.hosts import Hosts, deal
 from miron_jax.runtime.journal import Journal
 from miron_jax.runtime.timeline import counted_in_thread, spent_on
-from miron_jax.tokens.ragged import offsets_of
+from miron_jax.tokens.ragged import gather
 from miron_jax.tokens.records import Requests
 
 
@@ -315,30 +315,21 @@ class _DistinctScores:
     """Scores of the run's distinct requests, in order of first occurrence."""
 
     def __init__(self) -> None:
-        self._batches: list[Scores] = []
-        self._first: list[int] = [0]
+        self._scores: Scores | None = None
 
     def append(self, scores: Scores) -> None:
-        self._batches.append(scores)
-        self._first.append(self._first[-1] + len(scores))
+        self._scores = scores if self._scores is None else self._scores.followed_by(scores)
 
     def select(self, distinct_idx: np.ndarray) -> Scores:
-        batch = np.searchsorted(self._first, distinct_idx, side="right") - 1
-        pairs = zip(batch.tolist(), distinct_idx.tolist(), strict=True)
-        logprob = [np.zeros(0, np.float32)]
-        rank = [np.zeros(0, np.int32)]
-        set_logprob: list[float] = []
-        distribution = [batch.distribution[:0] for batch in self._batches[:1]]
-        for b, idx in pairs:
-            score = self._batches[b][idx - self._first[b]]
-            logprob.append(score.logprob)
-            rank.append(score.rank)
-            set_logprob.append(score.set_logprob)
-            distribution.append(score.distribution)
+        scores = self._scores
+        assert scores is not None, "requests come with the first of them"
+        begin = scores.offsets[distinct_idx]
+        length = scores.offsets[distinct_idx + 1] - begin
+        token, offsets = gather(np.arange(len(scores.logprob)), begin, length)
         return Scores(
-            offsets_of([*map(len, rank[1:])]),
-            np.concatenate(logprob),
-            np.concatenate(rank),
-            np.asarray(set_logprob, np.float32),
-            np.concatenate(distribution),
+            offsets,
+            scores.logprob[token],
+            scores.rank[token],
+            scores.set_logprob[distinct_idx],
+            scores.distribution[token],
         )

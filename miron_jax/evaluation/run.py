@@ -62,6 +62,7 @@ from miron_jax.runtime.journal import Journal
 from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.runtime.timeline import counted_in_thread, spent_on
 from miron_jax.tokens.answer_requests import NoRoom
+from miron_jax.tokens.ragged import offsets_of
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import resolve_bos, taken_from
 from miron_jax.tokens.truncation import LengthLimit
@@ -239,6 +240,8 @@ class Evaluation:
         self.hosts = hosts
         self._num_scored = 0  # weights so far
         say_tokenizer(architecture.tokenizer, progress)
+        self._tokenizer = tokenizer_fingerprint(architecture.tokenizer)
+        self._num_tokens = max(architecture.tokenizer.get_vocab().values(), default=0) + 1
         self._tasks = RunTasks.of(config, inputs, architecture)
         _ = self._tasks.setup.detox  # refuses a name before weights are loaded
         self._leave_out_what_has_no_room()
@@ -304,12 +307,11 @@ class Evaluation:
                 return None
             engine = self._engine_with(model)
             weights = weights_fingerprint(model.on_one_device.state)
-            num_tokens = max(self.architecture.tokenizer.get_vocab().values(), default=0) + 1
             is_own = isinstance(config, OwnModel)
             warnings = list[str]()
             # a user's own weights may be zero; those of a file that was cut are not meant so
             if not is_own or checkpoint.folder is not None:
-                warnings = implausible(model.on_one_device.state, num_tokens, is_own)
+                warnings = implausible(model.on_one_device.state, self._num_tokens, is_own)
             for line in warnings:
                 self.progress.warn(line)
             with self._journal(model, weights, answers) as journal:
@@ -321,7 +323,7 @@ class Evaluation:
                 dtypes=model.num_weights,
                 answers=answers,
                 implausible=warnings,
-                tokenizer=tokenizer_fingerprint(self.architecture.tokenizer),
+                tokenizer=self._tokenizer,
                 tokenizer_from=taken_from(self.architecture.tokenizer),
                 unverified=unverified(self.config, self.inputs, checkpoint),
                 commits=self._commits(checkpoint),
@@ -468,10 +470,8 @@ class Evaluation:
 
     @spent_on("metrics")
     def _take(self, tasks: Sequence[TaskScores], batch: RequestBatch, scores: Scores) -> None:
-        end = 0
-        for piece in batch.pieces:
-            start = end
-            end += len(piece.requests)
+        ends = offsets_of([len(piece.requests) for piece in batch.pieces]).tolist()
+        for piece, start, end in zip(batch.pieces, ends[:-1], ends[1:], strict=True):
             of_piece = scores.of_requests(start, end)
             self._tasks.kinds[piece.task].take(tasks[piece.task], piece, of_piece)
 

@@ -119,6 +119,7 @@ LATER_SETTINGS = frozenset({"special_tokens", "generated", "rows", "token_stats"
 
 AnyRecord = TypeVar("AnyRecord")
 _LEAVES = frozenset({str, int, bool, type(None)})
+_SEQUENCES = (list, tuple)  # a union of both would be made anew at each value
 
 
 # Records -> JSON
@@ -167,14 +168,14 @@ def plain(value: Any) -> Json:
         return value
     if type(value) is float:
         return value if math.isfinite(value) else None
+    if isinstance(value, _SEQUENCES):
+        return [*map(plain, value)]
     if isinstance(value, Estimate):
         return _estimate(value)
     if is_dataclass(value):
         return _fields(value)
     if isinstance(value, Mapping):
         return {key: plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [*map(plain, value)]
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -221,7 +222,9 @@ def _names_of(record: type) -> tuple[str, ...]:
 
 
 def _is_empty(value: Any) -> bool:
-    return value is None or value == "" or (isinstance(value, Mapping | tuple) and not value)
+    if value is None or value == "":
+        return True
+    return not value and isinstance(value, Mapping | tuple)
 
 
 def _estimate(estimate: Estimate) -> JsonObject:

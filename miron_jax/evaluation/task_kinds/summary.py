@@ -92,13 +92,13 @@ def data_of(scores: TaskScores, published: int | None) -> TaskData:
 def option_of(text: str, score: Score) -> Option:
     if not len(score.logprob):
         return Option(text=text, logprob=math.nan, reason="no scored token")
-    is_nan = bool(np.isnan(score.logprob).any())
+    logprob = float(score.logprob.sum(dtype=np.float64))
     option = Option(
         text=text,
-        logprob=float(score.logprob.sum(dtype=np.float64)),
+        logprob=logprob,
         num_tokens=len(score.logprob),
         token_logprobs=score.logprob.tolist(),
-        greedy=None if is_nan else bool((score.rank == 0).all()),
+        greedy=None if math.isnan(logprob) else not score.rank.any(),
     )
     if not score.distribution.size:
         return option
