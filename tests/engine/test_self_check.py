@@ -24,7 +24,7 @@ from miron_jax.engine.checked_requests import (
 )
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.model import Model, load_model
-from miron_jax.engine.plain import PlainRow, plain_length
+from miron_jax.engine.plain import PlainRow, PlainScore, plain_length
 from miron_jax.engine.records import Score, Scores
 from miron_jax.engine.scores import score_request_batches
 from miron_jax.engine.self_check import LOGIT_SHARE, TOLERANCE, SelfCheck
@@ -174,6 +174,20 @@ def test_a_peaked_request_hides_no_fault_beside_it(dtype: str, monkeypatch: pyte
     empty = PlainRow(0, (*map(jnp.asarray, (zeros, zeros, zeros, 0.0)),))
     monkeypatch.setattr(self_check, "launch_plainly", lambda *_: [empty])
     SelfCheck(TOLERANCE[dtype]).compare_with(cast("Model", None), requests[:1], [Score(zeros[:0], rank[:0])], ["none"])
+
+
+@pytest.mark.parametrize("wrong", [(0, 0, 0.01), (1, 1, 0.002), (1, 0, np.nan)])
+def test_a_wrong_entropy_or_largest_probability_is_noticed(wrong: tuple[int, int, float]) -> None:
+    """An entropy may differ by eight times what a log-probability may; NaN only where both have it."""
+    right = np.asarray([[5.0, -1.0], [3.0, -2.0], [0.0, 0.0]])
+    zeros, rank, check = np.zeros(3), np.zeros(3, np.int32), SelfCheck(TOLERANCE["float32"])
+    plain = PlainScore(zeros, zeros, zeros, np.zeros(()), right)
+    check._judge_distribution(Score(zeros, rank, 0.0, right + np.asarray([[5e-3, 5e-4]])), plain, "near")
+    token, column, by = wrong
+    faulty = right.copy()
+    faulty[token, column] += by
+    with pytest.raises(SelfCheckFailed, match=r"faulty has an entropy or a largest log-probability that differs"):
+        check._judge_distribution(Score(zeros, rank, 0.0, faulty), plain, "faulty")
 
 
 @pytest.mark.parametrize(
