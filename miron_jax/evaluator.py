@@ -7,7 +7,9 @@ the command.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +21,17 @@ from miron_jax.errors import InputError
 from miron_jax.evaluation.earlier import with_earlier
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.memory import inputs_of
+from miron_jax.evaluation.records import Outcome
 from miron_jax.evaluation.run import Evaluation
 from miron_jax.evaluation.run_result import finished_run
+from miron_jax.evaluation.same_on_hosts import (
+    common_fields,
+    fields_of_weights,
+    lies_on_several_hosts,
+)
 from miron_jax.evaluation.sampling import check_sampling
 from miron_jax.evaluation.session import Session, architecture_with, cast_to_run, files_of, state_of
-from miron_jax.files.readers import Json
+from miron_jax.files.readers import Json, JsonObject
 from miron_jax.files.store import Lock
 from miron_jax.model.checkpoints.checkpoints import (
     Architecture,
@@ -41,11 +49,15 @@ from miron_jax.results.output import check_output, mend_output, steps_there, wit
 from miron_jax.results.records import RunResult
 from miron_jax.results.run_folder import Run, read_runs
 from miron_jax.runtime.backend import check_backend_flags
+from miron_jax.runtime.devices import Tree
+from miron_jax.runtime.hosts import Hosts, of_program
 from miron_jax.runtime.progress import SILENT, Lines
 from miron_jax.runtime.timeline import Timeline, spent_on
 from miron_jax.tokens.ragged import end_to_end
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.tokenizers import Tokenizer
+
+Results = dict[str, Any]  # the document of results.json
 
 
 class Evaluator:
@@ -62,6 +74,8 @@ class Evaluator:
     where they are.  `data`: rows in memory instead of `tasks`, {"core/copa": [{"query": ..}, ..]}
     in the layout of CORE's files; another name has a dict of rows, type, num_fewshot and delimiter.
     `output`: a folder that gets one step_N per step, as the command writes it.
+    `every`, `at_end`: after which steps `after_step` scores; `subset`: unique tokens of its runs
+    but for the last one, of examples that are drawn as `budget` draws them.
     Other keywords are RunConfig's fields (limit, until, budget, dtype, max_length, tensorboard,
     wandb, seed, ...), named as the flags.  Raises InputError.
     """
@@ -77,10 +91,15 @@ class Evaluator:
         output: str | Path | None = None,
         row_axes: tuple[str, ...] = (),
         say: Callable[[str], None] | None = None,
+        every: int | None = None,
+        at_end: bool = True,
+        subset: int | None = None,
         **options: Any,
     ) -> None:
         if data is not None and tasks is not None:
             raise InputError("Evaluator: data names its tasks itself: leave tasks out")
+        given = {"tasks": tasks, "data": data, "data_dir": data_dir, "output": output}
+        given |= {"row_axes": row_axes, "say": say, **options}
         if isinstance(tasks, str):
             raise InputError(f"tasks is {tasks!r}, expected a list of names: tasks=[{tasks!r}]")
         names = data
@@ -114,8 +133,10 @@ class Evaluator:
                 mend_output(store)
         self._results_of_step = steps_there(self.config) if self._writes else {}
         # tree structure of the first weights; shape, dtype and sharding of each leaf
-        self._first: Any = None
-        self._loggers = open_loggers(self.config)
+        self._first: tuple[Tree, Tree] | None = None
+        self._hosts = Hosts()
+        self._common: JsonObject = {}  # what hosts compare beside step and weights
+        self._loggers = [] if jax.process_index() else open_loggers(self.config)
         self._files = files_of(model, config)
         inputs = find_inputs(self.config) if data is None else inputs_of(data)
         if against is not None:
@@ -128,8 +149,33 @@ class Evaluator:
             SILENT if say is None else Lines(say),
             row_axes=row_axes,
         )
+        self._every = every
+        self._at_end = at_end
+        self._logged_below = ""
+        self._subset: Evaluator | None = None
+        if subset is not None:
+            self._subset = self._of_subset(subset, model, tokenizer, given)
 
-    def run(self, params: Any = None, step: int | None = None) -> dict[str, Any]:
+    def _of_subset(
+        self,
+        budget: int,
+        model: OwnModel | str | Path,
+        tokenizer: Tokenizer | str | Path | None,
+        given: JsonObject,
+    ) -> "Evaluator":
+        """The same on so many unique tokens; it writes to a folder beside this one's."""
+        if self.config.is_sampled:
+            raise InputError(
+                "Evaluator: subset is a budget of its own: leave it out, or until and budget"
+            )
+        output = given["output"] and f"{given['output']}-subset"
+        given = {**given, "output": output, "tensorboard": None, "wandb": None, "budget": budget}
+        evaluator = Evaluator(model, tokenizer, **given)
+        evaluator._loggers = self._loggers
+        evaluator._logged_below = "subset/"
+        return evaluator
+
+    def run(self, params: Tree = None, step: int | None = None) -> Results:
         """Score these weights and return the document of results.json.  Raises InputError,
         SelfCheckFailed.
 
@@ -137,26 +183,78 @@ class Evaluator:
         calls take weights of the same shapes, dtypes and sharding, and compile nothing.  Examples
         that the model answers with NaN are counted in results["unanswered"].
         """
-        check_backend_flags()
-        with Timeline().running() as timeline:
-            result = self._result(params, step, timeline)
-        for logger in self._loggers:
-            logger.log(step or 0, logged_numbers(result))
-        return run_json(result)
+        return self.run_async(params, step).result()
 
-    def _result(self, params: Any, step: int | None, timeline: Timeline) -> RunResult:
-        """The results of these weights, written if there is an output folder."""
-        start = time.perf_counter()
+    def after_step(self, params: Tree, step: int, is_last: bool = False) -> Future[Results] | None:
+        """`run_async` after a step of training that is due, else None: all tasks after the last one
+        if `at_end`, a `subset` of them or all after each `every`-th one."""
+        if is_last and self._at_end:
+            return self.run_async(params, step)
+        if not self._every or step % self._every:
+            return None
+        return (self._subset or self).run_async(params, step)
+
+    def run_async(self, params: Tree = None, step: int | None = None) -> Future[Results]:
+        """`run` in two parts: what needs the weights is done when this returns, metrics and files
+        are made by a thread meanwhile, and the future has what `run` returns.
+
+        The next run waits for that thread.
+        """
+        check_backend_flags()
+        timeline = Timeline()
+        with timeline.running():
+            start = time.perf_counter()
+            if lies_on_several_hosts(params):
+                self._hosts = of_program()
+            hosts = self.evaluation.hosts = self._hosts
+            state = problem = None
+            try:
+                state = self._state_of(params)
+            except (InputError, TypeError, ValueError) as error:  # jax's, of what is no array
+                if hosts.count == 1:
+                    raise
+                problem = str(error)
+            load_seconds = time.perf_counter() - start
+            with hosts.round(partial(self._fields, state, step), problem):
+                outcome = self._outcome(state, step, load_seconds)
+        return hosts.in_first(partial(self._finish, outcome, step, timeline))
+
+    def _outcome(self, state: Tree, step: int | None, load_seconds: float) -> Outcome | None:
+        """All scores of these weights, which are let go; None on hosts other than the first."""
+        try:
+            return self.evaluation.score(state, load_seconds, checkpoint=Checkpoint(step, None))
+        finally:
+            for each in self.evaluation.engine or ():
+                each.model = each.model._replace(state=None)
+
+    def _state_of(self, params: Tree) -> Tree:
+        """Raises InputError for weights that the compiled programs do not take."""
         evaluation = self.evaluation
         with spent_on("load"):
             state = state_of(self._files, evaluation.architecture, self.config, params)
             if self._first is None and params is not None:
                 evaluation.architecture = cast_to_run(evaluation.architecture, state, self.config)
             self._check_like_first(state)
-        outcome = evaluation.score(
-            state, time.perf_counter() - start, checkpoint=Checkpoint(step, None)
-        )
-        assert outcome is not None, "an Evaluator is not shared between hosts"
+        return state
+
+    def _fields(self, state: Tree, step: int | None) -> JsonObject:
+        """What must be equal in all processes."""
+        self._common = self._common or common_fields(self.evaluation)
+        return {"step": step, **self._common, **fields_of_weights(state)}
+
+    def _finish(self, outcome: Outcome | None, step: int | None, timeline: Timeline) -> Results:
+        """The document of the results, written if there is an output folder, and logged."""
+        assert outcome is not None, "the first host has the scores"
+        with timeline.running():
+            result = self._result(outcome, step, timeline)
+            for logger in self._loggers:
+                numbers = logged_numbers(result).items()
+                logger.log(
+                    step or 0, {f"{self._logged_below}{name}": value for name, value in numbers}
+                )
+            return run_json(result)
+
+    def _result(self, outcome: Outcome, step: int | None, timeline: Timeline) -> RunResult:
         run = finished_run(self.config, outcome, step)
         if not self._writes:
             return with_times(run.result, timeline.total())
@@ -179,7 +277,7 @@ class Evaluator:
             check_sampling(config, has_earlier=against is not None)
         return against
 
-    def _check_like_first(self, state: Any) -> None:
+    def _check_like_first(self, state: Tree) -> None:
         """Raises InputError for weights that the compiled programs do not take."""
         leaves, structure = jax.tree_util.tree_flatten_with_path(state)
         arrays = {
@@ -243,7 +341,7 @@ def score(
     model: OwnModel | str | Path,
     tokenizer: Any = None,
     texts: Sequence[tuple[str, str]] = (),
-    params: Any = None,
+    params: Tree = None,
     dtype: str = "float32",
 ) -> list[TextScore]:
     """Score (context, continuation) pairs; shared prefixes are computed once.
@@ -271,7 +369,7 @@ def score(
     ]
 
 
-def load_params(folder: str | Path, dtype: str = "float32") -> Any:
+def load_params(folder: str | Path, dtype: str = "float32") -> Tree:
     """Weights of a folder (or hub id, or a training run's last step) as a state of the engine's
     Decoder (of a recurrent model nested dicts), on the default device.  Raises InputError."""
     config = RunConfig(model=str(folder), tasks=("none",), dtype=dtype)  # type: ignore[arg-type]

@@ -6,7 +6,6 @@ shares neither plan nor kernels with `forward.py`.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -84,22 +83,28 @@ class PlainProgram:
     def __init__(self, model: Model, length: int) -> None:
         self.model = model = model.on_one_device
         self._length = length
+        self._what = model.with_distribution, model.graphdef
         placement = model.placement or Placement.of(model.state)
         options = library_matmuls(placement.device)
-        score = partial(_score_plain, model.with_distribution)
-        self._program = jax.jit(score, static_argnums=0, compiler_options=options)
+        # the function itself, which jax finds compiled in another checkpoint's run
+        self._program = jax.jit(
+            _score_plain,
+            static_argnums=(0, 1),
+            out_shardings=placement.read_by_all,
+            compiler_options=options,
+        )
 
     def compile(self) -> jax.stages.Compiled:
         """Compile it before its first call, which then finds it."""
         arguments = self._arguments(np.zeros(1, np.int32), 1, None)
-        return self._program.lower(self.model.graphdef, self.model.state, *arguments).compile()
+        return self._program.lower(*self._what, self.model.state, *arguments).compile()
 
     def __call__(
         self, token_ids: np.ndarray, start: int, id_set: np.ndarray | None = None
     ) -> tuple[jax.Array, ...]:
         """What `PlainScore` has, as arrays of the row's length, on their way."""
         arguments = self._arguments(token_ids, start, id_set)
-        return self._program(self.model.graphdef, self.model.state, *arguments)
+        return self._program(*self._what, self.model.state, *arguments)
 
     def _arguments(
         self, token_ids: np.ndarray, start: int, id_set: np.ndarray | None

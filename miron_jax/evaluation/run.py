@@ -253,7 +253,7 @@ class Evaluation:
             save_requests(self._tasks.kinds, Store(config.output), progress)
         self._planned: list[RequestBatch] = []
         self._totals: Totals | None = None  # None: the run is not yet planned to its end
-        self._engine: _Engine | None = None
+        self.engine: _Engine | None = None
 
     def _leave_out_what_has_no_room(self) -> None:
         """Prepare all tasks.  One whose texts are too long for the model is left out, as one
@@ -331,7 +331,7 @@ class Evaluation:
 
     def _engine_with(self, model: Model) -> _Engine:
         """The engine with the weights of this model, and with new counts of speed."""
-        if self._engine is None:
+        if self.engine is None:
             forward = Forward(
                 model, self.config.token_budget, self.progress, self._tasks.setup.table.id_sets
             )
@@ -341,12 +341,12 @@ class Evaluation:
                 self.architecture.eos_ids,
                 progress=self.progress,
             )
-            self._engine = _Engine(forward, generator)
-        forward, generator = self._engine
+            self.engine = _Engine(forward, generator)
+        forward, generator = self.engine
         forward.model = generator.model = model
         forward.speed = ForwardSpeed(forward.attention)
         generator.speed = GenerationSpeed()
-        return self._engine
+        return self.engine
 
     def _commits(self, checkpoint: Checkpoint) -> dict[str, str | None]:
         """Hub commits of the model's files and the tokenizer's; None: they are of no hub."""

@@ -28,7 +28,7 @@ from miron_jax.model.stateful.walk import WalkArrays, WalkShape, states_for, wal
 from miron_jax.model.visibility import Visibility
 from miron_jax.planning.walks import GroupSize, schedule, segments_of
 from miron_jax.runtime.answers import Answers
-from miron_jax.runtime.devices import Device, Tree
+from miron_jax.runtime.devices import Device, Placement, Tree
 from miron_jax.runtime.program_cache import library_matmuls
 
 PROBE_ATTEMPTS = 5
@@ -86,6 +86,18 @@ def _device_of(params: Tree) -> Device:
     return next(iter(arrays[0].devices())) if arrays else jax.devices()[0]
 
 
+def _program(
+    function: Callable[..., jax.Array], params: Tree, static: tuple[int, ...] = (0,)
+) -> Callable[..., jax.Array]:
+    arrays = _arrays_of(params)
+    return jax.jit(
+        function,
+        static_argnums=static,
+        out_shardings=Placement.of(arrays).read_by_all if arrays else None,
+        compiler_options=library_matmuls(_device_of(params)),
+    )
+
+
 def _probe(
     model: OwnModel, params: Tree, tolerance: float, share: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, float]:
@@ -94,9 +106,7 @@ def _probe(
 
     If one of them is NaN, nothing is tested.
     """
-    program = jax.jit(
-        _logprobs, static_argnums=0, compiler_options=library_matmuls(_device_of(params))
-    )
+    program = _program(_logprobs, params)
     length = min(PROBE_LENGTH, model.num_positions or PROBE_LENGTH)
     half = length // 2
     rows = rng.integers(0, model.vocab_size, (4, length), np.int32)
@@ -208,8 +218,7 @@ def _check_steps(
 ) -> None:
     """Test that `step` gives these log-probabilities of the rows, taken whole and in chunks, from
     shared states too."""
-    options = library_matmuls(_device_of(params))
-    program = jax.jit(_logprobs_by_steps, static_argnums=0, compiler_options=options)
+    program = _program(_logprobs_by_steps, params)
     by_steps = np.asarray(program(model, params, rows))
     if differ(by_steps, alone):
         name = "hidden" if model.hidden else "logits"
@@ -234,7 +243,7 @@ def _check_steps(
     shape = WalkShape(sizes, len(token_ids), states_for(segments.depth, sizes), 0, room)
     arrays = [np.zeros(size, np.int32) for size in shape.array_shapes]
     write_walk(schedule(segments, sizes, shape.num_states), arrays)
-    program = jax.jit(_logprobs_of_walk, static_argnums=(0, 4), compiler_options=options)
+    program = _program(_logprobs_of_walk, params, (0, 4))
     in_parts = np.asarray(
         program(model, params, token_ids, WalkArrays(*map(jnp.asarray, arrays)), shape)
     )

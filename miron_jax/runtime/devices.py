@@ -208,9 +208,15 @@ class Placement:
         sharding = NamedSharding(self.mesh, spec) if self.how == "mesh" else self.split  # type: ignore[arg-type]
         if self.is_described:
             return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)  # type: ignore[return-value]
-        if self.how in ("one", "user"):
+        if self.how in ("one", "user") and not self.is_global:
             return jax.device_put(jnp.zeros(shape, dtype), sharding)
         return jax.jit(partial(jnp.zeros, shape, dtype), out_shardings=sharding)()
+
+    @property
+    def read_by_all(self) -> Sharding | Device | None:
+        """Sharding of results that every host of the mesh reads; None: there is one host, and XLA
+        chooses."""
+        return self.shared if self.is_global else None
 
     @property
     def results(self) -> PartitionSpec:
@@ -286,7 +292,9 @@ class Placement:
             )
             mapped = jax.jit(inner, donate_argnums=donate, out_shardings=shardings)
         else:
-            mapped = jax.jit(on_batch_of_one, donate_argnums=donate)
+            # as `zeros` lie: results come back as arguments
+            whole = {"user": self.shared}.get(self.how)
+            mapped = jax.jit(on_batch_of_one, donate_argnums=donate, out_shardings=whole)
         devices = [self.device] if self.mesh is None else list(self.mesh.devices.flat)
         largest = max(jax.tree.leaves(shared), key=lambda leaf: leaf.size, default=None)
         is_float32 = largest is not None and largest.dtype == jnp.float32
@@ -386,7 +394,11 @@ def with_auto_axes(state: Tree) -> Tree:
         }:
             return leaf
         mesh = Mesh(np.asarray(sharding.mesh.devices), sharding.mesh.axis_names)
-        return jax.device_put(leaf, NamedSharding(mesh, sharding.spec))
+        auto = NamedSharding(mesh, sharding.spec)
+        if leaf.is_fully_addressable:
+            return jax.device_put(leaf, auto)
+        blocks = [shard.data for shard in leaf.addressable_shards]
+        return jax.make_array_from_single_device_arrays(leaf.shape, auto, blocks)
 
     return jax.tree.map(with_auto, state)
 

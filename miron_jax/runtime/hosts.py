@@ -12,6 +12,7 @@ rows that another has not begun.  When a process is killed, hangs or fails, the 
 
 import contextlib
 import json
+import math
 import os
 import socket
 import sys
@@ -19,19 +20,22 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import cache
 from heapq import heapify, heapreplace
 from typing import Any, NoReturn, TypeVar
 
 import jax
 import numpy as np
 
-from miron_jax.errors import GOES_ON, RUN_AGAIN, InputError, printable
+from miron_jax.errors import FAILED, GOES_ON, RUN_AGAIN, InputError, printable
 from miron_jax.files.readers import Json
 from miron_jax.files.store import SEEN_SECONDS, Store
 from miron_jax.runtime.timeline import spent_on
 
 BEAT_SECONDS, POLL_SECONDS = 1.0, 0.1
+PEER_TIMEOUT = 60.0  # seconds without a beat after which a process is lost
 # a process without a batch for so long, which does not wait for others, has a device that hangs
 STALL_SECONDS = 1800.0
 _ROOT = "miron_jax"  # of this module's keys in the coordinator's store
@@ -53,8 +57,15 @@ class Hosts:
     """This process among the processes of its run; a process that runs alone never waits."""
 
     def __init__(
-        self, index: int = 0, count: int = 1, client: Any = None, peer_timeout: float = 60.0
+        self,
+        index: int = 0,
+        count: int = 1,
+        client: Any = None,
+        peer_timeout: float = PEER_TIMEOUT,
+        in_rounds: bool = False,
     ) -> None:
+        """`in_rounds`: the processes are a program's own, and watch each other within `round`
+        alone."""
         self.index = index
         self.count = count
         self.peer_timeout = peer_timeout
@@ -63,18 +74,83 @@ class Hosts:
         self._stopped = threading.Event()
         self._leaving = threading.Lock()
         self._steps, self._waits = 0, False  # batches done; whether this process waits for others
-        self._last_answer = now = time.monotonic()  # of the coordinator
-        self._peers = [_Peer(now, now) for _ in range(count)]
+        self._last_answer = 0.0  # time.monotonic() of the coordinator's
+        self._peers: list[_Peer] = []
+        self._num_rounds = 0
+        self._last_work: Future[Json] | None = None  # of `in_first`
+        self._remedy = "start the job again" if in_rounds else GOES_ON
         # writes what must be kept before the process ends
         self.on_leave: Callable[[], None] = lambda: None
-        if client is not None:
-            for task in (self._beat, self._watch):
-                threading.Thread(target=task, daemon=True).start()
+        if client is not None and not in_rounds:
+            self._start_watching()
 
     @property
     def is_first(self) -> bool:
         """Whether this process reads the hub, checks the output folder and writes the results."""
         return self.index == 0
+
+    def _start_watching(self) -> list[threading.Thread]:
+        self._stopped = threading.Event()
+        self._last_answer = now = time.monotonic()
+        self._peers = [_Peer(now, now) for _ in range(self.count)]
+        threads = [threading.Thread(target=task, daemon=True) for task in (self._beat, self._watch)]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    @contextlib.contextmanager
+    def round(
+        self, fields: Callable[[], dict[str, Json]], problem: str | None = None
+    ) -> Iterator[None]:
+        """Work of all processes, which begin it with equal `fields`; names are used once a round.
+
+        `problem`: why this process cannot take part.  Raises InputError in all processes if one of
+        them has a problem, other fields, or does not come.  A process that fails within ends the
+        others.
+        """
+        if self._last_work is not None:
+            wait([self._last_work])
+        if self._client is None:
+            yield
+            return
+        self._num_rounds += 1
+        self.arrive("round", [problem, None if problem else fields()])
+        _check_same(self.gather("round", within=STALL_SECONDS))
+        if self.is_first and self._num_rounds > 1:
+            self._client.key_value_delete(f"{_ROOT}/{self._num_rounds - 1}")  # all have left it
+        threads = self._start_watching()
+        try:
+            yield
+        except BaseException as error:
+            self.leave_if_one_is_lost(error)
+            self._publish_end(FAILED, f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            self._stopped.set()
+            for thread in threads:
+                thread.join()
+
+    def in_first(self, work: Callable[[], Json]) -> Future[Json]:
+        """Call it by a thread of the first process, before the next round; all processes get what
+        it returns."""
+
+        def call() -> Json:
+            value = error = None
+            try:
+                value = work() if self.is_first else None
+            except BaseException as failed:
+                error = f"process 0 has failed: {type(failed).__name__}: {failed}"
+                raise
+            finally:
+                value, error = self.agree("in_first", [value, error])
+            if error is not None:
+                raise InputError(error)
+            return value
+
+        thread = ThreadPoolExecutor(1)
+        self._last_work = future = thread.submit(call)
+        thread.shutdown(wait=False)  # the program's end waits for it
+        return future
 
     # Agreement
 
@@ -86,13 +162,12 @@ class Hosts:
             self._set(f"agreed/{name}", json.dumps(value))
             return value
         with self._waiting():
-            while True:
+            for _ in _looks():
                 try:
-                    return json.loads(self._client.key_value_try_get(f"{_ROOT}/agreed/{name}"))
+                    return json.loads(self._client.key_value_try_get(self._key(f"agreed/{name}")))
                 except jax.errors.JaxRuntimeError as error:
                     if "NOT_FOUND" not in str(error):
                         raise
-                time.sleep(POLL_SECONDS)
 
     def arrive(self, name: str, value: Json = None) -> None:
         """Publish that this process has reached the barrier `name`, with a value for `gather`; does
@@ -100,14 +175,26 @@ class Hosts:
         if self._client is not None:
             self._set(f"at/{name}/{self.index}", json.dumps(value))
 
-    def gather(self, name: str) -> list[Json]:
-        """The value of every process at the barrier `name`; waits until all have reached it."""
+    def gather(self, name: str, within: float = math.inf) -> list[Json]:
+        """The value of every process at the barrier `name`; waits until all have reached it.
+
+        Raises InputError if that takes more seconds than `within`."""
         if self._client is None:
             return [None]
+        until = time.monotonic() + within
+        texts: dict[str, str] = {}
         with self._waiting():
-            while len(texts := self._all(f"at/{name}/")) < self.count:
-                time.sleep(POLL_SECONDS)
-        return [json.loads(texts[name]) for name in sorted(texts, key=_index_of)]
+            for _ in _looks():
+                texts = self._all(f"at/{name}/")
+                if len(texts) == self.count:
+                    break
+                if time.monotonic() > until:
+                    lacking = {*range(self.count)} - {*map(_index_of, texts)}
+                    raise InputError(
+                        f"process {min(lacking)} has not come for {within:.0f} s: call it in all "
+                        "processes, with weights on the devices of all of them"
+                    )
+        return [json.loads(texts[key]) for key in sorted(texts, key=_index_of)]
 
     def check_shared(self, store: Store) -> None:
         """Check that all processes see one output folder: the others look for a file that the first
@@ -180,7 +267,7 @@ class Hosts:
 
     def _next(self, queue: str) -> int:
         if self._client is not None:
-            return self._client.key_value_increment(f"{_ROOT}/queue/{queue}", 1) - 1
+            return self._client.key_value_increment(self._key(f"queue/{queue}"), 1) - 1
         index = self._next_index.get(queue, 0)
         self._next_index[queue] = index + 1
         return index
@@ -192,11 +279,14 @@ class Hosts:
         gives them time to read."""
         with self._leaving:
             self._stopped.set()
-            with contextlib.suppress(jax.errors.JaxRuntimeError):
-                self._set(f"end/{self.index}", json.dumps([status, socket.gethostname(), message]))
+            self._publish_end(status, message)
             if self.is_first:
                 time.sleep(4 * BEAT_SECONDS)
             os._exit(status)  # jax's exit handler would wait for all processes
+
+    def _publish_end(self, status: int, message: str) -> None:
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            self._set(f"end/{self.index}", json.dumps([status, socket.gethostname(), message]))
 
     def leave_if_one_is_lost(self, error: BaseException) -> None:
         """Wait out --peer_timeout after a collective has failed: if a peer is lost, this process
@@ -250,7 +340,7 @@ class Hosts:
                 self._leave(
                     RUN_AGAIN,
                     f"process 0, which coordinates the run, has not answered for {silent:.0f} s: "
-                    f"{GOES_ON}",
+                    f"{self._remedy}",
                 )
             for index, peer in enumerate(self._peers):
                 name = f"process {index} ({peer.host})"
@@ -259,21 +349,21 @@ class Hosts:
                 if idle > STALL_SECONDS:
                     self._leave(
                         RUN_AGAIN,
-                        f"{name} has done nothing for {idle:.0f} s: it hangs; {GOES_ON}",
+                        f"{name} has done nothing for {idle:.0f} s: it hangs; {self._remedy}",
                     )
                 if silent > self.peer_timeout:
                     self._leave(
                         RUN_AGAIN,
                         f"{name} has not been heard from for {silent:.0f} s: it was killed, or it "
-                        f"hangs; {GOES_ON}",
+                        f"hangs; {self._remedy}",
                     )
 
-    def _leave(self, status: int, message: str) -> NoReturn:
+    def _leave(self, status: int, message: str) -> None:
         """End the process from the beating or the watching thread, whatever the main thread waits
         for."""
         with self._leaving:  # the other of the two threads may be here too
             if self._stopped.is_set():
-                time.sleep(self.peer_timeout)
+                return
             self._stopped.set()
             writing = threading.Thread(target=self.on_leave, daemon=True)
             writing.start()
@@ -281,11 +371,38 @@ class Hosts:
             print(f"miron-jax: {printable(message)}", file=sys.stderr, flush=True)
             os._exit(status)
 
+    def _key(self, name: str) -> str:
+        return f"{_ROOT}/{self._num_rounds}/{name}"
+
     def _set(self, name: str, value: str) -> None:
-        self._client.key_value_set(f"{_ROOT}/{name}", value, allow_overwrite=True)
+        self._client.key_value_set(self._key(name), value, allow_overwrite=True)
 
     def _all(self, below: str) -> dict[str, str]:
-        return dict(self._client.key_value_dir_get(f"{_ROOT}/{below}"))
+        return dict(self._client.key_value_dir_get(self._key(below)))
+
+
+def _looks() -> Iterator[None]:
+    """Looks at the store, with ever longer pauses between them."""
+    pause = POLL_SECONDS / 128
+    while True:
+        yield
+        time.sleep(pause)
+        pause = min(2 * pause, POLL_SECONDS)
+
+
+def _check_same(of_processes: list[Json]) -> None:
+    """Raises InputError that names the first process with a problem, or with other fields than
+    process 0."""
+    expected = of_processes[0][1]
+    for index, (problem, fields) in enumerate(of_processes):
+        if problem is not None:
+            raise InputError(f"process {index}: {problem}")
+        for name in expected:
+            if fields.get(name) != expected[name]:
+                raise InputError(
+                    f"process {index} has {name} {fields.get(name)}, process 0 has "
+                    f"{expected[name]}: give all processes the same"
+                )
 
 
 def _index_of(key: str) -> int:
@@ -327,11 +444,22 @@ def join(
             f"--coordinator={coordinator}: the processes did not meet ({reason:.200}): start all "
             "of them, with the address of process 0"
         ) from None
+    return _joined(peer_timeout, in_rounds=False)
+
+
+@cache
+def of_program() -> Hosts:
+    """The processes that a program has connected by jax.distributed, for rounds of work between its
+    own."""
+    return _joined(PEER_TIMEOUT, in_rounds=True)
+
+
+def _joined(peer_timeout: float, in_rounds: bool) -> Hosts:
     # its key-value store has no public name; Orbax imports it from here too
     from jax._src import distributed
 
     state = distributed.global_state
-    return Hosts(state.process_id, state.num_processes, state.client, peer_timeout)
+    return Hosts(state.process_id, state.num_processes, state.client, peer_timeout, in_rounds)
 
 
 def deal(
