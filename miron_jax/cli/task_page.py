@@ -21,6 +21,8 @@ from miron_jax.evaluation.task_kinds.interface import TaskKind
 from miron_jax.files.places import public
 from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model
 from miron_jax.prompting.prompts import Prompt
+from miron_jax.report.tables.tasks import licence_of
+from miron_jax.tasks.about import about
 from miron_jax.tokens.tokenizers import Tokenizer
 
 MOST_CHARS = 4000  # of a prompt that is shown
@@ -41,7 +43,7 @@ def _task(kind: TaskKind, tokenizer: Tokenizer) -> Iterator[str]:
     yield f"{task.name}: {kind_word(task)}, {size}, main metric {task.main}"
     file = "made by this program" if task.file is None else public(task.file.path)
     yield f"data: {file} ({source.data.state}, {source.data.git_blob_sha1 or 'no hash'})"
-    yield f"licence of the data: {getattr(task, 'licence', '') or 'not known here'}"
+    yield f"licence of the data: {licence_of(task, about)}"
     yield f"cite: {task.citation or 'nothing is stated'}"
     baselines = {name: value for name, value in task.baselines.items() if value is not None}
     shown = ", ".join(f"{name} {value:.3f}" for name, value in baselines.items())

@@ -86,7 +86,7 @@ def _list(words: list[str]) -> None:
         print_human_values(every.values())
         return
     with json_output(FLAGS.json) as document:
-        document.write(tasks_json(every.values(), data_dir()))
+        document.write(tasks_json(every.values(), data_dir(), about))
         print_tasks(every.values(), data_dir(), about)
 
 

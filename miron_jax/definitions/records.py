@@ -432,3 +432,4 @@ class About(NamedTuple):
     name: str  # without its suite
     year: int | None  # None: unknown
     asks: str
+    licence: str  # of its data, as the source's pages say

@@ -384,3 +384,17 @@ def test_tasks_lists_what_is_there_what_it_asks_and_when_it_came(miron, place: P
         assert known.year is None or 2010 < known.year < 2026
         assert known.asks in ran.out, name
     assert about("own-gauntlet/arc_easy") is None
+
+
+def test_licences_are_those_of_the_sources_pages(miron) -> None:
+    """Of Eval-UA-tion's nine data sets, the pages of four have no line about it; llm-foundry's files have none either."""
+    listed = json.loads(miron("tasks", "--json").out)
+    of_task = {task["task"]: task["licence"] for task in listed}
+    assert {name for name in of_task if of_task[name] == "CC BY-NC 4.0" and name.startswith("eval-ua-tion/")} == {
+        f"eval-ua-tion/{name}"
+        for name in (
+            "ua_cbt", "ua_cbt_cloze", "up_masked", "up_masked_refcompat", "up_unmasked", "lmes_catsbin", "lmes_catsmc"
+        )
+    }  # fmt: skip
+    assert (of_task["miron/en"], of_task["mera-v1/rcb"], of_task["core/copa"]) == ("MIT", "MIT", "not stated")
+    assert of_task["miron-gen/en"] == of_task["eval-ua-tion-gen/ua_cbt"] == "Apache-2.0"

@@ -25,7 +25,10 @@ def print_tasks(
     out = console()
     numbers = ("shots", "random", "rows", "data")
     table = table_of(
-        ("task", "kind"), numbers, ("data file",), gives_way=("data file", "random", "kind", "rows")
+        ("task", "kind"),
+        numbers,
+        ("licence", "data file"),
+        gives_way=("data file", "random", "licence", "kind", "rows"),
     )
     benchmarks = dict[str, About]()
     for task, state in _states(suites, data_dir):
@@ -38,7 +41,8 @@ def print_tasks(
             shots += f" (document: {documented})"
         rows = str(getattr(task.file, "rows", None) or "")
         path = getattr(task.file, "path", "made by this program")
-        table.add_row(task.name, kind_word(task), shots, baseline, rows, state, path)
+        licence = licence_of(task, about)
+        table.add_row(task.name, kind_word(task), shots, baseline, rows, state, licence, path)
     out.print(table)
     descriptions = table_of(("benchmark", "year"), (), ("what it asks",))
     for benchmark in benchmarks.values():
@@ -49,9 +53,19 @@ def print_tasks(
     )
 
 
-def tasks_json(suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...]) -> list[JsonObject]:
+def licence_of(task: AnyTask, about: Callable[[str], About | None]) -> str:
+    """The licence of a task's data, as its YAML file or its source's pages state it."""
+    benchmark = about(task.name)
+    return getattr(task, "licence", "") or getattr(benchmark, "licence", "not stated")
+
+
+def tasks_json(
+    suites: Iterable[Suite],
+    data_dir: tuple[tuple[str, str], ...],
+    about: Callable[[str], About | None],
+) -> list[JsonObject]:
     """An object per task: name, kind, few-shot examples, baselines, rows and path of its data file,
-    and their state."""
+    their state and licence."""
     return [
         {
             "task": task.name,
@@ -61,6 +75,7 @@ def tasks_json(suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...]) -
             "rows": getattr(task.file, "rows", None),
             "file": getattr(task.file, "path", None),
             "data": state,
+            "licence": licence_of(task, about),
         }
         for task, state in _states(suites, data_dir)
     ]
