@@ -208,6 +208,11 @@ _REPORT = {
         "With --hub_yaml: TASK=OWNER/DATA_SET:TASK_ID, the Hub's benchmark that a task is.",
         "list",
     ),
+    "pictures": Setting(
+        None,
+        "output",
+        "Write tasks, comparison and curves as SVG and PNG of a column's width into this folder.",
+    ),
     "verify": Setting(
         False,
         "output",

@@ -31,7 +31,7 @@ def command(folders: list[str]) -> None:
     names = folders or [FLAGS.output]
     out = console()
     files = (FLAGS.html, FLAGS.markdown, FLAGS.csv, FLAGS.every_eval_ever, FLAGS.hub_yaml)
-    if any(files):
+    if any((*files, FLAGS.pictures)):
         written = reading_again(lambda: [*_written(read_runs(names))])
         for name, size in written:
             out.print(f"written to {name} ({size / 1e6:.1f} MB)", soft_wrap=True)
@@ -68,6 +68,7 @@ def _written(runs: "list[Run]") -> Iterator[tuple[str, int]]:
     from miron_jax.files.durable import write_whole
     from miron_jax.report.exports.exchange import every_eval_ever, hub_yaml
     from miron_jax.report.exports.flat import csv_of, markdown_of
+    from miron_jax.report.exports.pictures import picture_files
     from miron_jax.report.html.page import page_of
 
     flags_of = (
@@ -87,10 +88,29 @@ def _written(runs: "list[Run]") -> Iterator[tuple[str, int]]:
             raise InputError(
                 f"--{flag}={name} would overwrite another of these files: name another file"
             )
+    folder = _picture_folder() if FLAGS.pictures else None
     contents = [text_of(runs).encode("utf-8", "replace") for _, _, text_of, _ in asked]
     for (name, path, _, _), content in zip(asked, contents, strict=True):
         write_whole(path, content)
         yield name, len(content)
+    if folder:
+        for name, content in picture_files(runs):
+            write_whole(folder / name, content)
+            yield f"{FLAGS.pictures}/{name}", len(content)
+
+
+def _picture_folder() -> Path:
+    """Raises InputError if the folder of --pictures can be neither used nor made."""
+    from miron_jax.files.places import local_path
+
+    folder = local_path(FLAGS.pictures)
+    if (folder.exists() and not folder.is_dir()) or not folder.absolute().parent.is_dir():
+        raise InputError(
+            f"--pictures={FLAGS.pictures} is no folder and cannot be made: name a folder, or a new "
+            "one in a folder that is there"
+        )
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 def _hub_tasks() -> dict[str, tuple[str, str]]:

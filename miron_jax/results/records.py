@@ -135,6 +135,17 @@ class TaskResult:
         """An undefined number where the task lacks it."""
         return self.metrics.get(name, UNKNOWN)
 
+    def chance(self, metric: str) -> float | None:
+        """What guessing gives; None where it is not known."""
+        return self.baselines.get("random") if metric == "accuracy" else None
+
+    def people(self, metric: str) -> float | None:
+        """The human baseline of a metric; None where there is none."""
+        measured = next((gap.human.value for gap in self.human if gap.metric == metric), None)
+        if measured is None and metric == "accuracy":
+            return self.baselines.get("human")
+        return measured
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompositeResult:

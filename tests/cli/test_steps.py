@@ -23,7 +23,8 @@ from miron_jax.model import demo
 from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.checkpoints.hf_reader import load_hf
 from miron_jax.report.exports.written import write_finished, write_top
-from miron_jax.report.tables.curves import bars, curves_of, draw_curves
+from miron_jax.report.figures.curves import draw_curves
+from miron_jax.report.tables.curves import bars, curves_of
 from miron_jax.results.output import check_output
 from miron_jax.runtime.timeline import Timeline
 from tests.support.command import in_process

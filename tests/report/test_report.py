@@ -109,7 +109,7 @@ def test_two_runs_are_compared_and_steps_make_curves(tmp_path: Path) -> None:
     for part in (
         "b (second) against a (first)",
         "+0.5000",
-        "a: over the steps of training.",
+        "a: over the steps of training, with 95 % intervals",
         "own/x (b)",
         "currentColor",
     ):

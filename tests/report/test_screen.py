@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from rich.table import Table
 
 from miron_jax.errors import printable
+from miron_jax.report.figures.curves import curves_figure, draw_curves
 from miron_jax.report.tables.console import console
-from miron_jax.report.tables.curves import curves_figure, curves_of, curves_table, draw_curves
+from miron_jax.report.tables.curves import curves_of, curves_table
 from miron_jax.results.details import ClozeDetails, Fragmentation
 from miron_jax.results.records import UNKNOWN, Group, RunResult, TaskResult
 
@@ -82,7 +83,7 @@ def cloze_task(category: str, *values: float) -> TaskResult:
 def test_a_panel_is_drawn_for_what_has_a_value() -> None:
     chosen = TaskResult(n=1, metrics={"accuracy": replace(UNKNOWN, value=0.5)})
     run = run_with({"copa": chosen, "miron": cloze_task("Facts", 0.25, math.nan, 1.0), "boolq": chosen})
-    figure = curves_figure({1: run, 10: run})
+    figure = curves_figure({"": {1: run, 10: run}})
     assert figure is not None
     assert [(panel.get_title(), panel.get_legend() is not None) for panel in figure.axes if panel.lines] == [
         ("copa: accuracy", False), ("miron: greedy exact", True), ("miron: bits/char", False), ("boolq: accuracy", False)
@@ -93,7 +94,7 @@ def test_a_panel_is_drawn_for_what_has_a_value() -> None:
         ("bits_per_byte", (3.5,))
     ], "a task without accuracy shows its main metric"
     undefined = TaskResult(n=0, metrics={"accuracy": UNKNOWN})
-    assert curves_figure({1: run_with({"copa": undefined})}) is None
+    assert curves_figure({"": {1: run_with({"copa": undefined})}}) is None
 
 
 @pytest.mark.parametrize("names", [HOSTILE[:5], HOSTILE[5:], (r"$\foo$", "_hidden", "x" * 300, "$$", "&lt;<svg>")])

@@ -12,7 +12,7 @@ from miron_jax.config import RunConfig
 from miron_jax.files.places import public
 from miron_jax.files.store import Store
 from miron_jax.report.exports.other_layouts import other_layout
-from miron_jax.report.tables.curves import draw_curves
+from miron_jax.report.figures.curves import draw_curves
 from miron_jax.results import output
 from miron_jax.results.output import CURVES, STEP
 from miron_jax.results.records import RunResult

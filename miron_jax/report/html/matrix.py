@@ -97,11 +97,11 @@ def _cell(task: TaskResult, metric: str, estimate: Estimate) -> Cell:
 
 def _bar(task: TaskResult, metric: str, estimate: Estimate) -> Bar | None:
     """None where the metric is no share, or has no interval."""
-    chance = (task.baselines.get("random") if metric == "accuracy" else None) or 0.0
+    chance = task.chance(metric) or 0.0
     numbers = (estimate.value, *estimate.ci95)
     if metric not in PROPORTIONS or chance >= 1 or not all(map(math.isfinite, numbers)):
         return None
-    people = _people(task, metric)
+    people = task.people(metric)
     value, low, high = (_place(each, chance) for each in numbers)
     words = f"{interval(estimate.ci95)}; chance {chance:.4f}"
     if people is not None:
@@ -112,11 +112,6 @@ def _bar(task: TaskResult, metric: str, estimate: Estimate) -> Bar | None:
 
 def _place(value: float, chance: float) -> float:
     return round(100 * min(1.0, max(0.0, (value - chance) / (1 - chance))), 2)
-
-
-def _people(task: TaskResult, metric: str) -> float | None:
-    measured = next((gap.human.value for gap in task.human if gap.metric == metric), None)
-    return task.baselines.get("human") if measured is None and metric == "accuracy" else measured
 
 
 def _change(task: TaskDifference | None) -> Change:

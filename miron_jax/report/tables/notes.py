@@ -18,8 +18,8 @@ def above_chance(run: RunResult) -> Iterator[str]:
     """How many tasks lie above chance; nothing where no chance is known."""
     above = []
     for task in run.tasks.values():
-        chance = task.baselines.get("random")
-        if task.main_metric == "accuracy" and chance is not None:
+        chance = task.chance(task.main_metric)
+        if chance is not None:
             above.append(task.main_estimate.ci95[0] > chance)
     if above:
         count = f"{sum(above)} of {len(above)} tasks with a known chance"
