@@ -2,25 +2,43 @@
 tokens?
 
     taskset -c 0 python benchmarks/bench_plan.py
+    python benchmarks/bench_plan.py --suite=core --data_dir=FOLDER [--model=MODEL]
 
 Synthetic requests of three kinds: many-shot questions with four choices, short questions with two,
 and continuations of one token.  Tokens a second count every token of every request (the plain
 tokens); bytes a token are NumPy's and Python's peak by tracemalloc, in a separate run, at one and
-at four times the size.  No JAX.  The last line is JSON.
+at four times the size.  No JAX.
+
+`--suite` plans all local tasks of a suite with a model's tokenizer, as a run does: once cold, which
+keeps the plan in an empty folder, and once more from there, each in a process by itself.  Processor
+seconds are those of all its threads, with the reading of the tokenizer; a peak is the
+process's resident memory.  The last line is JSON.
 """
 
 import json
+import resource
 import statistics
+import tempfile
 import time
 import tracemalloc
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from absl import app, flags
+from child import in_a_child
 
+from miron_jax.config import RunConfig
+from miron_jax.evaluation.inputs import find_inputs
+from miron_jax.evaluation.run import summarize_plan
+from miron_jax.files.kept import KeptArrays
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import CostModel, Plan
 from miron_jax.tokens.records import Requests
 
+SUITE = flags.DEFINE_string("suite", None, "plan this suite, not synthetic requests")
+DATA_DIR = flags.DEFINE_multi_string("data_dir", [], "[SUITE=]FOLDER with its data")
+MODEL = flags.DEFINE_string("model", "demo", "whose tokenizer and shapes count")
 SMOLLM2 = CostModel(flops_per_token=2.1e8, flops_per_pair=2.1e5, flops_per_program=3e11)
 
 
@@ -89,7 +107,47 @@ def measure(kind: Kind) -> dict[str, float]:
     }
 
 
-def main() -> None:
+def measure_suite(config: RunConfig, kept: Path) -> dict[str, float]:
+    """Plans a suite with what the folder keeps, and keeps what is new."""
+    inputs = find_inputs(config, runs=False)._replace(kept=KeptArrays(kept, print))
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    start = time.perf_counter()
+    totals = summarize_plan(config, inputs)
+    seconds = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "processor_seconds": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        "seconds": seconds,
+        "peak_mib": after.ru_maxrss / 1024,
+        "plain_tokens": totals.plain_tokens,
+        "unique_tokens": totals.unique_tokens,
+        "rows": totals.rows,
+    }
+
+
+def main_suite(suite: str) -> None:
+    parts = (folder.rpartition("=") for folder in DATA_DIR.value)
+    data_dirs = tuple((of_suite, folder) for of_suite, _, folder in parts)
+    config = RunConfig(model=MODEL.value, tasks=tuple(suite.split(",")), data_dir=data_dirs)
+    rows = {}
+    with tempfile.TemporaryDirectory() as kept:
+        for name in ("cold", "kept"):
+            rows[name] = in_a_child(3600, measure_suite, config, Path(kept))
+            if "failed" in rows[name]:
+                raise SystemExit(f"{name}: {rows[name]['failed']}")
+    print(f"{suite:8} {'processor s':>12} {'s':>7} {'peak MiB':>9} {'tokens':>12} {'unique':>12}")
+    for name, row in rows.items():
+        print(
+            f"{name:8} {row['processor_seconds']:12.1f} {row['seconds']:7.1f} "
+            f"{row['peak_mib']:9.0f} {row['plain_tokens']:12,} {row['unique_tokens']:12,}"
+        )
+    print(json.dumps({"benchmark": "bench_plan", "suite": suite, **rows}))
+
+
+def main(_: object) -> None:
+    if SUITE.value:
+        main_suite(SUITE.value)
+        return
     rows = {name: measure(kind) for name, kind in KINDS.items()}
     print(
         f"{'requests':12} {'tokens':>9} {'Mtokens/s':>9} {'padding':>8} {'shared':>7} "
@@ -105,4 +163,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    app.run(main)

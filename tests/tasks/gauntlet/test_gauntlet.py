@@ -169,7 +169,7 @@ def test_segments_equal_the_twin(
     def ids(text: str) -> list[int]:
         return tokenizer(text, add_special_tokens=False)["input_ids"]
 
-    prompt = Prompt(0, 0, (context,) * len(continuations), tuple(continuations), 0, (preamble,))
+    prompt = Prompt(0, 0, (context,) * len(continuations), tuple(continuations), 0, shots=(preamble,))
     requests = tokenize([prompt], options_task("arc_easy").profile, tokenizer, most, "t")
     opened = tokenizer(preamble)["input_ids"]
     opened = opened[:-1] if len(opened) > 1 and opened[-1] == tokenizer.eos_token_id else opened
@@ -189,7 +189,7 @@ def test_a_span_without_a_token_before_it_is_an_error():
     prompt = Prompt(0, 7, ("", ""), ("a", "b"), 0)
     with pytest.raises(InputError, match=r"row 7.*no token before it.*no BOS"):
         tokenize([prompt], options_task("copa").profile, Bare(True), None, "t")
-    prompt = Prompt(0, 0, ("\nquest", "\nquest"), ("an", " ans"), 0, ("shots",))
+    prompt = Prompt(0, 0, ("\nquest", "\nquest"), ("an", " ans"), 0, shots=("shots",))
     with pytest.raises(InputError, match="needs one more before it"):
         tokenize([prompt], options_task("copa").profile, Prefixing(True), 2, "t")
 
