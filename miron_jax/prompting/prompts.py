@@ -38,7 +38,6 @@ class Prompt:
     # as many as contexts; of a question: the answer as a shot would show it
     continuations: tuple[str, ...]
     gold: int | None  # the right choice; None if nothing is chosen (language modelling, questions)
-    also_right: tuple[int, ...] | None = None  # as `Example` has it
     shots: tuple[str, ...] = ()  # the preamble: shots and the text before them, end to end
     category: str | None = None
     num_shots: int | None = None  # shots that it has kept; None: none may be dropped
@@ -48,6 +47,7 @@ class Prompt:
     leak: int = 0
     tail: str = ""  # the end of the first context with its preamble, kept when both are dropped
     digest: str = ""  # of all texts, likewise; equal digests are equal questions
+    also_right: tuple[int, ...] | None = None  # as `Example` has it
 
     @property
     def preamble(self) -> str:
