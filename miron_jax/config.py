@@ -315,6 +315,9 @@ class RunConfig:
         "Project of Weights & Biases; WANDB_MODE=offline keeps it here.",
         identity=False,
     )
+    mlflow: str | None = setting(None, "output", "Experiment of MLflow.", identity=False)
+    comet: str | None = setting(None, "output", "Project of Comet.", identity=False)
+    trackio: str | None = setting(None, "output", "Project of Trackio.", identity=False)
     items_per_category: int = setting(
         500, "tasks", "Items of each language and category of miron-gen.", low=1
     )

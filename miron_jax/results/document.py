@@ -115,7 +115,9 @@ ABSENT: Mapping[type, frozenset[str]] = {
 }
 
 # left out where absent, as in files of older versions
-LATER_SETTINGS = frozenset({"special_tokens", "generated", "rows", "token_stats"})
+LATER_SETTINGS = frozenset(
+    {"special_tokens", "generated", "rows", "token_stats", "mlflow", "comet", "trackio"}
+)
 
 AnyRecord = TypeVar("AnyRecord")
 _LEAVES = frozenset({str, int, bool, type(None)})

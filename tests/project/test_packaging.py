@@ -253,6 +253,7 @@ def test_stages_are_sixteen_folders_which_the_design_page_lists_in_order() -> No
 DISTRIBUTIONS = {
     "absl": "absl-py", "orbax": "orbax-checkpoint", "yaml": "pyyaml", "upath": "universal-pathlib", "crowdkit": "crowd-kit",
     "pandas": "crowd-kit", "huggingface_hub": "huggingface-hub", "jaxlib": "jax", "lm_eval": "lm-eval",
+    "mlflow": "mlflow-skinny", "comet_ml": "comet-ml",
 }  # fmt: skip
 
 

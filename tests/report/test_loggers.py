@@ -3,7 +3,9 @@
 import builtins
 import importlib
 import json
+import sqlite3
 import struct
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -83,8 +85,87 @@ def test_a_run_is_logged_step_by_step(tmp_path: Path, monkeypatch: pytest.Monkey
     assert b"a-project" in raw
 
 
-@pytest.mark.parametrize(("flag", "package"), [("tensorboard", "tensorboardX"), ("wandb", "wandb")])
-def test_a_missing_package_is_named(flag: str, package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+NUMBERS = {"core/copa/accuracy": 0.5, "own/x (a, b)/accuracy": 0.25}
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
+    monkeypatch.chdir(tmp_path)
+    return RunConfig("demo", ("core",))
+
+
+def log(config: RunConfig) -> None:
+    """Steps in any order, as --watch and resumed runs have them."""
+    [logger] = open_loggers(config)
+    for step in (20, 10):
+        logger.log(step, {name: value + step for name, value in NUMBERS.items()})
+    logger.close()
+
+
+def test_mlflow_has_each_step_of_a_run_of_its_own(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlflow = needs("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    for _ in range(2):
+        log(replace(config, mlflow="a project"))
+    client = mlflow.MlflowClient()
+    runs = client.search_runs([client.get_experiment_by_name("a project").experiment_id])
+    assert [(run.info.status, run.data.params["model"]) for run in runs] == [("FINISHED", "demo")] * 2
+    for name in ("core/copa/accuracy", "own/x _a_ b_/accuracy"):
+        history = client.get_metric_history(runs[0].info.run_id, name)
+        assert sorted((each.step, each.value % 1) for each in history) == [(s, history[0].value % 1) for s in (10, 20)]
+    assert mlflow.active_run() is None
+
+
+def test_mlflow_that_is_not_reached_is_one_sentence(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(InputError, match=r"--mlflow=p: .*set MLFLOW_TRACKING_URI to a server"):
+        open_loggers(replace(config, mlflow="p"))
+
+
+def test_trackio_has_each_step(config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    needs("trackio")
+    log(replace(config, trackio="a-project"))
+    with sqlite3.connect(tmp_path / "trackio" / "a-project.db") as database:
+        rows = database.execute("select step, metrics from metrics order by step").fetchall()
+    assert [(step, json.loads(text)["own/x (a, b)/accuracy"]) for step, text in rows] == [(10, 10.25), (20, 20.25)]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a socket of Comet's stays open
+def test_comet_keeps_each_step(config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("comet_ml")
+    with pytest.raises(InputError, match=r"--comet=p: .*API key.*; or set COMET_START_ONLINE=0"):
+        open_loggers(replace(config, comet="p"))
+    monkeypatch.setenv("COMET_START_ONLINE", "0")
+    monkeypatch.setenv("COMET_OFFLINE_DIRECTORY", str(tmp_path / "comet"))
+    log(replace(config, comet="p"))
+    [archive] = (tmp_path / "comet").glob("*.zip")
+    messages = [*map(json.loads, zipfile.ZipFile(archive).read("messages.json").decode().splitlines())]
+    metrics = [each["payload"]["metric"] for each in messages if each["type"] == "metric_msg"]
+    of_run = {(each["metricName"], each["step"]): each["metricValue"] for each in metrics}
+    assert {
+        (name, step): value + step for name, value in NUMBERS.items() for step in (10, 20)
+    }.items() <= of_run.items()
+
+
+@pytest.mark.parametrize(
+    ("flag", "package", "install"),
+    [
+        ("tensorboard", "tensorboardX", r".miron-jax\[log\]."),
+        ("wandb", "wandb", r".miron-jax\[log\]."),
+        ("mlflow", "mlflow", "mlflow-skinny"),
+        ("comet", "comet_ml", "comet-ml"),
+        ("trackio", "trackio", "trackio"),
+    ],
+)
+def test_a_missing_package_is_named(
+    flag: str, package: str, install: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     real = builtins.__import__
 
     def without(name: str, *rest: Any) -> ModuleType:
@@ -94,6 +175,6 @@ def test_a_missing_package_is_named(flag: str, package: str, monkeypatch: pytest
 
     monkeypatch.setattr(builtins, "__import__", without)
     config = replace(RunConfig("demo", ("core",)), **{flag: str(tmp_path)})
-    with pytest.raises(InputError, match=rf"--{flag} needs {package}, .*pip install .miron-jax\[log\]."):
+    with pytest.raises(InputError, match=rf"--{flag} needs {package}, .*pip install {install}$"):
         open_loggers(config)
     assert open_loggers(RunConfig("demo", ("core",))) == []

@@ -7,6 +7,7 @@ import pytest
 COMMANDS = {
     "crowdkit": 'pip install "miron-jax[humans]"', "lm_eval": 'pip install "miron-jax[lm-eval]"',
     "tensorboardX": 'pip install "miron-jax[log]"', "wandb": 'pip install "miron-jax[log]"',
+    "mlflow": "pip install mlflow-skinny", "comet_ml": "pip install comet-ml", "trackio": "pip install trackio",
 }  # fmt: skip
 
 

@@ -1,11 +1,13 @@
-"""Results of a step -> TensorBoard or Weights & Biases, by flag.
+"""Results of a step -> TensorBoard, Weights & Biases, MLflow, Comet or Trackio, by flag.
 
 Arrives: a `RunResult`.  Leaves: one number per task and metric, `core/copa/accuracy`, and per
-composite, `core/CORE`.  It deliberately does not know how results are computed.  Both packages are
-optional: pip install miron-jax[log].
+composite, `core/CORE`.  It deliberately does not know how results are computed.  All packages are
+optional.
 """
 
 import math
+import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +19,9 @@ from miron_jax.files.places import local_path
 from miron_jax.results.document import config_json
 from miron_jax.results.records import CompositeResult, RunResult
 from miron_jax.statistics.estimate import Estimate
+
+LOG = '"miron-jax[log]"'  # quoted: zsh takes brackets for a pattern
+MLFLOW_BATCH = 1000  # metrics that its servers take at once
 
 
 class Logger(Protocol):
@@ -32,6 +37,12 @@ def open_loggers(config: RunConfig) -> list[Logger]:
         loggers.append(TensorBoard(local_path(config.tensorboard)))
     if config.wandb is not None:
         loggers.append(WeightsAndBiases(config))
+    if config.mlflow is not None:
+        loggers.append(MLflow(config))
+    if config.comet is not None:
+        loggers.append(Comet(config))
+    if config.trackio is not None:
+        loggers.append(Trackio(config))
     return loggers
 
 
@@ -61,7 +72,7 @@ class TensorBoard:
         try:
             from tensorboardX import SummaryWriter
         except ImportError:
-            raise _missing("--tensorboard", "tensorboardX") from None
+            raise _missing("--tensorboard", "tensorboardX", LOG) from None
         try:
             self._writer = SummaryWriter(str(folder))
         except OSError as error:
@@ -87,7 +98,7 @@ class WeightsAndBiases:
         try:
             import wandb
         except ImportError:
-            raise _missing("--wandb", "wandb") from None
+            raise _missing("--wandb", "wandb", LOG) from None
 
         self._wandb: ModuleType = wandb
         try:
@@ -107,6 +118,89 @@ class WeightsAndBiases:
         self._run.finish()
 
 
-def _missing(flag: str, package: str) -> InputError:
-    remedy = 'pip install "miron-jax[log]"'  # quoted: zsh takes brackets for a pattern
-    return InputError(f"{flag} needs {package}, which is not installed: {remedy}")
+class MLflow:
+    """Logs to a run of an experiment, by a client of its own: a trainer's active run stays as it
+    is."""
+
+    def __init__(self, config: RunConfig) -> None:
+        try:
+            import mlflow  # pyright: ignore[reportMissingImports]
+            from mlflow.entities import Metric, Param  # pyright: ignore[reportMissingImports]
+        except ImportError:
+            raise _missing("--mlflow", "mlflow", "mlflow-skinny") from None
+
+        self._metric = Metric
+        settings = [Param(name, str(value)) for name, value in config_json(config).items()]
+        try:
+            self._client = mlflow.MlflowClient()
+            experiment = self._client.get_experiment_by_name(config.mlflow)
+            if experiment is None:
+                experiment_id = self._client.create_experiment(config.mlflow)
+            else:
+                experiment_id = experiment.experiment_id
+            self._run: str = self._client.create_run(experiment_id).info.run_id
+            self._client.log_batch(self._run, params=settings)
+        except mlflow.MlflowException as error:
+            raise InputError(
+                f"--mlflow={config.mlflow}: {' '.join(str(error).split()):.200}; set "
+                "MLFLOW_TRACKING_URI to a server or a folder that may be written to"
+            ) from None
+
+    def log(self, step: int, numbers: Mapping[str, float]) -> None:
+        now = int(1000 * time.time())
+        metrics = []
+        for name, value in numbers.items():
+            known = re.sub(r"[^\w\-. /:]", "_", name)  # MLflow refuses names of other characters
+            metrics.append(self._metric(known, value, now, step))
+        for first in range(0, len(metrics), MLFLOW_BATCH):
+            self._client.log_batch(self._run, metrics[first : first + MLFLOW_BATCH])
+
+    def close(self) -> None:
+        self._client.set_terminated(self._run)
+
+
+class Comet:
+    """Logs to an experiment of a project."""
+
+    def __init__(self, config: RunConfig) -> None:
+        try:
+            import comet_ml  # pyright: ignore[reportMissingImports]
+        except ImportError:
+            raise _missing("--comet", "comet_ml", "comet-ml") from None
+
+        try:
+            self._experiment = comet_ml.start(project_name=config.comet, mode="create")
+        except ValueError as error:  # there is no key
+            raise InputError(
+                f"--comet={config.comet}: {' '.join(str(error).split())}; or set "
+                "COMET_START_ONLINE=0"
+            ) from None
+        self._experiment.log_parameters(config_json(config))
+
+    def log(self, step: int, numbers: Mapping[str, float]) -> None:
+        self._experiment.log_metrics(dict(numbers), step=step)
+
+    def close(self) -> None:
+        self._experiment.end()
+
+
+class Trackio:
+    """Logs to a run of a project; TRACKIO_DIR is where it lies."""
+
+    def __init__(self, config: RunConfig) -> None:
+        try:
+            import trackio  # pyright: ignore[reportMissingImports]
+        except ImportError:
+            raise _missing("--trackio", "trackio", "trackio") from None
+
+        self._run = trackio.init(project=config.trackio, config=config_json(config), embed=False)
+
+    def log(self, step: int, numbers: Mapping[str, float]) -> None:
+        self._run.log(dict(numbers), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def _missing(flag: str, package: str, install: str) -> InputError:
+    return InputError(f"{flag} needs {package}, which is not installed: pip install {install}")
