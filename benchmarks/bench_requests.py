@@ -29,8 +29,9 @@ from peers import PlainTorch
 from miron_jax.config import RunConfig
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.records import Outcome
-from miron_jax.evaluation.run import RunTasks, evaluate
+from miron_jax.evaluation.run import evaluate
 from miron_jax.evaluation.run_result import run_result
+from miron_jax.evaluation.run_tasks import RunTasks
 from miron_jax.evaluation.task_kinds.interface import RequestTexts
 from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model
 from miron_jax.results.document import run_json

@@ -43,7 +43,7 @@ from miron_jax.engine.batches import Shape, chunk_of, rows_by_length
 from miron_jax.engine.forward import ACCELERATOR_TOKENS
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.parts import parts_of, requests_of, survey
-from miron_jax.evaluation.run import length_limit, summarize_plan
+from miron_jax.evaluation.run_tasks import length_limit, summarize_plan
 from miron_jax.evaluation.task_kinds.interface import Setup
 from miron_jax.evaluation.task_kinds.kinds import kind_of
 from miron_jax.files.readers import JsonObject
@@ -215,8 +215,9 @@ def pod() -> JsonObject:
     )
     setup = Setup(config, tokenizer, table, limit)
     kinds = [kind_of(source.task)(source, setup) for source in inputs.sources]
-    lengths, _, order = survey(kinds, cost)
-    parts = parts_of(kinds, order)
+    surveyed = survey(kinds, cost)
+    lengths = surveyed.lengths
+    parts = parts_of(kinds, surveyed.order)
     hosts, totals, needed, sizes = FLAGS.devices // DEVICES_A_HOST, Totals(), 0.0, dict[int, int]()
     load, rows, sent, spent = (np.zeros(hosts) for _ in range(4))
     requests = (requests_of(part, model.vocab_size) for part in parts)

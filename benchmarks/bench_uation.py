@@ -17,7 +17,8 @@ from common import PRINTED, environment, run, say, seconds_of
 
 from miron_jax.config import RunConfig
 from miron_jax.evaluation.inputs import find_inputs
-from miron_jax.evaluation.run import evaluate, summarize_plan
+from miron_jax.evaluation.run import evaluate
+from miron_jax.evaluation.run_tasks import summarize_plan
 from miron_jax.evaluation.task_kinds.prompted import PromptedKind
 from miron_jax.tasks.generators.eval_uation_gen.suite import GEN
 

@@ -35,7 +35,7 @@ def command() -> None:
 def _plan(config: RunConfig, document: JsonOutput) -> None:
     start_jax()
     from miron_jax.evaluation.inputs import find_inputs
-    from miron_jax.evaluation.run import summarize_plan
+    from miron_jax.evaluation.run_tasks import summarize_plan
     from miron_jax.report.tables.plan import print_detectable, print_plan
     from miron_jax.report.tables.progress import Screen
     from miron_jax.results.run_folder import read_runs

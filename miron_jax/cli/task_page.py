@@ -16,7 +16,7 @@ from miron_jax.config import RunConfig
 from miron_jax.definitions.records import kind_word
 from miron_jax.definitions.rules import printed
 from miron_jax.evaluation.inputs import find_inputs
-from miron_jax.evaluation.run import RunTasks
+from miron_jax.evaluation.run_tasks import RunTasks
 from miron_jax.evaluation.task_kinds.interface import TaskKind
 from miron_jax.files.places import public
 from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model

@@ -27,7 +27,7 @@ from miron_jax.engine.model import Model, attention_of
 from miron_jax.errors import InputError
 from miron_jax.evaluation.parts import parts_of, requests_of, survey
 from miron_jax.evaluation.records import Inputs
-from miron_jax.evaluation.run import RunTasks
+from miron_jax.evaluation.run_tasks import RunTasks
 from miron_jax.evaluation.task_kinds.kinds import kind_of
 from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model, rounds
 from miron_jax.model.checkpoints.loading import loaded

@@ -30,7 +30,7 @@ from miron_jax.engine.plain import MULTIPLE, PlainProgram
 from miron_jax.engine.slot_programs import ProgramKey
 from miron_jax.errors import InputError
 from miron_jax.evaluation.records import Inputs
-from miron_jax.evaluation.run import RunTasks
+from miron_jax.evaluation.run_tasks import RunTasks
 from miron_jax.evaluation.task_kinds.interface import TaskKind
 from miron_jax.files.places import public
 from miron_jax.model.checkpoints.checkpoints import (

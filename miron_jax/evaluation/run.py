@@ -1,8 +1,7 @@
 """Composes the stages, and skips a task whose answers have no room: RunConfig -> `Outcome`s.
 
-Arrives: a validated RunConfig and the `Inputs` of its tasks.  Leaves: the scores of every task, or
-the size of a run that is only planned.  It deliberately does not know flags or file formats of
-results.
+Arrives: a validated RunConfig and the `Inputs` of its tasks.  Leaves: the scores of every task.
+It deliberately does not know flags or file formats of results.
 """
 
 import time
@@ -26,12 +25,12 @@ from miron_jax.engine.text_requests import GenerationSpeed
 from miron_jax.errors import InputError
 from miron_jax.evaluation.inputs import unverified
 from miron_jax.evaluation.journal_key import agreed_key, key_with_answers
-from miron_jax.evaluation.parts import cost_of, parts_of, requests_of, survey
+from miron_jax.evaluation.parts import cost_of
 from miron_jax.evaluation.records import Inputs, Outcome
+from miron_jax.evaluation.run_tasks import SCORING_PROGRAMS, RunTasks
 from miron_jax.evaluation.sampling import ExampleSampling
 from miron_jax.evaluation.saved_requests import save_requests
-from miron_jax.evaluation.task_kinds.interface import Setup, TaskKind, TaskScores
-from miron_jax.evaluation.task_kinds.kinds import kind_of
+from miron_jax.evaluation.task_kinds.interface import TaskScores
 from miron_jax.evaluation.texts import generate_texts
 from miron_jax.files.hub import commit_of
 from miron_jax.files.places import public
@@ -49,11 +48,10 @@ from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint, weigh
 from miron_jax.model.checkpoints.loading import loaded
 from miron_jax.model.checkpoints.plausible import implausible
 from miron_jax.model.checkpoints.training_run import Checkpoint
-from miron_jax.model.config import ModelConfig
-from miron_jax.model.costs import cost_model, useful_flops
+from miron_jax.model.costs import cost_model
 from miron_jax.model.network import Network
 from miron_jax.model.own import OwnModel
-from miron_jax.planning.request_batches import RequestBatch, RequestPlanner, Totals
+from miron_jax.planning.request_batches import RequestBatch, Totals
 from miron_jax.results.records import Decided
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.devices import Placement
@@ -63,72 +61,7 @@ from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.runtime.timeline import counted_in_thread, spent_on
 from miron_jax.tokens.answer_requests import NoRoom
 from miron_jax.tokens.ragged import offsets_of
-from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import resolve_bos, taken_from
-from miron_jax.tokens.truncation import LengthLimit
-
-SCORING_PROGRAMS = 8  # at most so many row lengths in a run, each compiled once
-GENERATION_PROGRAMS = 2  # fewer in a run that generates long texts, for prefill and steps
-
-
-def length_limit(config: RunConfig, model: ModelConfig | Network) -> LengthLimit:
-    """The user's limit, or each suite's own, and never more than the model's learned positions.
-    Raises InputError."""
-    learned = model.num_positions or None
-    if config.max_length and learned and config.max_length > learned:
-        raise InputError(
-            f"--max_length is {config.max_length}, but the model has {learned} learned positions: "
-            "lower it"
-        )
-    return LengthLimit(config.max_length, learned, model.trained_length)
-
-
-class RunTasks(NamedTuple):
-    """The tasks of a run, ready to be tokenized and planned for one model."""
-
-    model: ModelConfig | Network
-    setup: Setup
-    kinds: list[TaskKind]  # one per task
-
-    @classmethod
-    @spent_on("tokenize")
-    def of(cls, config: RunConfig, inputs: Inputs, architecture: Architecture) -> "RunTasks":
-        """Raises InputError."""
-        model = architecture.config
-        tokenizer = architecture.tokenizer
-        limit = length_limit(config, model)
-        table = TokenBytes(tokenizer, model.vocab_size)
-        trained = model.trained_length or (1 << 31)
-        setup = Setup(config, tokenizer, table, limit, trained, inputs.kept)
-        return cls(model, setup, [kind_of(source.task)(source, setup) for source in inputs.sources])
-
-    def request_batches(self, totals: Totals, several: bool = False) -> Iterator[RequestBatch]:
-        """Tokenize and plan one part at a time.  `several`: the run has more rounds than this
-        one."""
-        generates = any(kind.generates and not kind.scores_spans for kind in self.kinds)
-        cost = cost_model(self.model, SCORING_PROGRAMS - GENERATION_PROGRAMS * generates)
-        with spent_on("plan"):
-            surveyed = survey(self.kinds, cost, several)
-        totals.expect(surveyed.plain_tokens, surveyed.unique_tokens)
-        lengths = surveyed.lengths
-        planner = RequestPlanner(cost, totals, lengths, self.setup.table.id_sets, self.setup.kept)
-        for part in parts_of(self.kinds, surveyed.order):
-            with spent_on("plan"):
-                batch = planner.plan(requests_of(part, self.model.vocab_size), part)
-                totals.useful_flops += useful_flops(self.model, batch.plan)
-            yield batch
-        totals.expect(totals.plain_tokens, totals.unique_tokens)
-
-
-def summarize_plan(config: RunConfig, inputs: Inputs, progress: Progress = SILENT) -> Totals:
-    """Tokenize and plan without a device or weights."""
-    tasks = RunTasks.of(config, inputs, architecture_of(config, find_model(config, weights=False)))
-    totals = Totals()
-    progress.advance("planning")
-    for _ in tasks.request_batches(totals):
-        progress.advance("planning", totals.plain_tokens, totals.expected, "tokens")
-    progress.end("planning")
-    return totals
 
 
 def evaluate(config: RunConfig, inputs: Inputs, progress: Progress = SILENT) -> Outcome:

@@ -1,0 +1,92 @@
+"""The tasks of a run, ready to be tokenized and planned for one model.
+
+Arrives: a validated RunConfig, the `Inputs` of its tasks, a model's architecture.  Leaves: request
+batches with their plans, or the size of a run that is only planned.  It deliberately does not know
+weights.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from miron_jax.config import RunConfig
+from miron_jax.errors import InputError
+from miron_jax.evaluation.parts import parts_of, requests_of, survey
+from miron_jax.evaluation.records import Inputs
+from miron_jax.evaluation.task_kinds.interface import Setup, TaskKind
+from miron_jax.evaluation.task_kinds.kinds import kind_of
+from miron_jax.model.checkpoints.checkpoints import (
+    Architecture,
+    architecture_of,
+    find_model,
+)
+from miron_jax.model.config import ModelConfig
+from miron_jax.model.costs import cost_model, useful_flops
+from miron_jax.model.network import Network
+from miron_jax.planning.request_batches import RequestBatch, RequestPlanner, Totals
+from miron_jax.runtime.progress import SILENT, Progress
+from miron_jax.runtime.timeline import spent_on
+from miron_jax.tokens.token_bytes import TokenBytes
+from miron_jax.tokens.truncation import LengthLimit
+
+SCORING_PROGRAMS = 8  # at most so many row lengths in a run, each compiled once
+GENERATION_PROGRAMS = 2  # fewer in a run that generates long texts, for prefill and steps
+
+
+def length_limit(config: RunConfig, model: ModelConfig | Network) -> LengthLimit:
+    """The user's limit, or each suite's own, and never more than the model's learned positions.
+    Raises InputError."""
+    learned = model.num_positions or None
+    if config.max_length and learned and config.max_length > learned:
+        raise InputError(
+            f"--max_length is {config.max_length}, but the model has {learned} learned positions: "
+            "lower it"
+        )
+    return LengthLimit(config.max_length, learned, model.trained_length)
+
+
+class RunTasks(NamedTuple):
+    """The tasks of a run, ready to be tokenized and planned for one model."""
+
+    model: ModelConfig | Network
+    setup: Setup
+    kinds: list[TaskKind]  # one per task
+
+    @classmethod
+    @spent_on("tokenize")
+    def of(cls, config: RunConfig, inputs: Inputs, architecture: Architecture) -> "RunTasks":
+        """Raises InputError."""
+        model = architecture.config
+        tokenizer = architecture.tokenizer
+        limit = length_limit(config, model)
+        table = TokenBytes(tokenizer, model.vocab_size)
+        trained = model.trained_length or (1 << 31)
+        setup = Setup(config, tokenizer, table, limit, trained, inputs.kept)
+        return cls(model, setup, [kind_of(source.task)(source, setup) for source in inputs.sources])
+
+    def request_batches(self, totals: Totals, several: bool = False) -> Iterator[RequestBatch]:
+        """Tokenize and plan one part at a time.  `several`: the run has more rounds than this
+        one."""
+        generates = any(kind.generates and not kind.scores_spans for kind in self.kinds)
+        cost = cost_model(self.model, SCORING_PROGRAMS - GENERATION_PROGRAMS * generates)
+        with spent_on("plan"):
+            surveyed = survey(self.kinds, cost, several)
+        totals.expect(surveyed.plain_tokens, surveyed.unique_tokens)
+        lengths = surveyed.lengths
+        planner = RequestPlanner(cost, totals, lengths, self.setup.table.id_sets, self.setup.kept)
+        for part in parts_of(self.kinds, surveyed.order):
+            with spent_on("plan"):
+                batch = planner.plan(requests_of(part, self.model.vocab_size), part)
+                totals.useful_flops += useful_flops(self.model, batch.plan)
+            yield batch
+        totals.expect(totals.plain_tokens, totals.unique_tokens)
+
+
+def summarize_plan(config: RunConfig, inputs: Inputs, progress: Progress = SILENT) -> Totals:
+    """Tokenize and plan without a device or weights."""
+    tasks = RunTasks.of(config, inputs, architecture_of(config, find_model(config, weights=False)))
+    totals = Totals()
+    progress.advance("planning")
+    for _ in tasks.request_batches(totals):
+        progress.advance("planning", totals.plain_tokens, totals.expected, "tokens")
+    progress.end("planning")
+    return totals
