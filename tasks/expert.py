@@ -55,7 +55,7 @@ def read_suite(folder: Path) -> Suite[Task[Profile]]:
     return Suite(NAME, tuple(tasks), composites, lambda data_dir, fetch: Path())
 
 
-def _solutions(name: str, path: Path) -> list[Solution]:
+def _solutions(name: str, path: Path, _: Path) -> list[Solution]:
     try:
         content = read_regular(path)
     except OSError as error:

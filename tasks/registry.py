@@ -141,7 +141,8 @@ def suites(
 
 
 def select(patterns: str, among: Mapping[str, Suite[AnyTask]] = SUITES) -> Selection:
-    """Tasks that match a comma-separated list of suites, task names and globs."""
+    """Tasks that match a comma-separated list of suites, task names, globs and composites, as
+    core/CORE-18."""
     requested = [*map(str.strip, patterns.split(","))]
     tasks_by_name = _tasks_of(among)
     chosen = set[str]()
@@ -185,6 +186,10 @@ def _matches(
 ) -> list[str]:
     if pattern in among and among[pattern].tasks:
         return [task.name for task in among[pattern].tasks]
+    suite, _, composite = pattern.partition("/")
+    of_nothing = among[suite].composites({}) if suite in among else {}
+    if composite in of_nothing and of_nothing[composite].missing:
+        return list(of_nothing[composite].missing)
     if pattern in (text.NAME, expert.NAME):
         raise InputError(
             f"--tasks: {pattern} wants --data_dir={pattern}=FOLDER, whose files are to be scored"

@@ -100,7 +100,7 @@ def _files(path: Path) -> list[Path]:
     return documents
 
 
-def _documents(name: str, files: list[Path]) -> list[Document]:
+def _documents(name: str, files: list[Path], _: Path) -> list[Document]:
     documents: list[Document] = []
     for file in files:
         for number, value in enumerate(_records(name, file), 1):

@@ -84,17 +84,14 @@ def _sha1_of(task: AnyTask, path: Path) -> str:
 def read_examples(task: Task, folder: Path, allow_changed: bool = False) -> list[AnyExample]:
     """All examples of a task in file order.  Raises InputError for a changed file unless
     `allow_changed`."""
-    if task.examples is not None:
-        return task.examples()
     path = task.file.below(folder)
+    if task.examples is not None:
+        if task.file.git_blob_sha1 is not None and not allow_changed:
+            _check_published(task, path, _sha1_of(task, path))
+        return task.examples(folder)
     content = _read_bytes(task, path)
-    sha1 = git_blob_sha1(content)
-    if sha1 != (task.file.git_blob_sha1 or sha1) and not allow_changed:
-        raise InputError(
-            f"{task.name}: {path} is not the published file (git blob {sha1}, expected "
-            f"{task.file.git_blob_sha1}): {task.file.remedy}, or pass --allow_changed_data to "
-            "score it without the suite's name"
-        )
+    if not allow_changed:
+        _check_published(task, path, git_blob_sha1(content))
     if path.suffix == ".gz":
         try:
             content = unpacked(content)
@@ -106,6 +103,15 @@ def read_examples(task: Task, folder: Path, allow_changed: bool = False) -> list
     remedy = f"; mend the {rows.unit} or {task.file.remedy}"
     examples = parse_each(rows, task.parse, f"{task.name}: {path}", remedy)
     return examples if task.arrange is None else task.arrange(examples, folder)
+
+
+def _check_published(task: Task, path: Path, sha1: str) -> None:
+    if sha1 != (task.file.git_blob_sha1 or sha1):
+        raise InputError(
+            f"{task.name}: {path} is not the published file (git blob {sha1}, expected "
+            f"{task.file.git_blob_sha1}): {task.file.remedy}, or pass --allow_changed_data to "
+            "score it without the suite's name"
+        )
 
 
 def parse_each(

@@ -308,8 +308,9 @@ class Task(Generic[AnyProfile]):
     reference: Mapping[str, float] = field(default_factory=dict)
     # examples of another file; None: the task's own
     shots_from: "Callable[[], list[AnyExample]] | None" = None
-    # Reads a file of several tasks, or several files; None: `parse` reads each line of `file`.
-    examples: "Callable[[], list[AnyExample]] | None" = None
+    # Reads a file of several tasks, or several files, by the suite's folder; None: `parse` reads
+    # each line of `file`.
+    examples: "Callable[[Path], list[AnyExample]] | None" = None
     licence: str = ""  # of the data; "": not known here
     # further files that its prompts depend on: the data's hash covers them
     made_of: tuple[Path, ...] = ()

