@@ -56,11 +56,17 @@ class Inconclusive(RunEnded):
 
 
 class Unscored(RunEnded):
-    """A run is finished and written, and some of its examples have no score."""
+    """A run is finished and written, and the model answered some of its examples with NaN."""
+
+    status = FAILED
 
 
 class NotJudged(RunEnded):
-    """A run is finished and written, but for programs that the machine could not judge."""
+    """A run is finished and written, but for programs that the machine could not judge.
+
+    One with examples that are `Unscored` too, or that an InputError ended, ends as these do
+    (cli/eval.py).
+    """
 
     status = RUN_AGAIN
 

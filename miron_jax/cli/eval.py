@@ -177,6 +177,7 @@ def _eval_into(work: _Work, document: JsonOutput, notes: Sequence[str]) -> None:
     document.write(run_json(work.last))
     _write_page(config)
     _print_results(work, work.last, curves, against)
+    # the last one decides the exit status: what running again mends stands first
     endings: list[RunEnded] = [*map(NotJudged, work.not_judged), *map(Unscored, work.failures)]
     if work.error is not None:
         endings.append(work.error)

@@ -20,7 +20,13 @@ from typing import NamedTuple
 import numpy as np
 
 from miron_jax.tokens.pieces import Text, piece_encoder
-from miron_jax.tokens.tokenizers import BosRule, Tokenizer, first_tokens, reads_names_as_text
+from miron_jax.tokens.tokenizers import (
+    BosRule,
+    Tokenizer,
+    bos_or_eos,
+    first_tokens,
+    reads_names_as_text,
+)
 
 
 class TextPair(NamedTuple):
@@ -134,8 +140,7 @@ def text_tokens(bos: BosRule, tokenizer: Tokenizer) -> TextTokens:
     """The special tokens of a profile's rule, before a text that is tokenized as one."""
     if bos != "as_tokenizer_or_prefix":
         return TextTokens(piece_encoder(tokenizer), first_tokens(bos, tokenizer))
-    known = (tokenizer.bos_token_id, tokenizer.eos_token_id)
-    prefix = next((token for token in known if token is not None), None)
+    prefix = bos_or_eos(tokenizer)
     is_name = prefix is not None and not reads_names_as_text(tokenizer)
     text = tokenizer.decode(prefix) if is_name else None
     return TextTokens(piece_encoder(tokenizer), special=True, bos=text, prefix=prefix)

@@ -401,7 +401,12 @@ def special_tokens(tokenizer: Tokenizer) -> Special:
 
 
 def first_tokens(bos: BosRule, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """The special tokens before a text that is tokenized as one."""
+    """The special tokens before a text that is tokenized as one, by the profile's rule.
+
+    always: BOS.  never: none.  as_tokenizer: what the tokenizer puts there.
+    as_tokenizer_or_prefix: likewise, and `bos_or_eos` where the context is empty and the tokenizer
+    puts nothing there (pairs.text_tokens).
+    """
     if bos in ("as_tokenizer", "as_tokenizer_or_prefix"):
         return special_tokens(tokenizer).before
     if bos == "never":
@@ -409,15 +414,21 @@ def first_tokens(bos: BosRule, tokenizer: Tokenizer) -> tuple[int, ...]:
     return (resolve_bos(tokenizer).id,)
 
 
+def bos_or_eos(tokenizer: Tokenizer) -> int | None:
+    """What stands in place of an empty context; None: the tokenizer has neither."""
+    known = (tokenizer.bos_token_id, tokenizer.eos_token_id)
+    return next((token for token in known if token is not None), None)
+
+
 def prefix_token(tokenizer: Tokenizer) -> int:
-    """What stands in place of an empty context: BOS, or EOS.  Raises InputError if there is
-    neither."""
-    for token in (tokenizer.bos_token_id, tokenizer.eos_token_id):
-        if token is not None:
-            return token
-    raise InputError(
-        "the tokenizer has neither BOS nor EOS, one of which stands before a text without a context"
-    )
+    """`bos_or_eos`.  Raises InputError if there is neither."""
+    token = bos_or_eos(tokenizer)
+    if token is None:
+        raise InputError(
+            "the tokenizer has neither BOS nor EOS, one of which stands before a text without a "
+            "context"
+        )
+    return token
 
 
 def longest_answer(texts: Sequence[str], tokenizer: Tokenizer) -> int:

@@ -68,7 +68,7 @@ MISTAKES = {
     "eval --tasks=core --data_dir=core=": ("has no folder",),
     "eval --tasks=core --data_dir=EVAL_BUNDLE,TEXTS": ("is named twice",),
     "eval --output=/dev/null/x": ("expected a folder",),
-    "eval --model=MODEL --tasks=text": ("text wants --data_dir=text=FOLDER", "documents"),
+    "eval --model=MODEL --tasks=text": ("text wants --data_dir=text=FOLDER", "whose files are to be scored"),
     "eval --output=notes.txt": ("notes.txt is a file", "expected a folder or a new name"),
     "eval --output=results": ("results holds another run", "name another folder"),
     "eval --sharding=mesh": ("--sharding=mesh wants the mesh's axes", "--mesh=data=4,model=2"),

@@ -15,15 +15,14 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import LOWER_IS_BETTER
 from miron_jax.report.compare.runs import Comparison, TaskDifference, decided_after
 from miron_jax.report.compare.training_noise import TaskNoise
+from miron_jax.report.compare.verdicts import LEVEL, moved_sentence
 from miron_jax.report.numbers import shown
 from miron_jax.report.tables.console import NumberTable, table_of
 from miron_jax.results.document import plain
 from miron_jax.statistics.paired import Difference
 
-LEVEL = 0.05
 MOST_ROWS = 8  # of flipped examples that are listed
 MARK = "*"
-NOISE = "within noise"
 LOWER = "\u2193"  # beside metrics of which less is better
 LARGE_SHARE = 0.05  # of a composite's variance
 SHARES = "share of the variance"
@@ -210,32 +209,6 @@ def difference_text(paired: Difference) -> str:
     value = shown(paired.value, "+.4f")
     ends = interval_text(paired)
     return f"{value} ({ends})" if ends else value
-
-
-def verdict(difference: float, p_value: float, metric: str) -> str:
-    """What the second run is beside the first; "" where the question has no p-value."""
-    if math.isnan(p_value):
-        return ""
-    if p_value >= LEVEL:
-        return NOISE
-    return "better" if (difference > 0) != (metric in LOWER_IS_BETTER) else "worse"
-
-
-def moved(comparison: Comparison) -> tuple[list[TaskDifference], list[TaskDifference]]:
-    """Tasks whose main metric differs beyond chance, and all whose p-value is known."""
-    known = [task for task in comparison.tasks if not math.isnan(task.difference.p_value)]
-    mains = [task for task in known if task.is_main] or known
-    return [task for task in mains if task.adjusted < LEVEL], mains
-
-
-def moved_sentence(comparison: Comparison) -> str:
-    decided, mains = moved(comparison)
-    words = [verdict(task.difference.value, task.adjusted, task.metric) for task in decided]
-    split = f": {words.count('better')} better, {words.count('worse')} worse" if words else ""
-    return (
-        f"{comparison.second.label} against {comparison.first.label}: {len(decided)} of "
-        f"{len(mains)} compared tasks moved by more than chance{split}."
-    )
 
 
 def _table_of(rows: Iterator[list[str]], num_names: int, num_texts: int = 0) -> NumberTable:

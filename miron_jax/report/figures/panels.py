@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from miron_jax.metrics.choices import LOWER_IS_BETTER, PROPORTIONS
 from miron_jax.report.compare.runs import Comparison
-from miron_jax.report.compare.table import LEVEL, LOWER
+from miron_jax.report.compare.table import LOWER
+from miron_jax.report.compare.verdicts import LEVEL
 from miron_jax.report.figures.drawing import color, label, points_of
 from miron_jax.results.records import TaskResult
 from miron_jax.results.run_folder import Run

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from miron_jax.errors import InputError, printable, some_of
 from miron_jax.metrics.choices import LOWER_IS_BETTER
 from miron_jax.report.compare.runs import Comparison, CompositeDifference, compare
-from miron_jax.report.compare.table import LOWER, difference_text, moved_sentence, verdict
+from miron_jax.report.compare.table import LOWER, difference_text
+from miron_jax.report.compare.verdicts import moved_sentence, verdict_of_composite
 from miron_jax.report.numbers import interval, number
 from miron_jax.report.tables.notes import above_chance
 from miron_jax.report.tables.results import LEAST_SECONDS, activity
@@ -105,9 +106,8 @@ def _headline(
     metric = result.metric_of(composite)
     change = None
     if name in changes:
-        paired = changes[name].paired
-        word = verdict(paired.value, paired.p_value, metric)
-        change = Change(difference_text(paired), word)
+        word = verdict_of_composite(changes[name], metric)
+        change = Change(difference_text(changes[name].paired), word)
     if metric in LOWER_IS_BETTER:
         metric += f" {LOWER}"
     value = number(composite.value)

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from miron_jax.errors import printable
 from miron_jax.metrics.choices import LOWER_IS_BETTER, PROPORTIONS
 from miron_jax.report.compare.runs import TaskDifference
-from miron_jax.report.compare.table import LOWER, NOISE, difference_text, verdict
+from miron_jax.report.compare.table import LOWER, difference_text
+from miron_jax.report.compare.verdicts import NOISE, verdict_of_task
 from miron_jax.report.html.head import Against
 from miron_jax.report.numbers import interval, number, shown, with_interval
 from miron_jax.results.records import UNKNOWN, TaskResult
@@ -118,7 +119,7 @@ def _change(task: TaskDifference | None) -> Change:
     if task is None:
         return Change("", "", "")
     paired = task.difference
-    word = verdict(paired.value, task.adjusted, task.metric) or "no p-value"
+    word = verdict_of_task(task) or "no p-value"
     if word == NOISE:  # of most tasks: it needs no word
         word = ""
     return Change(difference_text(paired), shown(paired.value, ".17g"), word)

@@ -14,13 +14,13 @@ from pathlib import Path
 from miron_jax.errors import InputError, some_of
 from miron_jax.files.store import Store
 from miron_jax.report.compare.runs import Comparison, compare
+from miron_jax.report.compare.verdicts import LEVEL
 from miron_jax.report.exports.flat import composites_of
 from miron_jax.report.numbers import with_interval
 from miron_jax.results.output import RESULTS
 from miron_jax.results.run_folder import Run, read_runs
 
 MOST = 3  # composites, tasks, changes that a line names
-LEVEL = 0.05
 LAST_BESIDE = 8  # folders that are looked at for an earlier run
 _STEP = re.compile(r"(step|checkpoint|ckpt|iter|epoch)[-_]?\d+$", re.IGNORECASE)
 

@@ -2,6 +2,11 @@
 
 Arrives: a process, `Limits`, the pipes of a box, its group if it has one.  Leaves: how it ended.
 It deliberately does not know how a box is made.
+
+Memory is over if the kernel has killed a process of the group at the group's limit (killed at less,
+the machine was short: the program was not judged).  Without a group it is over if memory, swap,
+page tables, sockets and files of all processes exceed the limit in two looks in a row (memory.py).
+More files than allowed count as memory too.
 """
 
 import fcntl
