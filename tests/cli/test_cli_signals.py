@@ -144,7 +144,7 @@ def installed():
     print("begun", flush=True)
 
 signals.install = installed
-sys.argv = ["miron-jax", "tasks"]
+sys.argv = ["miron-jax", "tasks", "core"]  # little enough for a pipe that nobody reads yet
 __main__.main()
 """
 
