@@ -143,7 +143,7 @@ def test_the_matrix_opens_by_keys_or_a_link_and_is_copied(browser: Any, tmp_path
     page.locator("#filter").fill("own/x")
     for form, start in (("Markdown", "| task | metric | n | first |"), ("CSV", '"task","metric","n","first"')):
         page.get_by_role("button", name=f"Copy as {form}").click()
-        page.wait_for_function("document.getElementById('copied').textContent")
+        page.locator("#copied:not(:empty)").wait_for()
         head, *lines = page.evaluate("navigator.clipboard.readText()").split("\n")
         assert head.startswith(start)
         assert len(lines) == (2 if form == "Markdown" else 1)
