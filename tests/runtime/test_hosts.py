@@ -371,7 +371,8 @@ def test_a_host_of_a_global_mesh_that_took_other_attention_is_refused(monkeypatc
             store=object(), hosts=hosts, config=SimpleNamespace(dtype="float32"), _num_scored=0,
             architecture=SimpleNamespace(source="s", eos_ids=(), tokenizer=None),
         )  # fmt: skip
-        model: Any = SimpleNamespace(config=None, state=None, placement=SimpleNamespace(is_global=True))
+        placement = SimpleNamespace(is_global=True)
+        model: Any = SimpleNamespace(config=None, state=None, placement=placement, with_distribution=False)
         outcome = pytest.raises(InputError, match=words) if words else contextlib.nullcontext()
         with outcome, Evaluation._journal(evaluation, model, "w", None) as journal:
             assert journal is None
