@@ -91,7 +91,7 @@ def main(_: Sequence[str]) -> None:
     text = GrowingText(model, FLAGS.places)
     start, kept, whole, wrong, difference, tokens = time.perf_counter(), [], [], 0, 0.0, []
     for turn, (piece, kept_scores) in enumerate(kind.turn_scores(scores, examples, text)):
-        kind.take(scores, piece, kept_scores)
+        scores.rows += kind.rows_of(piece, kept_scores)
         kept.append(text.speed.seconds - sum(kept))
         tokens.append(int(np.diff(piece.requests.offsets).max()))
         if turn % FLAGS.whole_every == FLAGS.whole_every // 2:

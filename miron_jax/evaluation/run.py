@@ -406,7 +406,7 @@ class Evaluation:
         ends = offsets_of([len(piece.requests) for piece in batch.pieces]).tolist()
         for piece, start, end in zip(batch.pieces, ends[:-1], ends[1:], strict=True):
             of_piece = scores.of_requests(start, end)
-            self._tasks.kinds[piece.task].take(tasks[piece.task], piece, of_piece)
+            tasks[piece.task].rows += self._tasks.kinds[piece.task].rows_of(piece, of_piece)
 
     def _sampling(self) -> ExampleSampling:
         cost = cost_model(self._tasks.model, SCORING_PROGRAMS)

@@ -88,7 +88,7 @@ def scored(task: Any, example: Example) -> ExampleScore:
     kind = kind_with(task, [example])
     scores: TaskScores[Any] = TaskScores(kind, [])
     for examples, requests in kind.pieces():
-        kind.take(scores, TokenizedExamples(0, examples, requests), toy_scores(requests, ()))
+        scores.rows += kind.rows_of(TokenizedExamples(0, examples, requests), toy_scores(requests, ()))
     [row] = scores.rows
     return row.example
 
@@ -296,7 +296,8 @@ def scored_item(item: Cloze, generated: str) -> ExampleScore:
     kind = kind_with(named("miron", "ru"), [item])
     scores: TaskScores[Any] = TaskScores(kind, [])
     for examples, requests in kind.pieces():
-        kind.take(scores, TokenizedExamples(0, examples, requests), toy_scores(requests, kind.setup.table.id_sets))
+        piece = TokenizedExamples(0, examples, requests)
+        scores.rows += kind.rows_of(piece, toy_scores(requests, kind.setup.table.id_sets))
     kind.take_texts(scores, iter([Generated(generated, (), "stop")]))
     [row] = scores.rows
     return row.example

@@ -180,12 +180,7 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
                 texts.append(RequestTexts(prompt.id, context, continuation, prompt.gold))
         yield from texts
 
-    def take(
-        self,
-        scores: TaskScores[ChoiceRow],
-        piece: TokenizedExamples,
-        request_scores: Scores,
-    ) -> None:
+    def rows_of(self, piece: TokenizedExamples, scores: Scores) -> list[ChoiceRow]:
         requests = piece.requests
         prompts = [*map(ScoredPrompt.of, piece.examples)]
         first = _first_requests(prompts)
@@ -196,8 +191,9 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
         flags = zip(
             truncated.tolist(), crossed_pairs.tolist(), beyond_trained.tolist(), strict=True
         )
-        spans = [*request_scores]
-        examples = self.score(prompts, request_scores)
+        spans = [*scores]
+        examples = self.score(prompts, scores)
+        rows = list[ChoiceRow]()
         for (prompt, _), start, example, flags_of_prompt in zip(
             prompts, first.tolist(), examples, flags, strict=True
         ):
@@ -205,7 +201,8 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
             gold = prompt.gold if self.chooses else 0
             if gold is not None:
                 example = with_token_stats(example, choices[gold])
-            scores.rows.append(ChoiceRow(prompt.id, example, prompt, choices, *flags_of_prompt))
+            rows.append(ChoiceRow(prompt.id, example, prompt, choices, *flags_of_prompt))
+        return rows
 
     def score(self, prompts: Sequence[ScoredPrompt], scores: Scores) -> list[ExampleScore]:
         """Score examples.  `scores`: of each prompt's choices, then gold with each ending appended,
@@ -290,13 +287,10 @@ class ContinuationKind(ChoiceKind):
 class ExpertKind(ContinuationKind):
     """Solutions; where a file has the expert's probabilities, surprise is weighted by them too."""
 
-    def take(
-        self, scores: TaskScores[ChoiceRow], piece: TokenizedExamples, request_scores: Scores
-    ) -> None:
-        first = len(scores.rows)
-        super().take(scores, piece, request_scores)
+    def rows_of(self, piece: TokenizedExamples, scores: Scores) -> list[ChoiceRow]:
+        rows = super().rows_of(piece, scores)
         by_row = self.examples_by_row
-        for row, (ids, start) in zip(scores.rows[first:], piece.requests, strict=True):
+        for row, (ids, start) in zip(rows, piece.requests, strict=True):
             example = by_row[row.prompt.row]
             assert isinstance(example, Solution)
             if example.expert_probs:
@@ -305,6 +299,7 @@ class ExpertKind(ContinuationKind):
                 row.example = replace(
                     row.example, metrics={**row.example.metrics, RBRIDGE: weighted}
                 )
+        return rows
 
 
 KINDS = {

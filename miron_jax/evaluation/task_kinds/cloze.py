@@ -106,29 +106,27 @@ class ClozeKind(TaskKind[ClozeRow]):
         for idx, item in enumerate(self.source.examples):
             yield RequestTexts(idx, item.prefix, item.target, None)
 
-    def take(
-        self,
-        scores: TaskScores[ClozeRow],
-        piece: TokenizedExamples,
-        request_scores: Scores,
-    ) -> None:
-        """Add each item's scores; `take_texts` scores the items, after their completions."""
+    def rows_of(self, piece: TokenizedExamples, scores: Scores) -> list[ClozeRow]:
+        """Items with the scores of their requests; `take_texts` scores the items, after their
+        completions."""
+        rows = list[ClozeRow]()
         truncated = piece.requests.truncated
         too_long = np.diff(piece.requests.offsets) - 1 > self.setup.trained_length
         for i, (item, asked) in enumerate(zip(piece.examples, self.asked, strict=True)):
             optional = (asked.target, asked.card, asked.unprefixed, asked.clean, *asked.distractors)
             requests = [r for r in (*optional, *asked.segmentations) if r is not None]
-            scores.rows.append(
+            rows.append(
                 ClozeRow(
                     i,
                     None,
                     item,
                     asked,
-                    {r: request_scores[r] for r in requests},
+                    {r: scores[r] for r in requests},
                     truncated=bool(truncated[requests].any()) or asked.prompt_cut,
                     beyond_trained=bool(too_long[requests].any()),
                 )
             )
+        return rows
 
     def texts(self) -> list[TextRequest]:
         profile = self.source.task.profile

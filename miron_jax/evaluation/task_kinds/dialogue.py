@@ -68,7 +68,7 @@ class DialogueKind(ChoiceKind):
         for turns in self._dialogues():
             answered = True  # all turns so far; turns after an unanswered one are not computed
             for piece, choice_scores in self.turn_scores(scores, turns, text):
-                self.take(scores, piece, choice_scores)
+                scores.rows += self.rows_of(piece, choice_scores)
                 progress.advance("dialogues", len(scores.rows), num_turns, "turns")
                 if answered and _longest(piece.requests) <= CHECKED_UP_TO:
                     checked += zip(piece.requests, choice_scores, strict=True)
@@ -83,8 +83,8 @@ class DialogueKind(ChoiceKind):
     def turn_scores(
         self, scores: TaskScores[ChoiceRow], turns: Sequence[Example], text: GrowingText
     ) -> Iterator[tuple[TokenizedExamples, Scores]]:
-        """Every turn of one dialogue with its choices' scores; the caller must `take` them before
-        the next turn."""
+        """Every turn of one dialogue with its choices' scores; the caller adds their rows
+        before the next turn."""
         answers: list[str] = []
         for turn_idx, turn in enumerate(turns):
             prompt = self._prompt(len(scores.rows), turns, answers, turn_idx)

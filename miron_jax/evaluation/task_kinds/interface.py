@@ -250,10 +250,9 @@ class TaskKind(ABC, Generic[AnyRow]):
         contents."""
         yield from ()
 
-    def take(
-        self, scores: TaskScores[AnyRow], piece: TokenizedExamples, request_scores: Scores
-    ) -> None:
-        """Add the scores of a piece: one per request, in order."""
+    def rows_of(self, piece: TokenizedExamples, scores: Scores) -> list[AnyRow]:
+        """The examples of a piece with their scores.  `scores`: one per request, in order."""
+        return []
 
     def texts(self) -> list[TextRequest]:
         """Requests for completions, after all pieces are tokenized."""

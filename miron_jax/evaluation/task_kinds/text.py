@@ -57,6 +57,7 @@ PIECE_CHARS = 2 * REQUEST_BATCH_TOKENS  # half a request batch, at four characte
 class DocumentWindows(NamedTuple):
     """A document as it is scored."""
 
+    id: int  # its place in the suite's own order
     document: Document
     num_windows: int
     ends: np.ndarray | None  # byte at which each token ends; None: not asked for
@@ -131,10 +132,10 @@ class TextKind(TaskKind[TextRow]):
         return RowSizes(int(nodes.max()), nodes.astype(np.float64), total, total)
 
     def pieces(self) -> Iterator[tuple[list[DocumentWindows], Requests]]:
-        some: list[Document] = []
+        some: list[tuple[int, Document]] = []
         num_chars = 0
-        for document in self.source.examples:
-            some.append(document)
+        for i, document in enumerate(self.source.examples):
+            some.append((i, document))
             num_chars += len(document.text)
             if num_chars >= PIECE_CHARS:
                 yield self._piece(some)
@@ -144,12 +145,15 @@ class TextKind(TaskKind[TextRow]):
             yield self._piece(some)
 
     @spent_on("tokenize")
-    def _piece(self, documents: Sequence[Document]) -> tuple[list[DocumentWindows], Requests]:
-        each = encode_each(self._encode, [document.text for document in documents])
+    def _piece(
+        self, documents: Sequence[tuple[int, Document]]
+    ) -> tuple[list[DocumentWindows], Requests]:
+        """`documents`: with their ids."""
+        each = encode_each(self._encode, [document.text for _, document in documents])
         cuts = []
         token_ids = list[np.ndarray]()
         span_start = list[int]()
-        for document, ids in zip(documents, each, strict=True):
+        for (i, document), ids in zip(documents, each, strict=True):
             cut = windows(ids, self.first, self.window, self.stride)
             for ids_of_window, start in cut:
                 token_ids.append(ids_of_window)
@@ -159,27 +163,26 @@ class TextKind(TaskKind[TextRow]):
                 ends = byte_ends(
                     self.setup.tokenizer, self.setup.table, document.text, ids.tolist()
                 )
-            cuts.append(DocumentWindows(document, len(cut), ends))
+            cuts.append(DocumentWindows(i, document, len(cut), ends))
         flags = np.zeros(len(token_ids), bool)
         start = np.asarray(span_start, np.int32)
         return cuts, Requests(*end_to_end(token_ids), start, flags, flags)
 
-    def take(
-        self, scores: TaskScores[TextRow], piece: TokenizedExamples, request_scores: Scores
-    ) -> None:
+    def rows_of(self, piece: TokenizedExamples, scores: Scores) -> list[TextRow]:
+        rows = list[TextRow]()
         lengths = np.diff(piece.requests.offsets)
         end = 0
-        for document, num_windows, ends in piece.examples:
+        for i, document, num_windows, ends in piece.examples:
             of_document = (end, end + num_windows)
             end += num_windows
-            of_windows = request_scores.of_requests(*of_document)
+            of_windows = scores.of_requests(*of_document)
             logprobs = [score.logprob for score in of_windows]
             nll = -sum(float(each.sum(dtype=np.float64)) for each in logprobs)
             num_tokens = sum(map(len, logprobs))
             # the windows' spans lie end to end
             whole = Score(of_windows.logprob, of_windows.rank, 0.0, of_windows.distribution)
             row = TextRow(
-                len(scores.rows),
+                i,
                 with_token_stats(_score(document.text, nll, num_tokens), whole),
                 document,
                 nll,
@@ -193,7 +196,8 @@ class TextKind(TaskKind[TextRow]):
             if ends is not None:
                 row.token_nll = -np.concatenate([np.zeros(0, np.float32), *logprobs])
                 row.ends = ends
-            scores.rows.append(row)
+            rows.append(row)
+        return rows
 
     def result(self, scores: TaskScores[TextRow], facts: RunFacts) -> TaskResult:
         rows = scores.rows
