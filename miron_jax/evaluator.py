@@ -42,6 +42,7 @@ from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint
 from miron_jax.model.checkpoints.training_run import Checkpoint
 from miron_jax.model.decoder.decoder import leaf_name
 from miron_jax.model.own import OwnModel
+from miron_jax.report.exports.loggers import NAMES as LOGGERS
 from miron_jax.report.exports.loggers import logged_numbers, open_loggers
 from miron_jax.report.exports.written import write_finished, write_top
 from miron_jax.results.document import run_json
@@ -169,7 +170,7 @@ class Evaluator:
                 "Evaluator: subset is a budget of its own: leave it out, or until and budget"
             )
         output = given["output"] and f"{given['output']}-subset"
-        given = {**given, "output": output, "tensorboard": None, "wandb": None, "budget": budget}
+        given = {**given, **dict.fromkeys(LOGGERS), "output": output, "budget": budget}
         evaluator = Evaluator(model, tokenizer, **given)
         evaluator._loggers = self._loggers
         evaluator._logged_below = "subset/"

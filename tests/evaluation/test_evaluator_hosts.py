@@ -18,6 +18,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 import miron_jax
+from miron_jax.config import RunConfig
 from miron_jax.errors import RUN_AGAIN, InputError
 from miron_jax.runtime import hosts
 from miron_jax.runtime.hosts import Hosts
@@ -251,9 +252,16 @@ def test_training_is_the_same_beside_runs_of_a_subset_and_one_of_all(
     make_tokenizer(tmp_path)
     write_task(tmp_path / "task", "a hill")
     numbers = Numbers()
-    monkeypatch.setattr("miron_jax.evaluator.open_loggers", lambda config: [numbers])
-    options = {"every": 2, "subset": 12, "output": tmp_path / "out", "limit": None}
+    opened = list[str]()
+
+    def open_loggers(config: RunConfig) -> list[Numbers]:
+        opened.extend(filter(None, (config.tensorboard, config.mlflow, config.trackio)))
+        return [numbers]
+
+    monkeypatch.setattr("miron_jax.evaluator.open_loggers", open_loggers)
+    options = {"every": 2, "subset": 12, "output": tmp_path / "out", "limit": None, "mlflow": "m", "trackio": "t"}
     evaluator = evaluator_of(tmp_path, "table", **options)
+    assert opened == ["m", "t"], "once: the subset's runs log there too"
 
     def loss(params: jax.Array) -> jax.Array:
         return -jax.nn.log_softmax(params[:-1])[jnp.arange(335), jnp.arange(1, 336)].mean()

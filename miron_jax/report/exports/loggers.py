@@ -20,6 +20,7 @@ from miron_jax.results.document import config_json
 from miron_jax.results.records import CompositeResult, RunResult
 from miron_jax.statistics.estimate import Estimate
 
+NAMES = ("tensorboard", "wandb", "mlflow", "comet", "trackio")  # settings that open one
 LOG = '"miron-jax[log]"'  # quoted: zsh takes brackets for a pattern
 MLFLOW_BATCH = 1000  # metrics that its servers take at once
 
