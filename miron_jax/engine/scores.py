@@ -7,7 +7,7 @@ deliberately does not know tasks or text.
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from hashlib import blake2b
 from itertools import count
 from operator import sub
@@ -26,7 +26,7 @@ from miron_jax.planning.request_batches import RequestBatch, Totals, plan_reques
 from miron_jax.runtime.hosts import Hosts, deal
 from miron_jax.runtime.journal import Journal
 from miron_jax.runtime.timeline import counted_in_thread, spent_on
-from miron_jax.tokens.ragged import gather
+from miron_jax.tokens.ragged import gather, offsets_of
 from miron_jax.tokens.records import Requests
 
 
@@ -68,6 +68,13 @@ def score_planned(
     on the others.  `name` identifies these weights and is used once.  `settle` is called before a
     batch begins: it waits for threads that still use the scores of earlier ones.
     """
+
+    def begin(of_batch: str, batch: RequestBatch) -> Underway:
+        left = progress
+        if journal is not None and hosts.count == 1:
+            left = _score_missing(batch, forward, progress, journal)
+        return _with_missing_rows(batch, forward, left, journal, hosts, of_batch)
+
     distinct = _DistinctScores()
     planner = ThreadPoolExecutor(1, initializer=counted_in_thread())
     batches = _prepared(_in_turn(planned, planner, hosts, name), forward, check)
@@ -76,9 +83,7 @@ def score_planned(
             assert journal is not None, "hosts meet in the journal"
             scored = _score_shares(batches, forward, progress, journal, hosts, name)
         else:
-            begun = (
-                _begun(batch, forward, progress, journal, hosts, name) for name, batch in batches
-            )
+            begun = (begin(name, batch) for name, batch in batches)
             behind = partial(check.launch, forward.model, id_sets=forward.id_sets)
             line = Line(begun, forward, hosts, journal, settle, behind)
             scored = _score_all(line, forward, hosts)
@@ -277,19 +282,6 @@ def _score(
     return each.table.scores()
 
 
-def _begun(
-    batch: RequestBatch,
-    forward: Forward,
-    progress: Callable[[int], None],
-    journal: Journal | None,
-    hosts: Hosts,
-    name: str,
-) -> Underway:
-    if journal is not None and hosts.count == 1:
-        progress = _score_missing(batch, forward, progress, journal)
-    return _with_missing_rows(batch, forward, progress, journal, hosts, name)
-
-
 def _with_missing_rows(
     batch: RequestBatch,
     forward: Forward,
@@ -315,21 +307,28 @@ class _DistinctScores:
     """Scores of the run's distinct requests, in order of first occurrence."""
 
     def __init__(self) -> None:
-        self._scores: Scores | None = None
+        self._batches: list[Scores] = []
+        self._first: list[int] = [0]
 
     def append(self, scores: Scores) -> None:
-        self._scores = scores if self._scores is None else self._scores.followed_by(scores)
+        self._batches.append(scores)
+        self._first.append(self._first[-1] + len(scores))
 
     def select(self, distinct_idx: np.ndarray) -> Scores:
-        scores = self._scores
-        assert scores is not None, "requests come with the first of them"
-        begin = scores.offsets[distinct_idx]
-        length = scores.offsets[distinct_idx + 1] - begin
+        """Of the batches that hold these requests alone: mostly the last one."""
+        batch = np.searchsorted(self._first, distinct_idx, side="right") - 1
+        needed, place = np.unique(batch, return_inverse=True)
+        first = offsets_of([len(self._batches[b]) for b in needed])
+        request = first[place] + distinct_idx - np.asarray(self._first)[batch]
+        of_batches = [self._batches[b] for b in needed] or self._batches[-1:]
+        scores = reduce(Scores.followed_by, of_batches)
+        begin = scores.offsets[request]
+        length = scores.offsets[request + 1] - begin
         token, offsets = gather(np.arange(len(scores.logprob)), begin, length)
         return Scores(
             offsets,
             scores.logprob[token],
             scores.rank[token],
-            scores.set_logprob[distinct_idx],
+            scores.set_logprob[request],
             scores.distribution[token],
         )

@@ -15,7 +15,8 @@ from miron_jax.engine.batches import Shape
 from miron_jax.engine.forward import IN_FLIGHT, Forward, Rows
 from miron_jax.engine.model import Model, load_model
 from miron_jax.engine.plain import PlainRow
-from miron_jax.engine.scores import score_planned
+from miron_jax.engine.records import Score, Scores
+from miron_jax.engine.scores import _DistinctScores, score_planned
 from miron_jax.engine.self_check import SelfCheck, Unchecked
 from miron_jax.files.store import Store
 from miron_jax.model.costs import cost_model
@@ -147,3 +148,25 @@ def test_parts_without_rows_are_yielded_before_others_begin(
         device = scored(model, parts, monkeypatch, journal)
     assert len({*map(id, device.launched)}) == 2
     assert device.launched_at_yields[:2] == [0, 0]
+
+
+def test_scores_of_requests_that_came_before_are_taken_from_the_batches_that_hold_them() -> None:
+    """Against all batches end to end; some batches and some requests are empty."""
+    rng = np.random.default_rng(3)
+    distinct = _DistinctScores()
+    every = list[Score]()
+    for size in (3, 0, 5, 1, 4):
+        batch = [
+            Score(x, np.arange(len(x), dtype=np.int32), float(rng.normal()), np.zeros((len(x), 0), np.float32))
+            for x in (rng.normal(size=rng.integers(0, 4)).astype(np.float32) for _ in range(size))
+        ]
+        if batch:
+            distinct.append(Scores.of(batch))
+        else:
+            distinct.append(Scores.of([*every[:1]]).of_requests(0, 0))
+        every += batch
+        for chosen in (np.arange(len(every)), rng.integers(0, len(every), 9), np.zeros(0, np.int64)):
+            for score, idx in zip(distinct.select(chosen), chosen.tolist(), strict=True):
+                np.testing.assert_array_equal(score.logprob, every[idx].logprob)
+                np.testing.assert_array_equal(score.rank, every[idx].rank)
+                assert score.set_logprob == np.float32(every[idx].set_logprob)
