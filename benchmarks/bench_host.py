@@ -158,7 +158,7 @@ def checkpoint(
     StubbedForward._launch = stages.timed("launch", stages.launch)
     forward._fetch = stages.fetch
     for kind in evaluation._tasks.kinds:
-        kind.take = stages.timed("metrics", type(kind).take.__get__(kind))
+        kind.rows_of = stages.timed("metrics", type(kind).rows_of.__get__(kind))
     outcome = stages.whole("score", lambda: evaluation.score(state))
     assert outcome is not None
     finished = stages.whole("results", lambda: finished_run(config, outcome, step))

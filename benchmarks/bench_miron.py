@@ -370,7 +370,7 @@ def full_numbers(seconds: float, runs: list[FullRun]) -> JsonObject:
             name: statistics.median(one.excluded[name] for one in runs) for name in runs[0].excluded
         },
         "requests": outcome.totals.requests,
-        "segmentation_tokens": sum(row.asked.added_tokens for row in rows),
+        "segmentation_tokens": sum(row.asked.added_tokens for row in rows if row.asked is not None),
         **work(outcome.totals.unique_tokens, outcome.speed.batch_tokens, outcome.generation),
     }
 

@@ -30,7 +30,7 @@ from child import in_a_child
 
 from miron_jax.config import RunConfig
 from miron_jax.evaluation.inputs import find_inputs
-from miron_jax.evaluation.run import summarize_plan
+from miron_jax.evaluation.run_tasks import summarize_plan
 from miron_jax.files.kept import KeptArrays
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import CostModel, Plan

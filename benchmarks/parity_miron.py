@@ -149,13 +149,14 @@ class Comparison:
 
 def compare(task: TaskScores[ClozeRow], twin: Twin) -> Comparison:
     rows = task.rows
-    unspelled = sum(row.asked.target is None for row in rows)
-    zeros = sum(row.asked.card is None for row in rows)
-    seams = sum(row.asked.seam for row in rows)
+    tokenized = [row.asked for row in rows if row.asked is not None]
+    unspelled = sum(asked.target is None for asked in tokenized)
+    zeros = sum(asked.card is None for asked in tokenized)
+    seams = sum(asked.seam for asked in tokenized)
     comparison = Comparison(task.source.task.name, len(rows), unspelled, seams, zeros - unspelled)
     for index, row in enumerate(rows):
         item, example = row.item, row.example
-        if example is None:
+        if example is None or row.asked is None:
             continue
         answers = answer(twin, item, row.asked.num_tokens + task.source.task.profile.extra_tokens)
         same_text = row.generated == answers.completion.text
@@ -216,7 +217,10 @@ def judge_texts(
     requests = [request for task in tasks for request in task.kind.texts()]
     generated = iter(generator.run(requests))
     for comparison, task in zip(comparisons, tasks, strict=True):
-        again = [next(generated) if row.asked.target is not None else None for row in task.rows]
+        again = []
+        for row in task.rows:
+            was_asked = row.asked is not None and row.asked.target is not None
+            again.append(next(generated) if was_asked else None)
         for index, theirs in comparison.texts.items():
             text, item = again[index], task.rows[index].item
             assert text is not None
