@@ -50,7 +50,7 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model
 from miron_jax.model.costs import cost_model
 from miron_jax.planning.request_batches import Totals, plan_request_batches
-from miron_jax.runtime.hosts import deal
+from miron_jax.runtime.dealing import deal
 from miron_jax.tokens.token_bytes import TokenBytes
 
 FLAGS = flags.FLAGS

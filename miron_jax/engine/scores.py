@@ -23,7 +23,8 @@ from miron_jax.model.costs import cost_model
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import RequestBatch, Totals, plan_request_batches, select
-from miron_jax.runtime.hosts import Hosts, deal
+from miron_jax.runtime.dealing import deal
+from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.journal import Journal
 from miron_jax.runtime.timeline import counted_in_thread, spent_on
 from miron_jax.tokens.ragged import gather, offsets_of

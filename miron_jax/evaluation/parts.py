@@ -5,14 +5,14 @@ Arrives: the run's `TaskKind`s.  Leaves: lists of `TokenizedExamples`, and the r
 run of many batches compiles.  It deliberately does not know weights or scores.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from miron_jax.errors import InputError
-from miron_jax.evaluation.task_kinds.interface import TaskKind, TokenizedExamples
+from miron_jax.evaluation.task_kinds.interface import RowSizes, TaskKind, TokenizedExamples
 from miron_jax.planning.packing import choose_lengths
 from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS, Totals
@@ -60,6 +60,7 @@ class Survey(NamedTuple):
     unique_tokens: float  # nodes of the plans of all tasks, about; 0 likewise
     # tasks from long rows to short, so that hosts and devices finish at about the same time
     order: list[int]
+    sizes: Mapping[int, RowSizes]  # of tasks that have an estimate
 
 
 def survey(kinds: Sequence[TaskKind], cost: CostModel, several: bool = False) -> Survey:
@@ -74,7 +75,7 @@ def survey(kinds: Sequence[TaskKind], cost: CostModel, several: bool = False) ->
     }
     plain_tokens = sum(sizes.plain_tokens for sizes in estimated.values())
     if not estimated or (plain_tokens < REQUEST_BATCH_TOKENS and not several):
-        return Survey((), 0.0, 0.0, list(range(len(kinds))))
+        return Survey((), 0.0, 0.0, list(range(len(kinds))), estimated)
     longest = {index: sizes.longest for index, sizes in estimated.items()}
     most = min(
         -(-max(longest.values()) // cost.length_multiple) * cost.length_multiple,
@@ -85,7 +86,8 @@ def survey(kinds: Sequence[TaskKind], cost: CostModel, several: bool = False) ->
     sizes = np.minimum(np.ceil(num_nodes).astype(np.int64), most)
     order = sorted(range(len(kinds)), key=lambda index: -longest.get(index, most))
     unique_tokens = sum(each.unique_tokens for each in estimated.values())
-    return Survey(choose_lengths(sizes, spare, (most,)), plain_tokens, unique_tokens, order)
+    lengths = choose_lengths(sizes, spare, (most,))
+    return Survey(lengths, plain_tokens, unique_tokens, order, estimated)
 
 
 def cost_of(totals: Totals) -> str:

@@ -58,6 +58,7 @@ from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.journal import Journal
 from miron_jax.runtime.progress import SILENT, Progress
+from miron_jax.runtime.shared_arrays import SharedArrays
 from miron_jax.runtime.timeline import counted_in_thread, spent_on
 from miron_jax.tokens.answer_requests import NoRoom
 from miron_jax.tokens.ragged import offsets_of
@@ -175,7 +176,10 @@ class Evaluation:
         say_tokenizer(architecture.tokenizer, progress)
         self._tokenizer = tokenizer_fingerprint(architecture.tokenizer)
         self._num_tokens = max(architecture.tokenizer.get_vocab().values(), default=0) + 1
-        self._tasks = RunTasks.of(config, inputs, architecture)
+        shared = None
+        if store is not None and hosts.count > 1 and not config.is_sampled:
+            shared = SharedArrays(inputs.kept, store, hosts)
+        self._tasks = RunTasks.of(config, inputs, architecture, shared)
         _ = self._tasks.setup.detox  # refuses a name before weights are loaded
         self._leave_out_what_has_no_room()
         adds_bos = any(source.task.profile.bos == "always" for source in self.inputs.sources)
@@ -399,6 +403,8 @@ class Evaluation:
             for i, _ in enumerate(sampling.rounds(tasks, self.hosts, name)):
                 score_round(f"{name}/round/{i}")
         self.progress.end("scoring")
+        if self._tasks.shared is not None:
+            self._tasks.shared.remove()
         return sampling and sampling.decided
 
     @spent_on("metrics")

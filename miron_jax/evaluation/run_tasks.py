@@ -6,14 +6,17 @@ weights.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
+from itertools import chain, islice
 from typing import NamedTuple
 
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
-from miron_jax.evaluation.parts import parts_of, requests_of, survey
+from miron_jax.evaluation.parts import Survey, parts_of, requests_of, survey
 from miron_jax.evaluation.records import Inputs
-from miron_jax.evaluation.task_kinds.interface import Setup, TaskKind
+from miron_jax.evaluation.task_kinds.interface import Setup, TaskKind, TokenizedExamples
 from miron_jax.evaluation.task_kinds.kinds import kind_of
+from miron_jax.files.kept import Job
 from miron_jax.model.checkpoints.checkpoints import (
     Architecture,
     architecture_of,
@@ -22,8 +25,9 @@ from miron_jax.model.checkpoints.checkpoints import (
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import cost_model, useful_flops
 from miron_jax.model.network import Network
-from miron_jax.planning.request_batches import RequestBatch, RequestPlanner, Totals
+from miron_jax.planning.request_batches import EnteredBatch, RequestBatch, RequestPlanner, Totals
 from miron_jax.runtime.progress import SILENT, Progress
+from miron_jax.runtime.shared_arrays import SharedArrays
 from miron_jax.runtime.timeline import spent_on
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.truncation import LengthLimit
@@ -50,35 +54,67 @@ class RunTasks(NamedTuple):
     model: ModelConfig | Network
     setup: Setup
     kinds: list[TaskKind]  # one per task
+    shared: SharedArrays | None = None  # with the other processes; None: each makes all
 
     @classmethod
     @spent_on("tokenize")
-    def of(cls, config: RunConfig, inputs: Inputs, architecture: Architecture) -> "RunTasks":
-        """Raises InputError."""
+    def of(
+        cls,
+        config: RunConfig,
+        inputs: Inputs,
+        architecture: Architecture,
+        shared: SharedArrays | None = None,
+    ) -> "RunTasks":
+        """`shared`: instead of what `inputs` keeps.  Raises InputError."""
         model = architecture.config
         tokenizer = architecture.tokenizer
         limit = length_limit(config, model)
         table = TokenBytes(tokenizer, model.vocab_size)
         trained = model.trained_length or (1 << 31)
-        setup = Setup(config, tokenizer, table, limit, trained, inputs.kept)
-        return cls(model, setup, [kind_of(source.task)(source, setup) for source in inputs.sources])
+        setup = Setup(config, tokenizer, table, limit, trained, shared or inputs.kept)
+        kinds = [kind_of(source.task)(source, setup) for source in inputs.sources]
+        return cls(model, setup, kinds, shared)
 
     def request_batches(self, totals: Totals, several: bool = False) -> Iterator[RequestBatch]:
         """Tokenize and plan one part at a time.  `several`: the run has more rounds than this
         one."""
         generates = any(kind.generates and not kind.scores_spans for kind in self.kinds)
         cost = cost_model(self.model, SCORING_PROGRAMS - GENERATION_PROGRAMS * generates)
+        if self.shared is not None:
+            self.shared.promise([job for kind in self.kinds for job in kind.sizes_job(cost)])
         with spent_on("plan"):
             surveyed = survey(self.kinds, cost, several)
+        if self.shared is not None:
+            self.shared.promise([*self._piece_jobs(surveyed)])
         totals.expect(surveyed.plain_tokens, surveyed.unique_tokens)
         lengths = surveyed.lengths
         planner = RequestPlanner(cost, totals, lengths, self.setup.table.id_sets, self.setup.kept)
-        for part in parts_of(self.kinds, surveyed.order):
+        parts = parts_of(self.kinds, surveyed.order)
+        for entered in self._entered(parts, planner):
             with spent_on("plan"):
-                batch = planner.plan(requests_of(part, self.model.vocab_size), part)
+                batch = planner.planned(entered)
                 totals.useful_flops += useful_flops(self.model, batch.plan)
             yield batch
         totals.expect(totals.plain_tokens, totals.unique_tokens)
+
+    def _entered(
+        self, parts: Iterator[list[TokenizedExamples]], planner: RequestPlanner
+    ) -> Iterator[EnteredBatch]:
+        """Batches to be planned; the processes plan as many ahead as there are processes."""
+        ahead = 1 if self.shared is None else self.shared.num_ahead
+        while some := [*islice(parts, ahead)]:
+            with spent_on("plan"):
+                vocab_size = self.model.vocab_size
+                entered = [planner.enter(requests_of(part, vocab_size), part) for part in some]
+            if self.shared is not None:
+                self.shared.promise([*chain.from_iterable(map(planner.job, entered))])
+            yield from entered
+
+    def _piece_jobs(self, surveyed: Survey) -> Iterator[Job]:
+        rendered = lru_cache(maxsize=1)(lambda kind: kind.rendered())
+        for index in surveyed.order:
+            if index in surveyed.sizes:
+                yield from self.kinds[index].piece_jobs(surveyed.sizes[index], rendered)
 
 
 def summarize_plan(config: RunConfig, inputs: Inputs, progress: Progress = SILENT) -> Totals:

@@ -22,6 +22,7 @@ from functools import cache
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -32,6 +33,20 @@ from miron_jax.files.regular import open_regular
 MOST_BYTES = 4 << 30  # of all files: ten suites as large as CORE
 SHARE_OF_FREE = 10  # the folder takes one part in so many of what it has and what is free
 _CHECKSUM = 16  # bytes
+
+
+class Job(NamedTuple):
+    """Work that makes the arrays of a key."""
+
+    key: str  # of all that they hang on
+    cost: float  # beside that of other jobs
+    make: Callable[[], Mapping[str, np.ndarray]]  # may raise what ends a run
+
+
+class ArraysByKey(Protocol):
+    def get(self, key: str) -> dict[str, np.ndarray] | None: ...
+
+    def put(self, key: str, arrays: Mapping[str, np.ndarray]) -> None: ...
 
 
 class KeptArrays:
@@ -62,30 +77,24 @@ class KeptArrays:
             self._reads = self._writes = False
             self._say_why(error)
             return None
-        content = data[:-_CHECKSUM]
-        if data[-_CHECKSUM:] != _checksum(key, content):
+        if (arrays := unpacked(key, data)) is None:
             self._say(f"{public(str(path))} is damaged: what it held is made again")
             return None
         with suppress(OSError):
             os.utime(path)  # it is the last one to be removed
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            names = (name.split(" ") for name in arrays)
-            return {name: arrays[f"{name} {dtype}"].astype(dtype) for name, dtype in names}
+        return arrays
 
     def put(self, key: str, arrays: Mapping[str, np.ndarray]) -> None:
         if not self._writes:
             return
-        content = io.BytesIO()
-        columns = {f"{name} {each.dtype.str}": _smallest(each) for name, each in arrays.items()}
-        np.savez(content, allow_pickle=False, **columns)
-        data = content.getvalue()
+        data = packed(key, arrays)
         try:
             if not self._folder.is_dir():
                 make_folder(self._folder.parent)
                 self._folder.mkdir(0o700, exist_ok=True)
             _check_folder(self._folder)
             self._make_room(len(data))
-            write_whole(self._path(key), [data, _checksum(key, data)])
+            write_whole(self._path(key), data)
         except OSError as error:
             self._writes = False
             self._say_why(error)
@@ -119,6 +128,25 @@ class KeptArrays:
             used -= size
 
 
+def packed(key: str, arrays: Mapping[str, np.ndarray]) -> bytes:
+    """The content of a file."""
+    content = io.BytesIO()
+    columns = {f"{name} {each.dtype.str}": _smallest(each) for name, each in arrays.items()}
+    np.savez(content, allow_pickle=False, **columns)
+    content.write(_checksum(key, content.getbuffer()))
+    return content.getvalue()
+
+
+def unpacked(key: str, data: bytes) -> dict[str, np.ndarray] | None:
+    """The arrays in the content of a file; None: it is damaged."""
+    content = memoryview(data)[:-_CHECKSUM]
+    if data[-_CHECKSUM:] != _checksum(key, content):
+        return None
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        names = (name.split(" ") for name in arrays)
+        return {name: arrays[f"{name} {dtype}"].astype(dtype) for name, dtype in names}
+
+
 def key_of(*parts: object) -> str:
     """The key of what hangs on these values (by their repr), on this package's code and on what
     makes tokens."""
@@ -150,7 +178,7 @@ def _check_owner(status: os.stat_result, path: Path) -> None:
         raise OSError(errno.EPERM, "it is another user's: remove it", str(path))
 
 
-def _checksum(key: str, content: bytes) -> bytes:
+def _checksum(key: str, content: memoryview) -> bytes:
     return blake2b(content, digest_size=_CHECKSUM, key=key.encode()).digest()
 
 

@@ -115,8 +115,8 @@ def wait_for(store: Store, name: str) -> bytes:
     while not store.has(name):
         if time.monotonic() - start > SEEN_SECONDS:
             raise InputError(
-                f"{store.name}/{name}, which process 0 wrote, is not seen here: name a folder that "
-                "all share"
+                f"{store.name}/{name}, which another process wrote, is not seen here: name a "
+                "folder that all share"
             )
         time.sleep(0.05)
     return store.get(name)

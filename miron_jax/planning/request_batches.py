@@ -8,12 +8,13 @@ devices or scores.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from miron_jax.files.kept import KeptArrays, key_of
+from miron_jax.files.kept import ArraysByKey, Job, key_of
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import CostModel, Plan
 from miron_jax.tokens.ragged import gather
@@ -144,6 +145,16 @@ class RequestBatch(NamedTuple):
     pieces: Sequence[Any] = ()  # what the requests are of, in their order; only the caller knows it
 
 
+class EnteredBatch(NamedTuple):
+    """Requests that are planned together, before they are."""
+
+    requests: Requests
+    distinct_idx: np.ndarray  # as `RequestBatch` has them
+    fresh: Requests
+    digests: list[bytes]
+    pieces: Sequence[object]
+
+
 class RequestPlanner:
     """Plans a run batch by batch.  Row lengths of earlier batches are used again and bound the
     tries of later ones.
@@ -159,7 +170,7 @@ class RequestPlanner:
         totals: Totals,
         lengths: tuple[int, ...] = (),
         id_sets: Sequence[np.ndarray] = (),
-        kept: KeptArrays | None = None,
+        kept: ArraysByKey | None = None,
     ) -> None:
         self._kept = kept
         self._cost = replace(cost, max_lengths=len(lengths)) if lengths else cost
@@ -168,39 +179,63 @@ class RequestPlanner:
         self._ledger = Ledger(id_sets)
 
     def plan(self, requests: Requests, pieces: Sequence[Any] = ()) -> RequestBatch:
+        return self.planned(self.enter(requests, pieces))
+
+    def enter(self, requests: Requests, pieces: Sequence[object] = ()) -> EnteredBatch:
+        """The next batch of the run, to be planned after those that were entered before it."""
         distinct_idx, fresh_idx, digests = self._ledger.enter(requests)
-        fresh = select(requests, fresh_idx)
-        cost = self._cost
-        if self._lengths:
-            cost = replace(cost, longest=min(cost.longest, max(self._lengths)))
-        plan = self._kept_plan(fresh, digests, cost)
+        return EnteredBatch(requests, distinct_idx, select(requests, fresh_idx), digests, pieces)
+
+    def planned(self, entered: EnteredBatch) -> RequestBatch:
+        plan = self._kept_plan(entered)
         self._lengths = tuple(sorted({*self._lengths, *plan.row_length.tolist()}))
-        self._totals.add(requests, plan)
-        more = len(requests.token_ids) >= REQUEST_BATCH_TOKENS
+        self._totals.add(entered.requests, plan)
+        more = len(entered.requests.token_ids) >= REQUEST_BATCH_TOKENS
+        _, distinct_idx, fresh, digests, pieces = entered
         return RequestBatch(distinct_idx, fresh, digests, plan, more, pieces)
 
-    def _kept_plan(self, fresh: Requests, digests: Sequence[bytes], cost: CostModel) -> Plan:
+    def job(self, entered: EnteredBatch) -> Iterator[Job]:
+        """What makes the batch's plan in one process for all, unless the batches before it add a
+        row length; nothing: each makes it."""
+        if len(entered.fresh.token_ids) >= LEAST_KEPT:
+            lengths = self._lengths
+            key = _plan_key(entered, self._cost_now, lengths)
+            make = partial(_made_plan, entered.fresh, self._cost_now, lengths)
+            yield Job(key, len(entered.fresh.token_ids), make)
+
+    @property
+    def _cost_now(self) -> CostModel:
+        if not self._lengths:
+            return self._cost
+        return replace(self._cost, longest=min(self._cost.longest, max(self._lengths)))
+
+    def _kept_plan(self, entered: EnteredBatch) -> Plan:
         """The plan of these requests: kept by an earlier run, or made and kept."""
+        fresh = entered.fresh
         if self._kept is None or len(fresh.token_ids) < LEAST_KEPT:
-            return make_plan(fresh, cost, self._lengths)
-        key = _plan_key(fresh, digests, cost, self._lengths)
-        if (kept := self._kept.get(key)) is not None:
-            return Plan(**kept)
-        plan = make_plan(fresh, cost, self._lengths)
-        self._kept.put(key, {each.name: getattr(plan, each.name) for each in fields(Plan)})
-        return plan
+            return make_plan(fresh, self._cost_now, self._lengths)
+        key = _plan_key(entered, self._cost_now, self._lengths)
+        arrays = self._kept.get(key)
+        if arrays is None:
+            arrays = _made_plan(fresh, self._cost_now, self._lengths)
+            self._kept.put(key, arrays)
+        return Plan(**arrays)
 
 
-def _plan_key(
-    requests: Requests, digests: Sequence[bytes], cost: CostModel, lengths: tuple[int, ...]
-) -> str:
+def _made_plan(fresh: Requests, cost: CostModel, lengths: tuple[int, ...]) -> dict[str, np.ndarray]:
+    plan = make_plan(fresh, cost, lengths)
+    return {each.name: getattr(plan, each.name) for each in fields(Plan)}
+
+
+def _plan_key(entered: EnteredBatch, cost: CostModel, lengths: tuple[int, ...]) -> str:
     """Of all that `make_plan` looks at; sets of ids stand in a plan by their numbers."""
+    requests = entered.fresh
     id_set = None if requests.id_set is None else requests.id_set.tobytes()
     classes = None
     if cost.length_class is not None:
         classes = [*map(cost.length_class, np.unique(np.diff(requests.offsets)).tolist())]
         cost = replace(cost, length_class=None)
-    return key_of("plan", b"".join(digests), id_set, cost, classes, lengths)
+    return key_of("plan", b"".join(entered.digests), id_set, cost, classes, lengths)
 
 
 def plan_request_batches(

@@ -23,11 +23,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache
-from heapq import heapify, heapreplace
 from typing import Any, NoReturn, TypeVar
 
 import jax
-import numpy as np
 
 from miron_jax.errors import FAILED, GOES_ON, RUN_AGAIN, InputError, printable
 from miron_jax.files.readers import Json
@@ -159,10 +157,19 @@ class Hosts:
         if self._client is None:
             return value
         if self.is_first:
-            self._set(f"agreed/{name}", json.dumps(value))
+            self.announce(name, value)
             return value
+        return self.announced(name)
+
+    def announce(self, name: str, value: Json) -> None:
+        """Publish a value for all processes; each name is used once, by any of them."""
+        self._set(f"agreed/{name}", json.dumps(value))
+
+    def announced(self, name: str, check: Callable[[], object] = lambda: None) -> Json:
+        """The value that a process announces; waits for it, unless `check` raises meanwhile."""
         with self._waiting():
             for _ in _looks():
+                check()
                 try:
                     return json.loads(self._client.key_value_try_get(self._key(f"agreed/{name}")))
                 except jax.errors.JaxRuntimeError as error:
@@ -460,40 +467,3 @@ def _joined(peer_timeout: float, in_rounds: bool) -> Hosts:
 
     state = distributed.global_state
     return Hosts(state.process_id, state.num_processes, state.client, peer_timeout, in_rounds)
-
-
-def deal(
-    length: np.ndarray,
-    cost: np.ndarray,
-    count: int,
-    shards: int,
-    sizes: dict[int, int],
-    load: np.ndarray,
-) -> list[list[list[int]]]:
-    """Deal rows to `count` processes: for each process its batches of row indices, longest rows
-    first.
-
-    Every process computes the same result.  A set of up to `shards` rows of one length, which the
-    devices of a process compute side by side, goes to the process with the least cost so far,
-    longest rows first: then no process is ahead of another by more than a set of the shortest rows.
-    A batch has rows of one length, `sizes[length]` on each device; the last one of a length may
-    have fewer.  length: int [rows]; cost: float [rows], of one row; load: float [count], cost of
-    each process in earlier request batches, to which the cost of this one is added in place.
-    """
-    batches: list[list[list[int]]] = [[] for _ in range(count)]
-    loads = [(total, index) for index, total in enumerate(load.tolist())]
-    heapify(loads)
-    for size in np.unique(length)[::-1].tolist():
-        rows = np.flatnonzero(length == size)
-        dealt = [list[int]() for _ in range(count)]
-        for start in range(0, len(rows), shards):
-            least, index = loads[0]
-            heapreplace(loads, (least + float(cost[rows[start]]), index))
-            dealt[index] += rows[start : start + shards].tolist()
-        batch_size = sizes[size] * shards
-        for index, rows_of_index in enumerate(dealt):
-            starts = range(0, len(rows_of_index), batch_size)
-            batches[index] += [rows_of_index[start : start + batch_size] for start in starts]
-    for total, index in loads:
-        load[index] = total
-    return batches

@@ -97,8 +97,10 @@ class Timeline:
 
     def helper(self) -> "Timeline":
         """The timeline of a thread beside this one."""
-        self._helpers.append(Timeline(clock=self._clock))
-        return self._helpers[-1]
+        helper = Timeline(clock=self._clock)
+        helper._helpers = self._helpers  # threads that it starts count here too
+        self._helpers.append(helper)
+        return helper
 
     def _count(self) -> None:
         now = self._clock()

@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache, partial
 from itertools import chain, pairwise
+from threading import Lock
 
 import numpy as np
 from tokenizers import AddedToken
@@ -40,7 +41,7 @@ _LINE = re.compile(r"\n(?=\S)")
 
 
 class PieceEncoder:
-    """Tokenizes texts; remembers pieces, from call to call."""
+    """Tokenizes texts; remembers pieces, from call to call, of one thread at a time."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -50,6 +51,7 @@ class PieceEncoder:
             is_cut = _cuts_of(tokenizer)
             self._cut_between = lru_cache(maxsize=1 << 16)(partial(_cut_between, is_cut))
         self._num_texts = 0
+        self._lock = Lock()
         self._forget()
 
     def _forget(self) -> None:
@@ -65,6 +67,10 @@ class PieceEncoder:
         a text.  Raises SelfCheckFailed."""
         if not self._cuts or (special and self._around is None):
             return encode_each(self._encode, ["".join(text) for text in texts], special)
+        with self._lock:
+            return self._of_pieces(texts, special)
+
+    def _of_pieces(self, texts: Sequence[Text], special: bool) -> list[np.ndarray]:
         if self._num_chars > KEPT_CHARS:
             self._forget()
         pieces = [*map(self._pieces, texts)]

@@ -27,7 +27,7 @@ from miron_jax.errors import InputError
 from miron_jax.evaluation.run import Evaluation
 from miron_jax.evaluation.texts import _blocks
 from miron_jax.model.checkpoints.hf_reader import load_hf
-from miron_jax.runtime.hosts import deal
+from miron_jax.runtime.dealing import deal
 from tests.support import processes
 from tests.support.kept_runs import WRITES_AT_ONCE, parts_in, same_results
 from tests.support.tiny_model import WORDS, make_model, write_core_data

@@ -8,7 +8,8 @@ deliberately does not know devices.
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
+from itertools import pairwise
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from miron_jax.definitions.records import Solution
 from miron_jax.engine.records import Score, Scores
 from miron_jax.evaluation.task_kinds.interface import (
+    Rendered,
     RequestTexts,
     RowSizes,
     TaskScores,
@@ -38,6 +40,7 @@ from miron_jax.evaluation.task_kinds.summary import (
     why_unscored,
     with_token_stats,
 )
+from miron_jax.files.kept import Job
 from miron_jax.metrics.choices import (
     PROPORTIONS,
     Asked,
@@ -109,16 +112,24 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
     def sizes(self, cost: CostModel) -> RowSizes:
         if (kept := self._kept.row_sizes(cost.sharing)) is not None:
             return kept
+        sizes = self._row_sizes(cost)
+        self._kept.keep_row_sizes(cost.sharing, sizes)
+        return sizes
+
+    def sizes_job(self, cost: CostModel) -> Iterator[Job]:
+        num_examples = len(self.source.examples)
+        return self._kept.row_sizes_job(cost.sharing, num_examples, lambda: self._row_sizes(cost))
+
+    def _row_sizes(self, cost: CostModel) -> RowSizes:
         prompts = self._surveyed = self.prompts()
         sample = self._sample(prompts, sampled(prompts))
         if varies(sample):
             sample = self._sample(prompts, sampled(prompts, VARIED))
         sizes = row_sizes(prompts, sample, self.max_length, cost)
-        self._kept.keep_row_sizes(cost.sharing, sizes)
-        return sizes
+        return sizes._replace(stops=offsets_of([*map(len, chunks_of(prompts, PIECE_CHARS))])[1:])
 
     def _sample(self, prompts: Sequence[Prompt], index: np.ndarray) -> Sample:
-        some = self._fitting([prompts[i] for i in index.tolist()])
+        some = self.fitting([prompts[i] for i in index.tolist()])
         return Sample(index, some, self.tokenized(some))
 
     @property
@@ -130,33 +141,48 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
         return is_mean and all(example.gold is not None for example in self.source.examples)
 
     def digests(self) -> dict[int, str]:
-        return {prompt.id: without_shots(prompt).digest for prompt in self._fitting(self.prompts())}
+        return {prompt.id: without_shots(prompt).digest for prompt in self.fitting(self.prompts())}
 
     @spent_on("tokenize")
-    def _fitting(self, prompts: Sequence[Prompt]) -> list[Prompt]:
+    def fitting(self, prompts: Sequence[Prompt]) -> list[Prompt]:
         """Without the shots that its length limit has no room for."""
         return fitting(prompts, self.source.task.profile, self.setup.tokenizer, self.max_length)
 
     def pieces(self) -> Iterator[tuple[Iterable[Prompt], Requests]]:
         if self.due is not None:
             prompts = [prompt for prompt in self.prompts() if prompt.id in self.due]
-            for chunk in chunks_of(self._fitting(prompts), PIECE_CHARS):
+            for chunk in chunks_of(self.fitting(prompts), PIECE_CHARS):
                 yield chunk, self.tokenized(chunk)
             return
-        surveyed = self._surveyed
-        self._surveyed = None
-        rendered = cache(lambda: self._fitting(surveyed or self.prompts()))
+        rendered = cache(self.rendered)
         start = 0
         while (kept := self._kept.requests_from(start)) is not None:
-            yield _LatePrompts(rendered, slice(start, kept.stop)), kept.requests
+            yield _LatePrompts(self, rendered, slice(start, kept.stop)), kept.requests
             if kept.is_last:
                 return
             start = kept.stop
         for chunk in chunks_of(rendered()[start:], PIECE_CHARS):
             stop = start + len(chunk)
-            made = KeptChunk(self.tokenized(chunk), stop, stop == len(rendered()))
-            yield chunk, self._kept.keep_requests(start, made)
+            fitted = self.fitting(chunk)
+            made = KeptChunk(self.tokenized(fitted), stop, stop == len(rendered()))
+            yield fitted, self._kept.keep_requests(start, made)
             start = stop
+
+    def rendered(self) -> list[Prompt]:
+        """All prompts of the task, with the shots that may not have room."""
+        surveyed = self._surveyed
+        self._surveyed = None
+        return surveyed or self.prompts()
+
+    def piece_jobs(self, sizes: RowSizes, rendered: Rendered) -> Iterator[Job]:
+        stops = sizes.stops.tolist()
+        for start, stop in pairwise([0, *stops]):
+            make = partial(self._chunk, rendered, slice(start, stop), stop == stops[-1])
+            yield from self._kept.requests_job(start, sizes.plain_tokens / len(stops), make)
+
+    def _chunk(self, rendered: Rendered, chosen: slice, is_last: bool) -> KeptChunk:
+        fitted = self.fitting(rendered(self)[chosen])
+        return KeptChunk(self.tokenized(fitted), chosen.stop, is_last)
 
     @cached_property
     def _kept(self) -> KeptTask:
@@ -164,7 +190,7 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
 
     def pairs(self) -> Iterator[RequestTexts]:
         texts = list[RequestTexts]()
-        for prompt in self._fitting(self.prompts()):
+        for prompt in self.fitting(self.prompts()):
             if prompt.also_right:  # a frozen request set names one right choice
                 return
             contexts = prompt.contexts[: len(prompt.contexts) - prompt.num_extra]
@@ -269,11 +295,12 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
 class _LatePrompts:
     """Prompts of kept requests, which are rendered once their scores are there."""
 
+    kind: ChoiceKind
     rendered: Callable[[], Sequence[Prompt]]  # all prompts of the task
     chosen: slice
 
     def __iter__(self) -> Iterator[Prompt]:
-        return iter(self.rendered()[self.chosen])
+        return iter(self.kind.fitting(self.rendered()[self.chosen]))
 
 
 class ContinuationKind(ChoiceKind):

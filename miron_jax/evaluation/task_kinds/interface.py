@@ -6,7 +6,7 @@ Arrives: nothing.  Leaves: `TaskKind`, `TaskScores`, `ScoredRow`, `LoadedTask`, 
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,11 +22,12 @@ from miron_jax.engine.model import Model
 from miron_jax.engine.records import GrowingSpeed, Scores
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.engine.text_requests import Generated, TextRequest
-from miron_jax.files.kept import KeptArrays
+from miron_jax.files.kept import ArraysByKey, Job
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.detox import Scorer
 from miron_jax.model.own import import_from
 from miron_jax.planning.records import CostModel
+from miron_jax.prompting.prompts import Prompt
 from miron_jax.results.records import Sampled, TaskResult
 from miron_jax.results.samples import ExampleResult
 from miron_jax.runtime.journal import Journal
@@ -56,7 +57,7 @@ class Setup:
     table: TokenBytes
     limit: LengthLimit
     trained_length: int = 1 << 31  # tokens; unlimited if a user's own model does not say
-    kept: KeptArrays | None = None  # of earlier runs; None: nothing is kept
+    kept: ArraysByKey | None = None  # of earlier runs; None: nothing is kept
 
     @classmethod
     def without_tokenizer(cls, config: RunConfig) -> "Setup":
@@ -90,6 +91,10 @@ class TokenizedExamples(NamedTuple):
     requests: Requests
 
 
+# A kind -> all prompts of its task; it remembers those of one kind.
+Rendered = Callable[["TaskKind"], Sequence[Prompt]]
+
+
 class RequestTexts(NamedTuple):
     """A scored request as texts."""
 
@@ -107,6 +112,8 @@ class RowSizes(NamedTuple):
     num_nodes: np.ndarray  # float64 [examples], of each example's row
     plain_tokens: float  # of one row per request
     unique_tokens: float  # nodes of a plan of the task alone
+    # int64, the index behind the last prompt of each piece that another process may make
+    stops: np.ndarray = np.zeros(0, np.int64)
 
 
 @dataclass(slots=True)
@@ -227,6 +234,15 @@ class TaskKind(ABC, Generic[AnyRow]):
     def sizes(self, cost: CostModel) -> RowSizes | None:
         """Estimate the task's rows; None: they are too few to matter."""
         return None
+
+    def sizes_job(self, cost: CostModel) -> Iterator[Job]:
+        """What makes `sizes` in one process for all; nothing: each makes them."""
+        yield from ()
+
+    def piece_jobs(self, sizes: RowSizes, rendered: Rendered) -> Iterator[Job]:
+        """What makes `pieces` in one process for all, in their order; nothing: each makes
+        them."""
+        yield from ()
 
     def pieces(self) -> Iterator[tuple[Any, Requests]]:
         """Examples with their tokenized requests, some at a time."""

@@ -1,9 +1,11 @@
-"""What earlier runs have kept of a task: its tokenized requests, and the estimate of its rows.
+"""What earlier runs or other processes have made of a task: its tokenized requests, and the
+estimate of its rows.
 
 Arrives: a task with its examples, a tokenizer, limits; requests of some of its prompts.  Leaves:
 the same requests in a later run.  It deliberately does not know how prompts are made.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import lru_cache
 from typing import NamedTuple
@@ -12,7 +14,7 @@ import numpy as np
 
 from miron_jax.definitions.rules import printed_value
 from miron_jax.evaluation.task_kinds.interface import LoadedTask, RowSizes, Setup
-from miron_jax.files.kept import key_of
+from miron_jax.files.kept import Job, key_of
 from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint
 from miron_jax.planning.request_batches import LEAST_KEPT, with_digests
 from miron_jax.tokens.records import Requests
@@ -50,23 +52,47 @@ class KeptTask:
         requests = with_digests(chunk.requests)
         if self._kept is None or (not start and len(requests.token_ids) < LEAST_KEPT):
             return requests
-        arrays = {each.name: getattr(requests, each.name) for each in fields(Requests)}
-        del arrays["id_set"]  # choices have none
-        ends = {"stop": np.int64(chunk.stop), "is_last": np.bool(chunk.is_last)}
-        self._kept.put(key_of(self._key, start), arrays | ends)
+        self._kept.put(key_of(self._key, start), _arrays_of(chunk._replace(requests=requests)))
         return requests
+
+    def requests_job(self, start: int, cost: float, make: Callable[[], KeptChunk]) -> Iterator[Job]:
+        """What makes the requests of prompts from this index on; nothing without a key."""
+
+        def arrays() -> dict[str, np.ndarray]:
+            chunk = make()
+            return _arrays_of(chunk._replace(requests=with_digests(chunk.requests)))
+
+        if self._kept is not None:
+            yield Job(key_of(self._key, start), cost, arrays)
 
     def row_sizes(self, sharing: str) -> RowSizes | None:
         """The estimate for rows that share so; None: it is not there."""
         if self._kept is None or (arrays := self._kept.get(key_of(self._key, sharing))) is None:
             return None
-        longest, num_nodes, *tokens = (arrays[name] for name in RowSizes._fields)
-        return RowSizes(int(longest), num_nodes, *map(float, tokens))
+        longest, num_nodes, plain, unique, stops = (arrays[name] for name in RowSizes._fields)
+        return RowSizes(int(longest), num_nodes, float(plain), float(unique), stops)
 
     def keep_row_sizes(self, sharing: str, sizes: RowSizes) -> None:
         if self._kept is not None and sizes.plain_tokens >= LEAST_KEPT:
-            arrays = {name: np.asarray(value) for name, value in sizes._asdict().items()}
-            self._kept.put(key_of(self._key, sharing), arrays)
+            self._kept.put(key_of(self._key, sharing), _arrays_of_sizes(sizes))
+
+    def row_sizes_job(
+        self, sharing: str, num_examples: int, make: Callable[[], RowSizes]
+    ) -> Iterator[Job]:
+        """What makes the estimate for rows that share so; nothing without a key."""
+        if self._kept is not None:
+            key = key_of(self._key, sharing)
+            yield Job(key, num_examples, lambda: _arrays_of_sizes(make()))
+
+
+def _arrays_of(chunk: KeptChunk) -> dict[str, np.ndarray]:
+    arrays = {each.name: getattr(chunk.requests, each.name) for each in fields(Requests)}
+    del arrays["id_set"]  # choices have none
+    return arrays | {"stop": np.int64(chunk.stop), "is_last": np.bool(chunk.is_last)}
+
+
+def _arrays_of_sizes(sizes: RowSizes) -> dict[str, np.ndarray]:
+    return {name: np.asarray(value) for name, value in sizes._asdict().items()}
 
 
 def _has_key(source: LoadedTask, tokenizer: Tokenizer) -> bool:
