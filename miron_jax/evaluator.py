@@ -5,6 +5,7 @@ dict; scores of texts.  It deliberately adds nothing to the stages, so that its 
 the command.
 """
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -15,9 +16,11 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.stages import Compiled
 
-from miron_jax.config import RunConfig
+from miron_jax.config import AXES, RunConfig, parse_mesh
 from miron_jax.errors import InputError
+from miron_jax.evaluation.device_memory import DeviceMemory, memory_of
 from miron_jax.evaluation.earlier import with_earlier
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.memory import inputs_of
@@ -39,8 +42,10 @@ from miron_jax.model.checkpoints.checkpoints import (
     find_model,
 )
 from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint
+from miron_jax.model.checkpoints.loading import check_one_copy
 from miron_jax.model.checkpoints.training_run import Checkpoint
 from miron_jax.model.decoder.decoder import leaf_name
+from miron_jax.model.decoder.sharding import compile_copy, placed_shapes
 from miron_jax.model.own import OwnModel
 from miron_jax.report.exports.loggers import NAMES as LOGGERS
 from miron_jax.report.exports.loggers import logged_numbers, open_loggers
@@ -50,7 +55,7 @@ from miron_jax.results.output import check_output, mend_output, steps_there, wit
 from miron_jax.results.records import RunResult
 from miron_jax.results.run_folder import Run, read_runs
 from miron_jax.runtime.backend import check_backend_flags
-from miron_jax.runtime.devices import Tree
+from miron_jax.runtime.devices import Placement, Tree
 from miron_jax.runtime.hosts import Hosts, of_program
 from miron_jax.runtime.progress import SILENT, Lines
 from miron_jax.runtime.timeline import Timeline, spent_on
@@ -72,8 +77,10 @@ class Evaluator:
     the engine's Decoder (`load_params` gives one), and without params the folder's own weights are
     scored.  `tokenizer`: a transformers one, a folder or a hub id; None: the model's own.
     `row_axes`: axes of the weights' mesh that rows are split over, such as ("data",); weights stay
-    where they are.  `data`: rows in memory instead of `tasks`, {"core/copa": [{"query": ..}, ..]}
-    in the layout of CORE's files; another name has a dict of rows, type, num_fewshot and delimiter.
+    where they are.  `mesh`: another layout of the same devices, such as "data=2,model=4": each run
+    copies the weights to it from device to device, and frees the copy.  `data`: rows in memory
+    instead of `tasks`, {"core/copa": [{"query": ..}, ..]} in the layout of CORE's files; another
+    name has a dict of rows, type, num_fewshot and delimiter.
     `output`: a folder that gets one step_N per step, as the command writes it.
     `every`, `at_end`: after which steps `after_step` scores; `subset`: unique tokens of its runs
     but for the last one, of examples that are drawn as `budget` draws them.
@@ -91,6 +98,7 @@ class Evaluator:
         data_dir: str | Path | None = None,
         output: str | Path | None = None,
         row_axes: tuple[str, ...] = (),
+        mesh: str | None = None,
         say: Callable[[str], None] | None = None,
         every: int | None = None,
         at_end: bool = True,
@@ -100,7 +108,7 @@ class Evaluator:
         if data is not None and tasks is not None:
             raise InputError("Evaluator: data names its tasks itself: leave tasks out")
         given = {"tasks": tasks, "data": data, "data_dir": data_dir, "output": output}
-        given |= {"row_axes": row_axes, "say": say, **options}
+        given |= {"row_axes": row_axes, "mesh": mesh, "say": say, **options}
         if isinstance(tasks, str):
             raise InputError(f"tasks is {tasks!r}, expected a list of names: tasks=[{tasks!r}]")
         names = data
@@ -109,11 +117,18 @@ class Evaluator:
         if data_dir is not None:
             options["data_dir"] = (("", str(data_dir)),)
         name = f"OwnModel({_name_of(model)})" if isinstance(model, OwnModel) else str(model)
-        if "sharding" in options or "mesh" in options:
+        if "sharding" in options:
             raise InputError(
                 "Evaluator: weights stay where they are: place params, and name row_axes of their "
-                "mesh"
+                "mesh; or name another layout by mesh alone"
             )
+        if mesh is not None:
+            if row_axes:
+                raise InputError(
+                    "Evaluator: row_axes are of the weights' own mesh, mesh is another one: leave "
+                    "one of them out"
+                )
+            options |= {"sharding": "mesh", "mesh": parse_mesh(mesh)}
         if output is not None:
             options["output"] = str(output)
         if isinstance(tokenizer, str | Path):
@@ -135,6 +150,7 @@ class Evaluator:
         self._results_of_step = steps_there(self.config) if self._writes else {}
         # tree structure of the first weights; shape, dtype and sharding of each leaf
         self._first: tuple[Tree, Tree] | None = None
+        self._copy: Compiled | None = None  # the program that copies weights to the layout of mesh
         self._hosts = Hosts()
         self._common: JsonObject = {}  # what hosts compare beside step and weights
         self._loggers = [] if jax.process_index() else open_loggers(self.config)
@@ -186,6 +202,19 @@ class Evaluator:
         """
         return self.run_async(params, step).result()
 
+    def memory(self, params: Tree = None) -> DeviceMemory:
+        """What a run of all tasks takes of each device beside these weights, in bytes: see
+        `DeviceMemory`.  Compiles the programs, which the first run then finds; nothing runs.
+
+        `params`: as for `run`.  Raises InputError.
+        """
+        check_backend_flags()
+        state = self._state_of(params)
+        evaluation = self.evaluation
+        if evaluation.placement is not None:
+            state = placed_shapes(state, evaluation.architecture.config, evaluation.placement)
+        return memory_of(evaluation, state, self._copy)
+
     def after_step(self, params: Tree, step: int, is_last: bool = False) -> Future[Results] | None:
         """`run_async` after a step of training that is due, else None: all tasks after the last one
         if `at_end`, a `subset` of them or all after each `every`-th one."""
@@ -222,6 +251,9 @@ class Evaluator:
 
     def _outcome(self, state: Tree, step: int | None, load_seconds: float) -> Outcome | None:
         """All scores of these weights, which are let go; None on hosts other than the first."""
+        if self._copy is not None:
+            with spent_on("load"):
+                state = self._copy(state)
         try:
             return self.evaluation.score(state, load_seconds, checkpoint=Checkpoint(step, None))
         finally:
@@ -236,7 +268,29 @@ class Evaluator:
             if self._first is None and params is not None:
                 evaluation.architecture = cast_to_run(evaluation.architecture, state, self.config)
             self._check_like_first(state)
+            if self.config.mesh and self._copy is None:
+                evaluation.placement = self._layout_for(state)
+                model = evaluation.architecture.config
+                self._copy = compile_copy(state, model, evaluation.placement)
         return state
+
+    def _layout_for(self, state: Tree) -> Placement:
+        """The layout of `mesh` on the devices of these weights, in their order.  Raises InputError
+        for a mesh of more or fewer, and for one that would split a model that cannot be."""
+        placement = Placement.of(state)
+        devices = [placement.device]
+        if placement.mesh is not None:
+            devices = [*placement.mesh.devices.flat]
+        shape = tuple(dict(self.config.mesh).get(axis, 1) for axis in AXES)
+        if math.prod(shape) != len(devices):
+            axes = ",".join(f"{axis}={size}" for axis, size in self.config.mesh)
+            raise InputError(
+                f"Evaluator: mesh={axes!r} takes {math.prod(shape)} devices, the weights lie on "
+                f"{len(devices)}: name sizes whose product is that"
+            )
+        placement = Placement.on_mesh(devices, shape)
+        check_one_copy(self.evaluation.architecture.config, self.config, placement)
+        return placement
 
     def _fields(self, state: Tree, step: int | None) -> JsonObject:
         """What must be equal in all processes."""

@@ -7,7 +7,6 @@ weights are shapes, devices only compile.  What a program takes is said by `topo
 Programs are compiled by the code that a run compiles them with.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -51,7 +50,14 @@ from miron_jax.model.own import OwnModel
 from miron_jax.model.own_probe import compile_probe
 from miron_jax.planning.request_batches import RequestBatch, Totals
 from miron_jax.report.tables.topology import PlannedProgram, TopologyPlan, gigabytes
-from miron_jax.runtime.devices import EXPERT, FSDP, MODEL, Placement, Tree
+from miron_jax.runtime.devices import (
+    EXPERT,
+    FSDP,
+    MODEL,
+    Placement,
+    Tree,
+    bytes_of_a_device,
+)
 from miron_jax.runtime.hlo import sends
 from miron_jax.runtime.progress import Progress
 from miron_jax.runtime.topology import chip_of, described_devices, described_placement, larger
@@ -384,14 +390,6 @@ def _shapes(architecture: Architecture, config: RunConfig, placement: Placement)
 
         return jax.tree.map(one, params)
     return placed_shapes(abstract(model, jnp.dtype(config.dtype))[1], model, placement)
-
-
-def bytes_of_a_device(state: Tree) -> int:
-    """Bytes that each device holds of a state of ShapeDtypeStructs."""
-    return sum(
-        math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
-        for leaf in jax.tree.leaves(state)
-    )
 
 
 def _smallest_mesh(

@@ -14,6 +14,7 @@ from typing import NamedTuple, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.stages import Compiled
 
 from miron_jax.engine.checked_requests import (
     LEAST_FLOPS,
@@ -115,6 +116,11 @@ class SelfCheck:
         if model.placement is not None and not model.placement.is_global:
             for length in sorted(checked.lengths - self._compiling.keys()):
                 self._compiling[length] = in_thread(PlainProgram(model, length).compile)
+
+    def compile(self, model: Model) -> list[Compiled]:
+        """The programs for the requests that were chosen so far."""
+        lengths = sorted(self._checked_of(model).lengths)
+        return [PlainProgram(model, length).compile() for length in lengths]
 
     def _checked_of(self, model: Model) -> CheckedRequests:
         if self._checked is None:

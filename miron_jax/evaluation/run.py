@@ -30,7 +30,7 @@ from miron_jax.evaluation.records import Inputs, Outcome
 from miron_jax.evaluation.run_tasks import SCORING_PROGRAMS, RunTasks
 from miron_jax.evaluation.sampling import ExampleSampling
 from miron_jax.evaluation.saved_requests import save_requests
-from miron_jax.evaluation.task_kinds.interface import TaskScores
+from miron_jax.evaluation.task_kinds.interface import TaskKind, TaskScores
 from miron_jax.evaluation.texts import generate_texts
 from miron_jax.files.hub import commit_of
 from miron_jax.files.places import public
@@ -54,7 +54,7 @@ from miron_jax.model.own import OwnModel
 from miron_jax.planning.request_batches import RequestBatch, Totals
 from miron_jax.results.records import Decided
 from miron_jax.runtime.answers import Answers
-from miron_jax.runtime.devices import Placement
+from miron_jax.runtime.devices import Placement, Tree
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.journal import Journal
 from miron_jax.runtime.progress import SILENT, Progress
@@ -228,11 +228,7 @@ class Evaluation:
         Raises SelfCheckFailed, InputError.
         """
         config = self.architecture.config
-        placement = Placement.of_loaded(
-            state, self.placement, self.row_axes, isinstance(config, Network)
-        )
-        how = self.config.attention, self.config.token_stats
-        model = Model(config, self.architecture.network, state, placement, *how)
+        model = self.model_of(state)
         check = SelfCheck.of(config, state, self.config.dtype, self.progress)
         with jax.default_matmul_precision("highest"):
             self._num_scored += 1
@@ -242,7 +238,7 @@ class Evaluation:
             ):
                 self.progress.say(f"step {checkpoint.step} is scored already")
                 return None
-            engine = self._engine_with(model)
+            engine = self.engine_with(model)
             weights = weights_fingerprint(model.on_one_device.state)
             is_own = isinstance(config, OwnModel)
             warnings = list[str]()
@@ -256,7 +252,7 @@ class Evaluation:
             return outcome and outcome._replace(
                 matmul_precision=jax.config.values["jax_default_matmul_precision"],
                 weights=weights,
-                placement=placement,
+                placement=model.placement,
                 dtypes=model.num_weights,
                 answers=answers,
                 implausible=warnings,
@@ -266,7 +262,28 @@ class Evaluation:
                 commits=self._commits(checkpoint),
             )
 
-    def _engine_with(self, model: Model) -> _Engine:
+    def model_of(self, state: Tree) -> Model:
+        """The model with these weights, or with their shapes, where they lie."""
+        config = self.architecture.config
+        placement = Placement.of_loaded(
+            state, self.placement, self.row_axes, isinstance(config, Network)
+        )
+        how = self.config.attention, self.config.token_stats
+        return Model(config, self.architecture.network, state, placement, *how)
+
+    @property
+    def kinds(self) -> list[TaskKind]:
+        """One per task."""
+        return self._tasks.kinds
+
+    def plan_all(self) -> Iterator[RequestBatch]:
+        """The request batches of all tasks, which a run finds planned unless it is sampled."""
+        totals = self._totals or Totals()
+        yield from self._request_batches(totals)
+        if self.keep and not self.config.is_sampled:
+            self._totals = totals
+
+    def engine_with(self, model: Model) -> _Engine:
         """The engine with the weights of this model, and with new counts of speed."""
         if self.engine is None:
             forward = Forward(

@@ -96,7 +96,7 @@ class Placement:
         """`chosen`, for which the engine has loaded the state, unless a user's own model came with
         its weights on a mesh of their own."""
         placement = cls.of(state, row_axes)
-        whole = all(leaf.is_fully_replicated for leaf in jax.tree.leaves(state))
+        whole = all(leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(state))
         if chosen is None or chosen.mesh != placement.mesh or (is_own and not whole):
             return placement
         return chosen
@@ -381,6 +381,14 @@ def _zeros_if_shape(leaf: Tree, put: Callable[[np.ndarray], jax.Array]) -> Tree:
 
 def _is_spec(leaf: object) -> bool:
     return isinstance(leaf, PartitionSpec)
+
+
+def bytes_of_a_device(state: Tree) -> int:
+    """Bytes that each device holds of a state, or of its shapes."""
+    return sum(
+        math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+        for leaf in jax.tree.leaves(state)
+    )
 
 
 def with_auto_axes(state: Tree) -> Tree:

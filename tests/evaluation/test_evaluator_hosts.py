@@ -37,6 +37,7 @@ import miron_jax
 import jax
 import miron_jax.evaluation.same_on_hosts as same_on_hosts
 from miron_jax.runtime import hosts
+from tests.evaluation.test_evaluator_memory import bytes_of_a_device
 from tests.evaluation.test_evaluator_hosts import MODELS, evaluator_of, spread
 
 port, count, index, kind = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
@@ -70,9 +71,17 @@ sentences = [
     refused(lambda: evaluator_of(other_data, kind).run(weights)),
     refused(lambda: evaluator.run({"params": weights} if index else weights)),
     refused(lambda: evaluator_of(folder, kind).run(elsewhere if index else weights)),
+    refused(lambda: evaluator_of(folder, kind, mesh=f"fsdp={count},model=2").run(weights)),
+    refused(lambda: evaluator_of(folder, kind, mesh=f"data={3 if index else 2 * count}").run(weights)),
 ]
 again = evaluator.run(weights, step=2)
-print(json.dumps([results, again, sentences]), flush=True)
+copying = evaluator_of(folder, kind, mesh=f"data={2 * count}")
+memory = copying.memory(weights)
+before = bytes_of_a_device()
+copied = copying.run(weights)
+assert bytes_of_a_device() == before
+assert memory.weights == sum(leaf.nbytes for leaf in jax.tree.leaves(weights))
+print(json.dumps([results, again, copied, sentences]), flush=True)
 
 from miron_jax.engine.forward import Forward
 hosts.of_program().peer_timeout = 3.0
@@ -140,13 +149,17 @@ def test_processes_of_a_trainer_score_together_or_all_say_why_not(count: int, ki
     assert started[1].returncode == 9, ended
     texts = [out.splitlines()[-1] for index, (out, _) in enumerate(ended)]
     assert len({*texts}) == 1, ended
-    results, again, sentences = json.loads(texts[0])
-    same_results(results, alone)
+    results, again, copied, sentences = json.loads(texts[0])
+    for each in (results, copied):
+        same_results(each, alone)
+    assert copied["config"]["mesh"][0] == ["data", 2 * count]
     assert again["tasks"] == results["tasks"]
     assert (results["config"]["sharding"], results["config"]["mesh"]) == ("user", [["data", count], ["model", 2]])
     assert results["speed"]["unique_tokens"] == alone["speed"]["unique_tokens"]
     assert json.loads((tmp_path / "out/step_1/results.json").read_text())["tasks"] == results["tasks"]
-    for sentence, field in zip(sentences, ("version", "step", "limit", "data", "", "mesh"), strict=True):
+    assert "--mesh splits weights by the names" in sentences[-2]
+    assert f"process 1: Evaluator: mesh='data=3' takes 3 devices, the weights lie on {2 * count}" in sentences[-1]
+    for sentence, field in zip(sentences[:-2], ("version", "step", "limit", "data", "", "mesh"), strict=True):
         assert sentence.startswith(f"process 1 has {field} " if field else "process 1: Evaluator.run: these params")
     for index in {*range(count)} - {1}:
         assert started[index].returncode == RUN_AGAIN, ended[index]

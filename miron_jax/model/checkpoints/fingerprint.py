@@ -32,10 +32,9 @@ def weights_fingerprint(state: Tree) -> str:
     of a hash of each word and its position.  Zeros that pad an axis add nothing.
     """
     leaves = jax.tree_util.tree_flatten_with_path(state)[0]
-    numbers = [jax.random.key_data(leaf) if is_key(leaf) else leaf for _, leaf in leaves]
     hashes = [
         (leaf_name(path), str(leaf.dtype), np.asarray(sums).tobytes().hex())
-        for (path, leaf), sums in zip(leaves, _sums(numbers), strict=True)
+        for (path, leaf), sums in zip(leaves, _sums([leaf for _, leaf in leaves]), strict=True)
     ]
     return blake2b(json.dumps(hashes).encode(), digest_size=16).hexdigest()
 
@@ -47,7 +46,7 @@ def compile_sums(state: Tree) -> jax.stages.Compiled:
 
 @jax.jit
 def _sums(leaves: list[jax.Array]) -> list[jax.Array]:
-    return [*map(_sums_of, leaves)]
+    return [_sums_of(jax.random.key_data(leaf) if is_key(leaf) else leaf) for leaf in leaves]
 
 
 def _sums_of(leaf: jax.Array) -> jax.Array:

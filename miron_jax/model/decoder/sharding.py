@@ -21,8 +21,10 @@ split.
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.stages import Compiled
 from jax.tree_util import KeyPath
 
 from miron_jax.model.config import ModelConfig
@@ -93,11 +95,11 @@ def put_weight(path: str, host: np.ndarray, config: ModelConfig | Network, place
     return placement.put_weight(host, *layout_of(path, host.shape, config, placement))
 
 
-def placed_shapes(state: Tree, config: ModelConfig, placement: Placement) -> Tree:
-    """Shapes, dtypes and shardings of a state of ShapeDtypeStructs on these devices: programs
-    compile for them."""
+def placed_shapes(state: Tree, config: ModelConfig | Network, placement: Placement) -> Tree:
+    """Shapes, dtypes and shardings of a state, or of its shapes, on these devices: programs compile
+    for them."""
 
-    def one(path: KeyPath, leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    def one(path: KeyPath, leaf: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         spec, shape = layout_of(leaf_name(path), leaf.shape, config, placement)
         sharding = SingleDeviceSharding(placement.device)
         if placement.mesh is not None:
@@ -105,6 +107,20 @@ def placed_shapes(state: Tree, config: ModelConfig, placement: Placement) -> Tre
         return jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=sharding)
 
     return jax.tree_util.tree_map_with_path(one, state)
+
+
+def compile_copy(state: Tree, config: ModelConfig | Network, placement: Placement) -> Compiled:
+    """The program that copies a state to another layout of its devices, which are in the same
+    order."""
+    placed = placed_shapes(state, config, placement)
+
+    def padded(leaf: jax.Array, like: jax.ShapeDtypeStruct) -> jax.Array:
+        more = [(0, size - had) for size, had in zip(like.shape, leaf.shape, strict=True)]
+        return jnp.pad(leaf, more) if any(size for _, size in more) else leaf
+
+    shardings = jax.tree.map(lambda like: like.sharding, placed)
+    copy = jax.jit(lambda leaves: jax.tree.map(padded, leaves, placed), out_shardings=shardings)
+    return copy.lower(state).compile()
 
 
 def _if_divided(axis: str, size: int, placement: Placement) -> str | None:

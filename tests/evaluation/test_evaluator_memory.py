@@ -1,0 +1,116 @@
+"""What an Evaluator takes of a device beside the trainer's weights: stated before the first run, held, and given back."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+import miron_jax
+from miron_jax.errors import InputError
+from tests.support import processes
+from tests.support.own_models import bigrams, users_promotion
+from tests.support.own_task import TEXT, rows
+from tests.support.tiny_model import make_model, make_tokenizer
+
+__all__ = ["users_promotion"]  # a fixture that every test here uses
+
+ON_FOUR = """
+import sys
+import miron_jax
+import jax
+from jax.sharding import NamedSharding, PartitionSpec as P
+from miron_jax.runtime.devices import Placement
+from tests.evaluation.test_evaluator_memory import bytes_of_a_device, evaluator_of
+from tests.support.kept_runs import same_results
+
+def spread(x, axis):
+    return jax.device_put(x, NamedSharding(mesh, P(*[None] * axis, "all") if x.ndim > 1 else P()))
+
+folder = sys.argv[1]
+mesh = jax.make_mesh((4,), ("all",))
+whole = miron_jax.load_params(folder)
+expected = evaluator_of(folder).run(whole)
+weights = jax.tree.map(lambda x: spread(x, x.ndim - 1 if x.shape[-1] % 4 == 0 else x.ndim - 2), whole)
+peaks = []
+put = Placement.put
+def counted(self, host):
+    packed = put(self, host)
+    peaks.append(bytes_of_a_device())
+    return packed
+Placement.put = counted
+
+for name in ("fsdp=2,model=2", "data=4", None):
+    evaluator = evaluator_of(folder, mesh=name)
+    before = bytes_of_a_device()
+    memory = evaluator.memory(weights)
+    assert bytes_of_a_device() == before, "nothing has run"
+    programs = {**evaluator.evaluation.engine.forward.programs, **evaluator.evaluation.engine.generator.programs}
+    peaks.clear()
+    for step in range(2):
+        results = evaluator.run(weights, step=step)
+        same_results(results, expected)
+        assert bytes_of_a_device() == before, "the copy is freed"
+    forward, generator = evaluator.evaluation.engine
+    assert {**forward.programs, **generator.programs} == programs, "those that were asked"
+    largest = max(x.memory_analysis().temp_size_in_bytes for x in programs.values())
+    beside = max(peaks) - before
+    assert 0 < memory.caches < beside < memory.weights + memory.caches + memory.activations == memory.total
+    assert largest <= memory.activations
+    ran = results["config"]["sharding"], dict(results["config"]["mesh"])
+    if name is None:
+        assert memory.weights == 0 and ran == ("user", {"all": 4})
+    else:
+        sizes = {axis: size for axis, size in ran[1].items() if size > 1}
+        assert ran[0] == "mesh" and ",".join(f"{axis}={size}" for axis, size in sizes.items()) == name
+        assert memory.weights < beside - memory.caches, "both are there at once"
+    print(name, *memory, beside)
+"""
+
+
+def bytes_of_a_device() -> int:
+    """Of all arrays that are alive, on the device of this process that has most."""
+    blocks = [shard.data for x in jax.live_arrays() if x.nbytes for shard in x.addressable_shards]
+    sizes = {(x.device, x.unsafe_buffer_pointer()): x.nbytes for x in blocks}
+    return max(sum(size for (on, _), size in sizes.items() if on == device) for device in jax.local_devices())
+
+
+def evaluator_of(folder: Path, **options: Any) -> miron_jax.Evaluator:
+    tasks = Path(folder).parent / "task"
+    given = {"limit": 3, "items_per_category": 3, "task_path": (str(tasks),), **options}
+    return miron_jax.Evaluator(folder, tasks=["miron-gen/en", "own/x"], **given)
+
+
+@pytest.mark.slow
+def test_memory_is_stated_before_the_first_run_and_held(tmp_path: Path) -> None:
+    """Choices and completions on four devices, where the weights lie and in two other layouts."""
+    folder = make_model(tmp_path / "model")
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "x.yaml").write_text(TEXT)
+    records = (json.dumps(row) + "\n" for row in rows("cold", "hot", "small"))
+    (tmp_path / "task" / "x.jsonl").write_text("".join(records))
+    ended = processes.run("-c", ON_FOUR, str(folder), devices=4, check=True)
+    stated = [line.split() for line in ended.stdout.splitlines()]
+    split, whole, _ = (int(weights) for _, weights, *_ in stated)
+    assert split < whole
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mesh": "data=2", "row_axes": ("data",)}, "row_axes are of the weights' own mesh"),
+        ({"mesh": "pipe=2"}, "--mesh=pipe=2: 'pipe=2' is not expected there; name each of data, fsdp, expert, model"),
+        ({"sharding": "pmap"}, "weights stay where they are"),
+    ],
+)
+def test_a_layout_that_cannot_be_is_refused_at_once(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        miron_jax.Evaluator(bigrams(), tasks=["miron-gen/en"], **options)
+
+
+def test_a_layout_for_more_devices_than_the_weights_have_is_refused(tmp_path: Path) -> None:
+    make_tokenizer(tmp_path)
+    evaluator = miron_jax.Evaluator(bigrams(), str(tmp_path), ["miron-gen/en"], limit=1, mesh="data=3")
+    with pytest.raises(InputError, match=r"mesh='data=3' takes 3 devices, the weights lie on 1: name sizes"):
+        evaluator.run()
