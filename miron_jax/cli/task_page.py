@@ -105,8 +105,8 @@ def _example(kind: TaskKind, tokenizer: Tokenizer) -> Iterator[str]:
         return
     examples, requests = first
     count = min(1, len(requests))
-    if isinstance(examples[0], Prompt):
-        count = len(examples[0].contexts)
+    if isinstance(example := next(iter(examples)), Prompt):
+        count = len(example.contexts)
     yield f"first example, as tokens (the scored span in {OPEN} {CLOSE}):"
     for r in range(count):
         ids = requests.tokens(r)

@@ -122,6 +122,8 @@ LATER_SETTINGS = frozenset(
 AnyRecord = TypeVar("AnyRecord")
 _LEAVES = frozenset({str, int, bool, type(None)})
 _SEQUENCES = (list, tuple)  # a union of both would be made anew at each value
+_EMPTY = (None, "", (), {})
+_ON_ONE_LINE = json.JSONEncoder(ensure_ascii=False, allow_nan=False)  # `dumps` makes one a call
 
 
 # Records -> JSON
@@ -159,7 +161,10 @@ def example_json(example: ExampleResult) -> JsonObject:
     """A line of a samples file."""
     line: JsonObject = {}
     for key, value in _fields(example).items():
-        line |= value if key in ("asked", "answered") else {key: value}
+        if key in ("asked", "answered"):
+            line |= value
+        else:
+            line[key] = value
     return line
 
 
@@ -202,6 +207,8 @@ def each_leaf(value: Json, change: Callable[[Json], Json]) -> Json:
 
 
 def strict_json(value: Json, indent: int | None = None) -> str:
+    if indent is None:
+        return _ON_ONE_LINE.encode(value)
     return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
 
 
@@ -212,8 +219,8 @@ def _fields(record: Any) -> JsonObject:
     entry: JsonObject = {}
     for name in _names_of(type(record)):
         value = getattr(record, name)
-        if name not in absent or not _is_empty(value):
-            entry[name] = plain(value)
+        if name not in absent or value not in _EMPTY:
+            entry[name] = value if type(value) in _LEAVES else plain(value)
     return entry
 
 
@@ -221,12 +228,6 @@ def _fields(record: Any) -> JsonObject:
 def _names_of(record: type) -> tuple[str, ...]:
     """Names of a dataclass's fields."""
     return tuple(field.name for field in fields(record))
-
-
-def _is_empty(value: Any) -> bool:
-    if value is None or value == "":
-        return True
-    return not value and isinstance(value, Mapping | tuple)
 
 
 def _estimate(estimate: Estimate) -> JsonObject:

@@ -6,10 +6,11 @@ deliberately does not know devices.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from itertools import pairwise
+from itertools import chain, islice, pairwise
+from operator import attrgetter
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -35,7 +36,7 @@ from miron_jax.evaluation.task_kinds.row_sizes import (
 from miron_jax.evaluation.task_kinds.summary import (
     asked_prompt,
     num_leaked,
-    option_of,
+    options_of,
     submitted_meta,
     why_unscored,
     with_token_stats,
@@ -85,7 +86,8 @@ class ChoiceRow(PromptedRow):
 
     @property
     def is_nan(self) -> bool:
-        return any(map(_is_nan, self.choices))
+        # such an example is neither right nor wrong
+        return self.example.correct is None and any(map(_is_nan, self.choices))
 
     @property
     def answer(self) -> str | None:
@@ -148,16 +150,18 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
         """Without the shots that its length limit has no room for."""
         return fitting(prompts, self.source.task.profile, self.setup.tokenizer, self.max_length)
 
-    def pieces(self) -> Iterator[tuple[Iterable[Prompt], Requests]]:
+    def pieces(self) -> Iterator[tuple["PromptsOfPiece", Requests]]:
         if self.due is not None:
             prompts = [prompt for prompt in self.prompts() if prompt.id in self.due]
             for chunk in chunks_of(self.fitting(prompts), PIECE_CHARS):
-                yield chunk, self.tokenized(chunk)
+                yield PromptsOfPiece.of(chunk), self.tokenized(chunk)
             return
         rendered = cache(self.rendered)
         start = 0
         while (kept := self._kept.requests_from(start)) is not None:
-            yield _LatePrompts(self, rendered, slice(start, kept.stop)), kept.requests
+            # made once their scores are there
+            late = partial(self._some, rendered, slice(start, kept.stop))
+            yield PromptsOfPiece(late), kept.requests
             if kept.is_last:
                 return
             start = kept.stop
@@ -165,8 +169,11 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
             stop = start + len(chunk)
             fitted = self.fitting(chunk)
             made = KeptChunk(self.tokenized(fitted), stop, stop == len(rendered()))
-            yield fitted, self._kept.keep_requests(start, made)
+            yield PromptsOfPiece.of(fitted), self._kept.keep_requests(start, made)
             start = stop
+
+    def _some(self, rendered: Callable[[], list[Prompt]], chosen: slice) -> list[Prompt]:
+        return self.fitting(rendered()[chosen])
 
     def rendered(self) -> list[Prompt]:
         """All prompts of the task, with the shots that may not have room."""
@@ -208,7 +215,7 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
 
     def rows_of(self, piece: TokenizedExamples, scores: Scores) -> list[ChoiceRow]:
         requests = piece.requests
-        prompts = [*map(ScoredPrompt.of, piece.examples)]
+        prompts: list[ScoredPrompt] = piece.examples.scored
         first = _first_requests(prompts)
         too_long = np.diff(requests.offsets) - 1 > self.setup.trained_length
         truncated = np.logical_or.reduceat(requests.truncated, first)
@@ -268,10 +275,13 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
 
     def example_results(self, scores: TaskScores[ChoiceRow]) -> Iterator[ExampleResult]:
         by_row = self.examples_by_row
+        options = options_of(
+            chain.from_iterable(map(_texts_of, scores.rows)),
+            [*chain.from_iterable(map(attrgetter("choices"), scores.rows))],
+        )
         for row in scores.rows:
             prompt = row.prompt
             example = row.example
-            texts = map(str.__add__, prompt.contexts, prompt.continuations)
             reason = ""
             if not all(map(math.isfinite, example.metrics.values())):
                 reason = _reason(row.choices, self.chooses and prompt.gold is None)
@@ -283,7 +293,7 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
                 also_right=prompt.also_right or (),
                 prediction=example.prediction if self.chooses else None,
                 correct=example.correct,
-                options=tuple(map(option_of, texts, row.choices)),
+                options=tuple(islice(options, len(row.choices))),
                 neutral_logprobs=tuple(example.neutral_logprobs),
                 metrics=example.metrics,
                 meta=submitted_meta(by_row.get(prompt.row)),
@@ -291,16 +301,23 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _LatePrompts:
-    """Prompts of kept requests, which are rendered once their scores are there."""
+@dataclass(frozen=True)
+class PromptsOfPiece:
+    """Prompts whose requests are scored together."""
 
-    kind: ChoiceKind
-    rendered: Callable[[], Sequence[Prompt]]  # all prompts of the task
-    chosen: slice
+    make: Callable[[], Sequence[Prompt]]
+
+    @classmethod
+    def of(cls, prompts: Sequence[Prompt]) -> Self:
+        return cls(lambda: prompts)
 
     def __iter__(self) -> Iterator[Prompt]:
-        return iter(self.kind.fitting(self.rendered()[self.chosen]))
+        return iter(self.make())
+
+    @cached_property
+    def scored(self) -> list[ScoredPrompt]:
+        """What rows hold of them, made once for all checkpoints, when scores are there."""
+        return [*map(ScoredPrompt.of, self)]
 
 
 class ContinuationKind(ChoiceKind):
@@ -348,6 +365,10 @@ def _last_or_not(scored: ScoredPrompt, example: ExampleScore) -> ExampleScore:
         return example
     is_last = example.prediction == len(scored.prompt.continuations) - 1
     return replace(example, metrics={"answered_last": float(is_last)})
+
+
+def _texts_of(row: ChoiceRow) -> Iterator[str]:
+    return map(str.__add__, row.prompt.contexts, row.prompt.continuations)
 
 
 def _is_nan(choice: Score) -> bool:

@@ -14,7 +14,7 @@ from miron_jax.engine.growing import GrowingText
 from miron_jax.engine.model import Model
 from miron_jax.engine.records import Score, Scores
 from miron_jax.engine.self_check import SelfCheck
-from miron_jax.evaluation.task_kinds.choice import ChoiceKind, ChoiceRow
+from miron_jax.evaluation.task_kinds.choice import ChoiceKind, ChoiceRow, PromptsOfPiece
 from miron_jax.evaluation.task_kinds.interface import RequestTexts, TaskScores, TokenizedExamples
 from miron_jax.planning.records import CostModel
 from miron_jax.prompting.prompts import Prompt, digest_of
@@ -36,7 +36,7 @@ class DialogueKind(ChoiceKind):
     def sizes(self, cost: CostModel) -> None:
         return None
 
-    def pieces(self) -> Iterator[tuple[Sequence[Prompt], Requests]]:
+    def pieces(self) -> Iterator[tuple[PromptsOfPiece, Requests]]:
         yield from ()
 
     def pairs(self) -> Iterator[RequestTexts]:
@@ -89,7 +89,7 @@ class DialogueKind(ChoiceKind):
         for turn_idx, turn in enumerate(turns):
             prompt = self._prompt(len(scores.rows), turns, answers, turn_idx)
             requests = self.tokenized([prompt])
-            piece = TokenizedExamples(0, [prompt], requests)
+            piece = TokenizedExamples(0, PromptsOfPiece.of([prompt]), requests)
             if len(answers) < turn_idx:  # an earlier turn has no answer
                 width = 2 * text.model.with_distribution
                 yield piece, Scores.of([_nan_score(*request, width) for request in requests])

@@ -6,8 +6,9 @@ Arrives: a task's scores and estimates, prompts, `Score`s.  Leaves: `TaskResult`
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from miron_jax.evaluation.task_kinds.interface import RunFacts, TaskScores
 from miron_jax.files.places import public
 from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import ExampleScore
+from miron_jax.metrics.spans import Spans
 from miron_jax.metrics.token_stats import token_metrics
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.results.records import Details, Group, Rescaled, TaskData, TaskResult
@@ -90,15 +92,26 @@ def data_of(scores: TaskScores, published: int | None) -> TaskData:
 
 
 def option_of(text: str, score: Score) -> Option:
+    logprob = float(score.logprob.sum(dtype=np.float64))
+    return _option(text, score, logprob, not score.rank.any())
+
+
+def options_of(texts: Iterable[str], scores: Sequence[Score]) -> Iterator[Option]:
+    """What `option_of` makes of each; their tokens are summed together."""
+    logprobs = [*map(attrgetter("logprob"), scores)]
+    spans = Spans.of_each(logprobs, [*map(attrgetter("rank"), scores)])
+    return map(_option, texts, scores, spans.sum.tolist(), spans.is_greedy.tolist())
+
+
+def _option(text: str, score: Score, logprob: float, is_greedy: bool) -> Option:
     if not len(score.logprob):
         return Option(text=text, logprob=math.nan, reason="no scored token")
-    logprob = float(score.logprob.sum(dtype=np.float64))
     option = Option(
         text=text,
         logprob=logprob,
         num_tokens=len(score.logprob),
         token_logprobs=score.logprob.tolist(),
-        greedy=None if math.isnan(logprob) else not score.rank.any(),
+        greedy=None if math.isnan(logprob) else is_greedy,
     )
     if not score.distribution.size:
         return option
