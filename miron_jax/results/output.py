@@ -9,6 +9,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from miron_jax import __version__
@@ -61,6 +62,8 @@ _LEFT_BEHIND = {PARTIAL_FOLDER, SAMPLES, CURVES, JOURNAL, PLAN, *_ASKED_FOR}
 
 
 WhyNot = Callable[[int], str | None]
+# The finished results -> files that the run was asked to write beside them: names, contents.
+Further = Callable[[RunResult], Iterable[tuple[str, bytes]]]
 
 
 def check_output(config: RunConfig, why_not_grown: WhyNot = lambda limit: "") -> Store:
@@ -254,13 +257,12 @@ def write_run(
     result: RunResult,
     examples: ExamplesOf,
     times: Callable[[], Times],
-    further: Iterable[tuple[str, bytes]] = (),
+    further: Further,
 ) -> RunResult:
     """Write samples and results.json, of one checkpoint of several in a folder of its own; returns
     the results as they are written.
 
-    `examples`: of a task, by its name.  `times`: asked for once samples are written.  `further`:
-    files that the run was asked to write beside them, written first.
+    `examples`: of a task, by its name.  `times`: asked for once samples are written.
     """
 
     def samples() -> Iterator[tuple[str, bytes]]:
@@ -269,16 +271,25 @@ def write_run(
             yield task, lines.encode()
 
     below = "" if result.step is None else f"{STEP}{result.step}"
-    for name, content in further:
+    finished = partial(_finished, store, below, result, times, further)
+    return replace_results(store, below, samples(), finished)
+
+
+def _finished(
+    store: Store, below: str, result: RunResult, times: Callable[[], Times], further: Further
+) -> RunResult:
+    """The results with their times, once the further files are written."""
+    result = with_times(result, times())
+    for name, content in further(result):
         store.put(joined(below, name), content)
-    return replace_results(store, below, samples(), lambda: with_times(result, times()))
+    return result
 
 
 def write_top(
     store: Store,
     steps: Mapping[int, RunResult],
     times: Callable[[], Times],
-    further: Iterable[tuple[str, bytes]] = (),
+    further: Further,
 ) -> RunResult:
     """Write the last step's results and samples to the output folder too, with all `steps`;
     `times`: of all.  Raises InputError for samples that are damaged."""
@@ -286,8 +297,6 @@ def write_top(
     below = f"{STEP}{last.step}"
     files = {str(step): f"{STEP}{step}/{RESULTS}" for step in sorted(steps)}
     result = replace(last, steps=files)
-    for name, content in further:
-        store.put(name, content)
 
     def samples() -> Iterator[tuple[str, bytes]]:
         for task in result.tasks:
@@ -301,7 +310,8 @@ def write_top(
                 )
             yield task, content
 
-    return replace_results(store, "", samples(), lambda: with_times(result, times()))
+    finished = partial(_finished, store, "", result, times, further)
+    return replace_results(store, "", samples(), finished)
 
 
 def steps_there(config: RunConfig) -> dict[int, RunResult]:

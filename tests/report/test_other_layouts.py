@@ -21,6 +21,7 @@ def test_both_layouts_of_a_run(miron: Any, place: Place, tmp_path: Path) -> None
     ours = json.loads((tmp_path / "out" / "results.json").read_text())
     (path,) = (tmp_path / "out" / "lm_eval").rglob("results_*.json")
     theirs = json.loads(path.read_text())
+    assert theirs["total_evaluation_time_seconds"] == str(ours["speed"]["wall_seconds"])
     assert set(theirs["results"]) == set(TASKS.split(","))
     for name, task in ours["tasks"].items():
         for key, part in (("accuracy,none", "value"), ("accuracy_stderr,none", "stderr")):

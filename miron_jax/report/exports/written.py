@@ -6,6 +6,7 @@ deliberately does not know how a score is made, nor how a file is written.
 
 import io
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import chain
 
 from miron_jax.config import RunConfig
@@ -25,9 +26,14 @@ from miron_jax.runtime.timeline import Times, spent_on
 def write_finished(config: RunConfig, run: FinishedRun, times: Callable[[], Times]) -> RunResult:
     """One checkpoint of several is written to its own folder.  `times`: asked for once samples
     are written."""
-    in_layout = other_layout(config.results_format, run.result, run.examples)
-    further = chain(run.further_files, in_layout)
-    return output.write_run(Store(config.output), run.result, run.examples, times, further)
+    in_layout = partial(other_layout, config.results_format, examples=run.examples)
+    return output.write_run(
+        Store(config.output),
+        run.result,
+        run.examples,
+        times,
+        lambda result: chain(run.further_files, in_layout(result)),
+    )
 
 
 @spent_on("write")
@@ -38,7 +44,7 @@ def write_top(
     store = Store(config.output)
     last = steps[max(steps)]
     run = Run("", store, f"{STEP}{last.step}", last)
-    further = other_layout(config.results_format, last, run.examples)
+    further = partial(other_layout, config.results_format, examples=run.examples)
     return output.write_top(store, steps, times, further)
 
 
