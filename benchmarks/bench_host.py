@@ -70,8 +70,9 @@ class StubbedForward(Forward):
             self.programs[shape] = lambda state, sets, packed: outputs  # pyright: ignore[reportArgumentType]
         return self.programs[shape]
 
-    def _fit(self, length: int, room: Any) -> None:
+    def _fit(self, length: int, room: Any, free: int) -> float:
         self._program(self._shape(length, room))
+        return 0.0
 
 
 class Stages:

@@ -2,42 +2,55 @@
 tokens?
 
     taskset -c 0 python benchmarks/bench_plan.py
-    python benchmarks/bench_plan.py --suite=core --data_dir=FOLDER [--model=MODEL]
+    python benchmarks/bench_plan.py --suite=core --data_dir=FOLDER [--model=MODEL] [--hosts=8]
 
 Synthetic requests of three kinds: many-shot questions with four choices, short questions with two,
 and continuations of one token.  Tokens a second count every token of every request (the plain
 tokens); bytes a token are NumPy's and Python's peak by tracemalloc, in a separate run, at one and
-at four times the size.  No JAX.
+at four times the size.
 
 `--suite` plans all local tasks of a suite with a model's tokenizer, as a run does: once cold, which
 keeps the plan in an empty folder, and once more from there, each in a process by itself.  Processor
 seconds are those of all its threads, with the reading of the tokenizer; a peak is the
-process's resident memory.  The last line is JSON.
+process's resident memory.  With `--hosts` each process of a run of so many plans its part and reads
+the others', one process at a time on one core; none takes another's part.  The last line is JSON.
 """
 
 import json
+import os
 import resource
+import shutil
 import statistics
 import tempfile
 import time
 import tracemalloc
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import jax
 import numpy as np
 from absl import app, flags
 from child import in_a_child
 
 from miron_jax.config import RunConfig
 from miron_jax.evaluation.inputs import find_inputs
-from miron_jax.evaluation.run_tasks import summarize_plan
-from miron_jax.files.kept import KeptArrays
+from miron_jax.evaluation.run_tasks import RunTasks, summarize_plan
+from miron_jax.files.kept import Job, KeptArrays, packed
+from miron_jax.files.store import Store
+from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import CostModel, Plan
+from miron_jax.planning.request_batches import Totals
+from miron_jax.runtime.hosts import Hosts
+from miron_jax.runtime.shared_arrays import FOLDER, SharedArrays
 from miron_jax.tokens.records import Requests
+
+T = TypeVar("T")
 
 SUITE = flags.DEFINE_string("suite", None, "plan this suite, not synthetic requests")
 DATA_DIR = flags.DEFINE_multi_string("data_dir", [], "[SUITE=]FOLDER with its data")
+HOSTS = flags.DEFINE_integer("hosts", 0, "measure each process of a run of so many")
 MODEL = flags.DEFINE_string("model", "demo", "whose tokenizer and shapes count")
 SMOLLM2 = CostModel(flops_per_token=2.1e8, flops_per_pair=2.1e5, flops_per_program=3e11)
 
@@ -125,10 +138,88 @@ def measure_suite(config: RunConfig, kept: Path) -> dict[str, float]:
     }
 
 
+class Coordinator:
+    """The key-value store of a run, of which one process is here."""
+
+    def __init__(self, values: dict[str, str]) -> None:
+        self.values = values  # what the others have published
+
+    def key_value_set(self, key: str, value: str, allow_overwrite: bool) -> None:
+        self.values[key] = value
+
+    def key_value_try_get(self, key: str) -> str:
+        if key not in self.values:
+            raise jax.errors.JaxRuntimeError("NOT_FOUND")
+        return self.values[key]
+
+
+class Alone(Hosts):
+    """One process: it takes its own part, or with index 0 and `takes_all` everything."""
+
+    takes_all = False
+
+    def take(self, queue: str, lists: Sequence[Sequence[T]]) -> Iterator[T]:
+        for index, items in enumerate(lists):
+            if self.takes_all or index == self.index:
+                yield from items
+
+
+def plan_as_host(
+    config: RunConfig, index: int, count: int, folder: Path, takes_all: bool
+) -> dict[str, Any]:
+    """Plans as this process of `--hosts`; the others' part lies in the folder already."""
+    os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+    published = folder / "published.json"
+    others = json.loads(published.read_text()) if published.exists() else {}
+    hosts = Alone(index, count, Coordinator(others), in_rounds=True)
+    hosts.takes_all = takes_all
+    kept = KeptArrays(folder / f"kept of {index}", print)
+    shared = SharedArrays(kept, Store(str(folder)), hosts)
+    inputs = find_inputs(config, runs=False)
+    architecture = architecture_of(config, find_model(config, weights=False))
+    before = time.process_time()
+    if not takes_all:  # its part is not there
+        shared._do = lambda job: _make(shared, job)
+    tasks = RunTasks.of(config, inputs, architecture, shared)
+    totals = Totals()
+    for _ in tasks.request_batches(totals):
+        pass
+    seconds = time.process_time() - before
+    if takes_all:
+        published.write_text(json.dumps(others))
+    return {"processor_seconds": seconds, "unique_tokens": totals.unique_tokens}
+
+
+def _make(shared: SharedArrays, job: Job) -> None:
+    arrays = job.make()
+    shared.put(job.key, arrays)
+    shared._store.put(f"{FOLDER}/{job.key}.npz", packed(job.key, arrays))
+
+
+def main_hosts(config: RunConfig) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        rows = list[dict[str, Any]]()
+        for index, takes_all in ((0, True), *((index, False) for index in range(HOSTS.value))):
+            rows.append(
+                in_a_child(3600, plan_as_host, config, index, HOSTS.value, Path(folder), takes_all)
+            )
+            if "failed" in rows[-1]:
+                raise SystemExit(rows[-1]["failed"])
+            shutil.rmtree(Path(folder) / f"kept of {index}", ignore_errors=True)
+    everything, *each = (row["processor_seconds"] for row in rows)
+    print(
+        f"everything {everything:.1f} s of processor time, each of {HOSTS.value} processes:", *each
+    )
+    print(json.dumps({"benchmark": "bench_plan", "everything": everything, "hosts": each}))
+
+
 def main_suite(suite: str) -> None:
     parts = (folder.rpartition("=") for folder in DATA_DIR.value)
     data_dirs = tuple((of_suite, folder) for of_suite, _, folder in parts)
     config = RunConfig(model=MODEL.value, tasks=tuple(suite.split(",")), data_dir=data_dirs)
+    if HOSTS.value:
+        main_hosts(config)
+        return
     rows = {}
     with tempfile.TemporaryDirectory() as kept:
         for name in ("cold", "kept"):

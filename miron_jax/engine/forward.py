@@ -9,14 +9,16 @@ itself), F slots of a shard, S parent nodes, E edges, R rounds, C chunks of the 
 queries, G id sets.  A batch has one shard per copy of the weights (`runtime/devices.py`).  Host
 arrays are int32; log-probabilities are float32 nats.
 
-A program is compiled ahead of time for each row length in use.  A shard's inputs travel as one
-int32 vector.  The next batch is put on the device while the last one runs, and results are fetched
-one batch late, so the device never waits for the host.
+A program is compiled ahead of time for each row length in use: the one that runs first before the
+others, which threads compile meanwhile.  A shard's inputs travel as one int32 vector.  The next
+batch is put on the device while the last one runs, and results are fetched one batch late, so the
+device never waits for the host.
 """
 
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
 
@@ -37,6 +39,7 @@ from miron_jax.model.stateful.walk import WalkArrays, group_sizes, states_for, w
 from miron_jax.model.visibility import Visibility
 from miron_jax.planning.records import Plan
 from miron_jax.planning.walks import GroupSize, deepest_path
+from miron_jax.runtime.compiling import in_thread
 from miron_jax.runtime.devices import Placement, Tree, return_freed_memory
 from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.runtime.timeline import spent_on
@@ -114,6 +117,9 @@ class Forward:
         # rows and sets in use -> bool [G, V], the last one only
         self._tables: dict[tuple[int, int], jax.Array] = {}
         self.programs: dict[Shape, jax.stages.Compiled] = {}  # compiled so far
+        # row length and room -> seconds, of what a thread compiles
+        self._compiling: dict[tuple[int, _Room], Future[float]] = {}
+        self._num_counted = 0  # programs in `speed`, of all weights
         self._rows: dict[int, int] = {}  # row length -> rows of a shard
         self._room: tuple[Plan, _Room] | None = None  # that was asked for last
 
@@ -151,26 +157,59 @@ class Forward:
         self.size(plan, more)
         room = self._room_for(plan)
         lengths = np.unique(plan.row_length if rows is None else plan.row_length[rows]).tolist()
-        return [length for length in lengths if self._shape(length, room) not in self.programs]
+        return [
+            length
+            for length in lengths
+            if (length, room) not in self._compiling
+            and self._shape(length, room) not in self.programs
+        ]
 
-    @spent_on("compile")
     def compile(self, plan: Plan, more: bool = False, rows: np.ndarray | None = None) -> None:
         """Compile the missing programs for the row lengths of these rows; None: all rows of the
         plan."""
-        new = self.lengths_to_compile(plan, more, rows)
+        self.compile_in_turn(plan, more, rows)
+        for length, _ in [*self._compiling]:
+            self._wait_for(length)
+
+    @spent_on("compile")
+    def compile_in_turn(
+        self, plan: Plan, more: bool = False, rows: np.ndarray | None = None
+    ) -> None:
+        """The same, but return with the program that runs first; threads compile the others."""
+        start = time.perf_counter()
+        new = self.lengths_to_compile(plan, more, rows)[::-1]  # the longest rows run first
+        if not new:
+            return
         room = self._room_for(plan)
+        free = self.placement.free_bytes()  # while nothing runs
         for i, length in enumerate(new):
             self.progress.advance("compiling", i, len(new), "programs")
-            start = time.perf_counter()
-            self._fit(length, room)
-            seconds = time.perf_counter() - start
-            self.speed.compile_seconds += seconds
-            self.progress.detail(
-                f"compiled {self._rows[length]} x {length} tokens in {seconds:.1f} s"
-            )
+            fit = partial(self._fit, length, room, free)
+            # all hosts of one mesh compile in the same order
+            if i == 0 or self.placement.is_global:
+                self._count(length, fit())
+            else:
+                self._compiling[length, room] = in_thread(fit)
         self.progress.end("compiling")
-        if new:
-            return_freed_memory()
+        self.speed.compile_seconds += time.perf_counter() - start
+
+    @spent_on("compile")
+    def _wait_for(self, length: int) -> None:
+        """Wait for the programs of these rows that threads compile."""
+        start = time.perf_counter()
+        for key in [key for key in self._compiling if key[0] == length]:
+            self._count(length, self._compiling.pop(key).result())
+        self.speed.compile_seconds += time.perf_counter() - start
+
+    def _count(self, length: int, seconds: float) -> None:
+        self._count_new()
+        self.progress.detail(f"compiled {self._rows[length]} x {length} tokens in {seconds:.1f} s")
+        return_freed_memory()
+
+    def _count_new(self) -> None:
+        num_programs = len(self.programs)
+        self.speed.programs += num_programs - self._num_counted
+        self._num_counted = num_programs
 
     def batches(self, plan: Plan, rows: np.ndarray) -> Iterator[list[int]]:
         """These rows in batches of one length each, longest first, as large as `shard_rows` is by
@@ -235,6 +274,7 @@ class Forward:
     def _launch_some(self, due: Rows, again: deque[Rows]) -> _Flight:
         """Launch as many of these rows as a batch has; the others go to `again`."""
         length = int(due.plan.row_length[due.rows[0]])
+        self._wait_for(length)
         # rows dealt to another host
         if not any(shape.length == length for shape in self.programs):
             self.compile(due.plan, due.more, np.asarray(due.rows))
@@ -311,6 +351,7 @@ class Forward:
         with spent_on("plan"):
             batch = assemble(rows.plan, rows.rows, shape)
         program = self._program(shape)
+        self._count_new()
         # before the call: on CPU it may only return when the batch is done
         started = time.perf_counter()
         try:
@@ -336,12 +377,12 @@ class Forward:
             )
             score = partial(_score_shard, self.model.graphdef, shape)
             self.programs[shape] = placement.compile(score, (self.model.state, sets_GV), (packed,))
-            self.speed.programs += 1
         return self.programs[shape]
 
-    def _fit(self, length: int, room: _Room) -> None:
+    def _fit(self, length: int, room: _Room, free: float) -> float:
         """Compile this length, and halve its rows until the program's memory analysis says that it
-        fits."""
+        fits these bytes; returns the seconds."""
+        start = time.perf_counter()
         while True:
             at_least = self._rows[length] == self._split
             try:
@@ -356,8 +397,8 @@ class Forward:
                 needs = 0
                 if memory is not None:
                     needs = memory.temp_size_in_bytes + memory.output_size_in_bytes
-                if needs <= FREE_SHARE * self.placement.free_bytes() or at_least:
-                    return
+                if needs <= FREE_SHARE * free or at_least:
+                    return time.perf_counter() - start
             self._rows[length] = self._half(self._rows[length])
 
     def _half(self, rows: int) -> int:

@@ -212,7 +212,7 @@ class Line:
         # how many rows a new program has room for is measured while nothing runs
         if num_running and self._forward.lengths_to_compile(plan, more, rows):
             return False
-        self._forward.compile(plan, more, rows)
+        self._forward.compile_in_turn(plan, more, rows)
         self._underway.append(self._next)
         self._next = None
         return True

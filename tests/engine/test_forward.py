@@ -1,6 +1,7 @@
 """The compiled path against the plain scorer, over batches, row lengths and row mates; its budgets."""
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -140,6 +141,36 @@ def test_as_many_programs_as_row_lengths_and_none_for_a_second_plan(model: Model
     assert forward.speed.programs == len(set(plan.row_length.tolist())) <= 2
     list(forward.run(make_plan(some_requests(6), replace(cost, max_lengths=len(forward.lengths)), forward.lengths)))
     assert forward.speed.programs == len(forward.lengths)
+
+
+def test_the_program_that_runs_first_is_compiled_before_the_others(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward = Forward(model, token_budget=256)
+    requests = requests_of(
+        [([1, first, *range(2, n)], n - 1) for n in (30, 60, 90) for first in range(2 + n, 90 + n, 7)]
+    )
+    cost = replace(cost_model(model.config), length_multiple=32, max_lengths=3, flops_per_program=0.0)
+    plan = make_plan(requests, cost, (32, 64, 96))
+    lengths = sorted(set(plan.row_length.tolist()))
+    assert len(lengths) > 1
+    fit, may_end = forward._fit, threading.Event()
+    begun: list[int] = []
+
+    def fit_in_turn(length: int, *others: Any) -> float:
+        begun.append(length)
+        assert length == lengths[-1] or may_end.wait(60), "the others are not waited for"
+        return fit(length, *others)
+
+    monkeypatch.setattr(forward, "_fit", fit_in_turn)
+    forward.compile_in_turn(plan)
+    assert [shape.length for shape in forward.programs] == [lengths[-1]]
+    assert forward.lengths_to_compile(plan) == []
+    may_end.set()
+    scored = [*forward.run(plan)]
+    assert sorted(begun) == lengths
+    assert sum(len(each.rows) for each in scored) == plan.num_rows
+    assert forward.speed.programs == len(lengths)
 
 
 def sum_over_set(model: Model, context: Sequence[int], ids: np.ndarray) -> float:

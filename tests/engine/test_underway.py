@@ -61,9 +61,13 @@ class FakeDevice(Forward):
         self.plan = rows.plan
         return super()._launch(rows, shape)
 
-    def _fit(self, length: int, room: Any) -> None:
-        assert not self.queue, "a program is compiled while the device works"
+    def compile_in_turn(self, plan: Plan, more: bool = False, rows: np.ndarray | None = None) -> None:
+        assert not (self.queue and self.lengths_to_compile(plan, more, rows)), "the device works while room is measured"
+        super().compile_in_turn(plan, more, rows)
+
+    def _fit(self, length: int, room: Any, free: int) -> float:
         self._program(self._shape(length, room))
+        return 0.0
 
     def _program(self, shape: Shape) -> Any:
         def program(*_: Any) -> tuple[Any, ...]:
