@@ -5,15 +5,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from miron_jax.config import RunConfig
+from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.parts import cost_of
-from miron_jax.evaluation.task_kinds import row_sizes
+from miron_jax.evaluation.run_tasks import RunTasks
+from miron_jax.evaluation.task_kinds import cloze, row_sizes
 from miron_jax.evaluation.task_kinds.row_sizes import VARIED, Sample, sampled, varies
+from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.request_batches import Totals
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.tasks.core import SUITE as CORE
 from miron_jax.tokens.requests import tokenize
 from miron_jax.tokens.tokenizers import load_tokenizer
+from tests.support.command import Place
 from tests.support.plan_check import COST, plain_tokens
 from tests.support.tiny_model import make_tokenizer
 from tests.support.tolerances import ESTIMATED
@@ -73,6 +78,20 @@ def test_more_is_tokenized_where_truncated_choices_share_by_chance(
     assert not varies(of_choices(8, (" cat", " mat")))
     assert not varies(of_choices(None, (" a cat", " a")))
     assert len(sampled(_prompts("long"), VARIED)) > 2 * len(sampled(_prompts("long")))
+
+
+def test_cloze_items_are_counted_by_their_requests(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = RunConfig(model=str(place.model), tasks=("miron-gen/en",), items_per_category=3)
+    tasks = RunTasks.of(config, find_inputs(config), architecture_of(config, find_model(config, weights=False)))
+    [kind] = tasks.kinds
+    sizes = kind.sizes(COST)
+    monkeypatch.setattr(cloze, "cloze_requests", lambda *_: pytest.fail("tokenized twice"))
+    [(items, requests)] = kind.pieces()
+    plan = make_plan(requests, COST)
+    assert sizes is not None
+    assert len(items) > 9
+    assert (sizes.plain_tokens, sizes.unique_tokens) == (plain_tokens(requests), plan.unique_tokens)
+    assert sizes.longest <= plan.row_length.max()
 
 
 def test_line_says_what_is_expected_of_the_whole_run() -> None:

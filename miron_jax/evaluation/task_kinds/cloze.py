@@ -20,12 +20,14 @@ from miron_jax.engine.records import Score, Scores
 from miron_jax.engine.text_requests import Generated, Sampling, TextRequest
 from miron_jax.evaluation.task_kinds.interface import (
     RequestTexts,
+    RowSizes,
     RunFacts,
     ScoredRow,
     TaskKind,
     TaskScores,
     TokenizedExamples,
 )
+from miron_jax.evaluation.task_kinds.row_sizes import sizes_of
 from miron_jax.evaluation.task_kinds.summary import data_of, option_of, with_token_stats
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.cloze import (
@@ -35,6 +37,7 @@ from miron_jax.metrics.cloze import (
     score_cloze,
     score_completion,
 )
+from miron_jax.planning.records import CostModel
 from miron_jax.prompting.prompts import digest_of
 from miron_jax.results.details import BY_TARGET_TOKENS, ClozeDetails, Drift, Fragmentation
 from miron_jax.results.records import Group, TaskResult
@@ -75,6 +78,7 @@ class ClozeKind(TaskKind[ClozeRow]):
     generates = True
     asked: Sequence[ItemRequests] = ()  # once the items are tokenized
     empty_prefix: str | None = None  # the token in place of an empty prefix
+    _requests: Requests | None = None  # tokenized for `sizes`; `pieces` takes them over
 
     @classmethod
     def load(cls, task: ClozeTask, folder: Path, config: RunConfig, runs: bool) -> list[Cloze]:
@@ -90,17 +94,27 @@ class ClozeKind(TaskKind[ClozeRow]):
                 first.append(item)
         return first
 
+    def sizes(self, cost: CostModel) -> RowSizes | None:
+        """Those of all items: they are one piece, which is tokenized here."""
+        self._requests = self._tokenized()
+        return sizes_of(self._requests, cost) if len(self._requests) else None
+
     def pieces(self) -> Iterator[tuple[list[Cloze], Requests]]:
+        requests = self._requests or self._tokenized()
+        self._requests = None
+        yield self.source.examples, requests
+
+    @spent_on("tokenize")
+    def _tokenized(self) -> Requests:
         task = self.source.task
         items = self.source.examples
         tokenizer = self.setup.tokenizer
-        with spent_on("tokenize"):
-            requests, self.asked = cloze_requests(
-                items, task.profile, tokenizer, self.setup.table, self.max_length, task.name
-            )
+        requests, self.asked = cloze_requests(
+            items, task.profile, tokenizer, self.setup.table, self.max_length, task.name
+        )
         empty = special_tokens(tokenizer).empty
         self.empty_prefix = tokenizer.convert_ids_to_tokens(empty[0]) if empty else None
-        yield items, requests
+        return requests
 
     def pairs(self) -> Iterator[RequestTexts]:
         for idx, item in enumerate(self.source.examples):

@@ -20,7 +20,7 @@ import numpy as np
 from miron_jax.evaluation.task_kinds.interface import RowSizes
 from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import select
-from miron_jax.planning.tries import Trie, cut, sort_requests
+from miron_jax.planning.tries import Trie, cut, share_within, sort_requests, subtrie_sizes
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.tokens.ragged import offsets_of
 from miron_jax.tokens.records import Requests
@@ -105,6 +105,17 @@ def row_sizes(
         unique_tokens=_nodes(trie, cut(trie, cost))
         * _nodes(sort_requests(of_usual, cost))
         / _nodes(some),
+    )
+
+
+def sizes_of(requests: Requests, cost: CostModel) -> RowSizes:
+    """Of requests that are all tokenized: what no plan of them cuts counts as a row."""
+    trie = sort_requests(requests, cost)
+    first = cut(trie, cost)
+    num_nodes, _ = subtrie_sizes(share_within(trie, first), first)
+    plain = float((np.diff(requests.offsets) - 1).sum())
+    return RowSizes(
+        int(num_nodes.max()), num_nodes.astype(np.float64), plain, float(num_nodes.sum())
     )
 
 
