@@ -22,5 +22,8 @@ def choice_kind(source: LoadedTask) -> ChoiceKind:
 
 def choice_scores(source: LoadedTask, rows: Iterable[tuple[Prompt, list[Any], ExampleScore]]) -> TaskScores[ChoiceRow]:
     """Rows of prompt, `Score` of each choice, score of the example."""
-    scored = [ChoiceRow(prompt.id, example, prompt, choices) for prompt, choices, example in rows]
+    questions = {question.row: question for question in source.examples}
+    scored = [
+        ChoiceRow(prompt.id, example, prompt, questions[prompt.row], choices) for prompt, choices, example in rows
+    ]
     return TaskScores(choice_kind(source), scored)

@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from miron_jax.definitions.records import Solution
+from miron_jax.definitions.records import Example, Solution
 from miron_jax.engine.records import Score, Scores
 from miron_jax.evaluation.task_kinds.interface import (
     Rendered,
@@ -192,6 +192,11 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
         return KeptChunk(self.tokenized(fitted), chosen.stop, is_last)
 
     @cached_property
+    def _questions(self) -> dict[int, Example]:
+        """By line of the data file."""
+        return {question.row: question for question in self.source.examples}
+
+    @cached_property
     def _kept(self) -> KeptTask:
         return KeptTask(self.source, self.setup, self.max_length)
 
@@ -234,7 +239,8 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
             gold = prompt.gold if self.chooses else 0
             if gold is not None:
                 example = with_token_stats(example, choices[gold])
-            rows.append(ChoiceRow(prompt.id, example, prompt, choices, *flags_of_prompt))
+            question = self._questions[prompt.row]
+            rows.append(ChoiceRow(prompt.id, example, prompt, question, choices, *flags_of_prompt))
         return rows
 
     def score(self, prompts: Sequence[ScoredPrompt], scores: Scores) -> list[ExampleScore]:
@@ -274,7 +280,6 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
         )
 
     def example_results(self, scores: TaskScores[ChoiceRow]) -> Iterator[ExampleResult]:
-        by_row = self.examples_by_row
         options = options_of(
             chain.from_iterable(map(_texts_of, scores.rows)),
             [*chain.from_iterable(map(attrgetter("choices"), scores.rows))],
@@ -288,7 +293,7 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
             yield ExampleResult(
                 id=prompt.id,
                 row=prompt.row,
-                asked=asked_prompt(prompt, by_row.get(prompt.row)),
+                asked=asked_prompt(prompt, row.question),
                 gold=prompt.gold,
                 also_right=prompt.also_right or (),
                 prediction=example.prediction if self.chooses else None,
@@ -296,7 +301,7 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
                 options=tuple(islice(options, len(row.choices))),
                 neutral_logprobs=tuple(example.neutral_logprobs),
                 metrics=example.metrics,
-                meta=submitted_meta(by_row.get(prompt.row)),
+                meta=submitted_meta(row.question),
                 reason=reason,
             )
 
@@ -333,13 +338,13 @@ class ExpertKind(ContinuationKind):
 
     def rows_of(self, piece: TokenizedExamples, scores: Scores) -> list[ChoiceRow]:
         rows = super().rows_of(piece, scores)
-        by_row = self.examples_by_row
         for row, (ids, start) in zip(rows, piece.requests, strict=True):
-            example = by_row[row.prompt.row]
-            assert isinstance(example, Solution)
-            if example.expert_probs:
+            assert isinstance(row.question, Solution)
+            if row.question.expert_probs:
                 pieces = [self.setup.table.of[i] or b"" for i in ids[start:].tolist()]
-                weighted = rbridge_surprise(row.choices[0].logprob, pieces, example.expert_probs)
+                weighted = rbridge_surprise(
+                    row.choices[0].logprob, pieces, row.question.expert_probs
+                )
                 row.example = replace(
                     row.example, metrics={**row.example.metrics, RBRIDGE: weighted}
                 )

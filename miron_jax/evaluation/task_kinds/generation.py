@@ -41,7 +41,7 @@ class GenerationRow(PromptedRow):
     """Its metrics are NaN, never 0, if the model answered NaN, or if classifiers are needed and
     missing."""
 
-    question: Question
+    question: Question  # pyright: ignore[reportIncompatibleVariableOverride] - it has answers
     completion: Generated  # its token ids are without EOS
     text: str
 

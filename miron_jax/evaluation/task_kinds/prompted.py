@@ -25,6 +25,7 @@ from miron_jax.statistics.robustness import Robustness, Worded, robustness
 class PromptedRow(ScoredRow):
     example: ExampleScore  # pyright: ignore[reportIncompatibleVariableOverride] - always spelled
     prompt: Prompt  # without its few-shot examples
+    question: Example
 
     @property
     @abstractmethod
@@ -80,10 +81,9 @@ class PromptedKind(TaskKind[AnyPrompted]):
 
     def robustness(self, scores: TaskScores[AnyPrompted]) -> Robustness | None:
         """How far scores depend on wording; None: the task's examples have no clusters."""
-        by_row = self.examples_by_row
         asked = [
             Worded(
-                by_row[row.prompt.row],
+                row.question,
                 row.example,
                 (row.prompt.contexts[0], row.prompt.continuations),
                 row.answer and self.compared(row.answer),
@@ -92,22 +92,16 @@ class PromptedKind(TaskKind[AnyPrompted]):
         ]
         return robustness(self.source.task, asked)
 
-    @property
-    def examples_by_row(self) -> dict[int, Example]:
-        return {example.row: example for example in self.source.examples}
-
     def _whole_set(self, scores: TaskScores[AnyPrompted]) -> dict[str, Estimate]:
         """The profile's numbers over all examples with a published right answer."""
         task = self.source.task
         if task.answered is None:
             return {}
-        by_row = self.examples_by_row
         answered = []
         for row in scores.rows:
-            example = by_row[row.prompt.row]
-            has_gold = bool((example.published or {}).get("outputs"))
+            has_gold = bool((row.question.published or {}).get("outputs"))
             if has_gold and row.answer is not None and not row.is_unscored:
-                answered.append(task.answered(example, row.answer))
+                answered.append(task.answered(row.question, row.answer))
         return whole_set_estimates(
             task.profile.over_all.call, answered, len(scores.rows) - len(answered)
         )

@@ -131,14 +131,14 @@ def with_token_stats(example: ExampleScore, score: Score) -> ExampleScore:
     return replace(example, metrics={**example.metrics, **stats})
 
 
-def asked_prompt(prompt: Prompt, example: Example | None) -> AskedPrompt:
+def asked_prompt(prompt: Prompt, example: Example) -> AskedPrompt:
     asked = AskedPrompt(
         prompt=prompt.tail,
         prompt_sha256=prompt.digest,
         category=prompt.category,
         num_shots=prompt.num_shots,
     )
-    if example is None or example.cluster is None:
+    if example.cluster is None:
         return asked
     return replace(
         asked, cluster=example.cluster, swapped=example.swapped, traits=dict(example.traits)
@@ -156,9 +156,9 @@ def num_leaked(prompts: Sequence[Prompt]) -> int | None:
     return sum(prompt.leak > 0 for prompt in prompts) or None
 
 
-def submitted_meta(example: Example | Problem | None) -> JsonObject | None:
+def submitted_meta(example: Example | Problem) -> JsonObject | None:
     """What identifies an example's record in a submission."""
-    if example is None or example.published is None:
+    if example.published is None:
         return None
     return dict(example.published["meta"])
 
