@@ -306,6 +306,18 @@ class RunConfig:
         over_seconds=0.0,
         identity=False,
     )
+    newest_first: bool = setting(
+        False,
+        "model",
+        "Of --watch: score the newest checkpoint first, and those before it while none comes.",
+        identity=False,
+    )
+    keep_up: bool = setting(
+        False,
+        "model",
+        "Of --watch: score the newest checkpoint, and leave out those that it has overtaken.",
+        identity=False,
+    )
     tensorboard: str | None = setting(
         None, "output", "Folder for TensorBoard's event files.", identity=False, is_path=True
     )
@@ -384,6 +396,10 @@ class RunConfig:
             raise InputError(
                 "--generated scores all completions that are there: leave out --watch, --until, "
                 "--budget and --rows"
+            )
+        if (self.newest_first or self.keep_up) and not self.watch:
+            raise InputError(
+                "--newest_first and --keep_up say in which order --watch scores: give --watch too"
             )
         if self.rows is not None and self.is_sampled:
             raise InputError("--rows names the examples to run: leave out --until and --budget")

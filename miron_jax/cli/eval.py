@@ -6,6 +6,7 @@ know how a score is made: run.py does.
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from miron_jax.cli.report import checked_path, write_page
 from miron_jax.cli.run_config import run_config
 from miron_jax.config import SETTINGS, RunConfig
 from miron_jax.errors import InputError, NotJudged, RunEnded, Unscored, printable, some_of
+from miron_jax.files.claims import Claims
 from miron_jax.files.places import public
 from miron_jax.files.store import Lock, Store
 from miron_jax.runtime.timeline import Timeline, since_start, spent_on
@@ -49,8 +51,8 @@ def command() -> None:
 def _eval(config: RunConfig, timeline: Timeline) -> None:
     if config.watch and wants_others():
         raise InputError(
-            "--watch waits for steps on one host: leave out --distributed and --coordinator, or "
-            "--watch"
+            "--watch waits for steps on one host: leave out --distributed and --coordinator, and "
+            "start the same command on each host, which share the steps"
         )
     if config.generated and wants_others():
         raise InputError(
@@ -68,7 +70,7 @@ def _eval(config: RunConfig, timeline: Timeline) -> None:
     _check_same_flags(config, hosts)
     with spent_on("import"):
         from miron_jax.evaluation.inputs import why_not_grown
-        from miron_jax.results.output import check_output, mend_output
+        from miron_jax.results.output import check_output, mend_output, tag_of
 
     check = partial(check_output, config, partial(why_not_grown, config))
     store = check()
@@ -76,8 +78,8 @@ def _eval(config: RunConfig, timeline: Timeline) -> None:
         _score_along(config, store, hosts)
         hosts.end()
         return
-    with Lock(store) as lock:
-        notes = mend_output(store)
+    with Lock(store, tag=tag_of(config) if config.watch else "") as lock:
+        notes = mend_output(store) if lock.is_first else []
         check()  # another run may have written there until it left the lock
         hosts.check_shared(store)
 
@@ -85,8 +87,9 @@ def _eval(config: RunConfig, timeline: Timeline) -> None:
             if lock.renew():
                 check()
 
-        with json_output(FLAGS.json) as document:
-            _eval_into(_Work(config, store, hosts, check_lock, timeline), document, notes)
+        with json_output(FLAGS.json) as document, Claims(store) as claims:
+            work = _Work(config, store, hosts, lock, check_lock, timeline, claims)
+            _eval_into(work, document, notes)
     hosts.end()
 
 
@@ -127,8 +130,10 @@ class _Work:
     config: RunConfig
     store: Store
     hosts: "Hosts"
+    lock: Lock
     check_lock: Callable[[], None]  # raises InputError if another run has taken the output folder
     timeline: Timeline  # since the command's process began
+    claims: Claims  # on the steps of --watch
     last: "RunResult | None" = None  # of the checkpoint that was scored last
     # of each step, those of an earlier command included
     by_step: "dict[int, RunResult]" = field(default_factory=dict)
@@ -163,17 +168,21 @@ def _eval_into(work: _Work, document: JsonOutput, notes: Sequence[str]) -> None:
             screen.warn(f"left out, as data are missing ({first} ..): {', '.join(inputs.missing)}")
         for line in notes:
             screen.warn(line)
-        leave_smaller_run(config, work.store)
+        if work.lock.is_first:
+            leave_smaller_run(config, work.store)
+        work.lock.share()
         _score_checkpoints(work, inputs, files, screen)
     work.check_lock()
-    if work.by_step:
-        work.last = write_top(config, work.by_step, work.timeline.total)
+    curves = None
+    with work.claims.top() if config.watch else nullcontext():
+        if work.by_step:
+            work.last = write_top(config, work.by_step, work.timeline.total)
+            curves = write_curves(config, work.by_step)
     if work.last is None:
         raise InputError(
             f"--model={public(config.model)}: no checkpoint came within --watch_timeout; start the "
             "training, or wait longer"
         )
-    curves = write_curves(config, work.by_step) if work.by_step else None
     document.write(run_json(work.last))
     _write_page(config)
     _print_results(work, work.last, curves, against)
@@ -253,7 +262,7 @@ def _score_checkpoints(
         from miron_jax.evaluation.written import score_written
         from miron_jax.report.exports.loggers import logged_numbers, open_loggers
         from miron_jax.report.exports.written import write_finished
-        from miron_jax.results.output import dropped_steps, stored_result
+        from miron_jax.results.output import dropped_steps, has_asked_for, stored_result
 
     config = work.config
     loggers = open_loggers(config)
@@ -270,10 +279,14 @@ def _score_checkpoints(
     )
 
     def is_stored(checkpoint: "Checkpoint", answers: "Answers | None") -> bool:
-        if wants_more:  # what an earlier run need not have written; scores come from the journal
+        # what an earlier run need not have written; scores come from the journal
+        if wants_more and not (config.watch and has_asked_for(config, checkpoint.step)):
             return False
         if checkpoint.step is None or checkpoint.fingerprint is None:
             return False
+        known = work.by_step.get(checkpoint.step)
+        if known is not None and known.checkpoint.fingerprint == checkpoint.fingerprint:
+            return True
         stored = stored_result(config, checkpoint.step, checkpoint.fingerprint, data, answers)
         if stored is not None:
             keep(stored, checkpoint.step)
@@ -281,13 +294,23 @@ def _score_checkpoints(
 
     if config.generated is None:
         outcomes = evaluate_checkpoints(
-            config, inputs, screen, is_stored, work.store, work.hosts, files
+            config,
+            inputs,
+            screen,
+            is_stored,
+            work.store,
+            work.hosts,
+            files,
+            work.claims if config.watch else None,
         )
     else:
         outcomes = [(None, score_written(config, config.generated, inputs, screen))]
     try:
         for step, outcome in outcomes:
             work.check_lock()
+            if config.watch and not work.claims.has(str(step)):
+                screen.warn(f"step {step} is another process's now, as this one stood still")
+                continue
             run = finished_run(config, outcome, step)
             work.last = write_finished(config, run, work.timeline.lap)
             work.failures += _failures(outcome, step)

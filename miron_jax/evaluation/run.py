@@ -32,6 +32,7 @@ from miron_jax.evaluation.sampling import ExampleSampling
 from miron_jax.evaluation.saved_requests import save_requests
 from miron_jax.evaluation.task_kinds.interface import TaskKind, TaskScores
 from miron_jax.evaluation.texts import generate_texts
+from miron_jax.files.claims import Claims
 from miron_jax.files.hub import commit_of
 from miron_jax.files.places import public
 from miron_jax.files.store import Store
@@ -52,6 +53,7 @@ from miron_jax.model.costs import cost_model
 from miron_jax.model.network import Network
 from miron_jax.model.own import OwnModel
 from miron_jax.planning.request_batches import RequestBatch, Totals
+from miron_jax.results.output import mend_output
 from miron_jax.results.records import Decided
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.devices import Placement, Tree
@@ -78,6 +80,7 @@ def evaluate_checkpoints(
     store: Store | None = None,
     hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
     files: ModelFiles | None = None,
+    claims: Claims | None = None,
 ) -> Iterator[tuple[int | None, Outcome]]:
     """Yield (step, outcome) for every checkpoint.  All run the same programs; texts are tokenized
     and planned once.
@@ -85,7 +88,8 @@ def evaluate_checkpoints(
     `progress` gets tokens computed and tokens planned so far.  A checkpoint is left out if
     `is_scored`; for a user's own model this is asked once its answers are known.  `store` keeps
     finished scores and texts.  Of several `hosts` only the first yields.  `files`: what
-    `find_model` gave.  Raises InputError, SelfCheckFailed.
+    `find_model` gave.  `claims`: checkpoints are shared with other processes; one that is taken
+    over by another while it is scored here comes again.  Raises InputError, SelfCheckFailed.
     """
     start = time.perf_counter()
     model = files or hosts.first_then_others("model", lambda: find_model(config))
@@ -98,13 +102,23 @@ def evaluate_checkpoints(
             "devices"
         )
     is_own = model.own_model is not None
-    for group in rounds(
-        config,
-        model,
-        progress,
-        lambda checkpoint: not is_own and is_scored(checkpoint, None),
-        hosts,
-    ):
+
+    def has_results(checkpoint: Checkpoint) -> bool:
+        return not is_own and is_scored(checkpoint, None)
+
+    def take(checkpoint: Checkpoint) -> bool:
+        if claims is None:
+            return True
+        if not claims.take(str(checkpoint.step)):
+            return False
+        assert store is not None
+        for line in mend_output(store, checkpoint.step):
+            progress.warn(line)
+        if has_results(checkpoint):  # by another process since the look
+            claims.release(str(checkpoint.step))
+        return claims.has(str(checkpoint.step))
+
+    for group in rounds(config, model, progress, has_results, hosts, take):
         try:
             evaluation = evaluation or Evaluation(
                 config,
@@ -133,7 +147,11 @@ def evaluate_checkpoints(
             del state
             if outcome is not None:
                 yield checkpoint.step, outcome
+            if claims is not None and not claims.release(str(checkpoint.step)):
+                group.read.remove(checkpoint)
             start = time.perf_counter()
+        if claims is not None:
+            claims.release_all()
 
 
 class _Engine(NamedTuple):

@@ -2,8 +2,8 @@
 or absent.
 
 Arrives: a path or a URL that fsspec knows.  Leaves: a `Store` of named objects, and a `Lock` that
-lets one run at a time write there.  It deliberately does not know the content.  Object stores can
-neither rename nor append, so nothing here relies on either.
+lets one run at a time write there, or several processes of one run.  It deliberately does not know
+the content.  Object stores can neither rename nor append, so nothing here relies on either.
 """
 
 import contextlib
@@ -36,6 +36,7 @@ RETRY_SECONDS = (1.0, 4.0)  # between the attempts of a put
 SEEN_SECONDS = 60.0  # until a shared folder shows the files of another host
 BEAT_SECONDS = 5.0  # between two changes of a lock in an object store
 SILENT_SECONDS = 20.0  # without a change of the lock, until its run counts as gone
+TAG_SECONDS = 2.0  # until a lock that was just taken names its run
 
 
 class Store:
@@ -151,15 +152,29 @@ class Lock:
 
     On a disk the operating system keeps the lock and releases it however a run ends.  An object
     store has no locks: there the holder rewrites an object every BEAT_SECONDS, and another run
-    waits SILENT_SECONDS to see whether it changes.
+    waits SILENT_SECONDS to see whether it changes.  No clock of another machine is read.
+
+    `tag`: processes that give the same one hold the lock together, once the first has called
+    `share`; "": one alone.  `seen`: where the process keeps what it has read of locks, and when:
+    then a lock that may be held is refused at once, and a later call finds whether it has changed.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(
+        self,
+        store: Store,
+        name: str = LOCK,
+        tag: str = "",
+        seen: dict[str, tuple[str, float]] | None = None,
+    ) -> None:
         self._store = store
+        self._name = name
+        self._tag = tag
+        self._seen = seen
+        self.is_first = True  # no other process holds the lock too
         self._file: int | None = None  # the descriptor that the lock is held by
         self._stopped = threading.Event()
         self._beating: threading.Thread | None = None
-        self._identity = f"{socket.gethostname()} process {os.getpid()} {uuid.uuid4().hex}"
+        self._identity = f"{socket.gethostname()} process {os.getpid()} {uuid.uuid4().hex} {tag}"
         if store.is_remote or not self._lock_on_disk():
             self._start_beating()
 
@@ -172,15 +187,26 @@ class Lock:
             self._beating.join(BEAT_SECONDS)
         with contextlib.suppress(OSError):  # the run has ended: a lock that stays is no error
             if self._file is None:
-                if self._read().startswith(self._identity):
-                    self._store.remove(LOCK)
+                if not self._tag and self._read().startswith(self._identity):
+                    self._store.remove(self._name)
                 return
             try:
+                # raises unless this process is the last
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if self._is_in_place(self._file):  # else it is another run's
-                    os.unlink(self._store.root / LOCK)
-                    os.rmdir(self._store.root)  # fails unless the run has written nothing
+                    os.unlink(self._path)
+                    os.rmdir(self._path.parent)  # fails unless the run has written nothing
             finally:
                 os.close(self._file)
+
+    @property
+    def _path(self) -> Any:
+        return self._store.root / self._name
+
+    def share(self) -> None:
+        """Let other processes with this lock's tag hold it too.  Raises InputError."""
+        if self._tag and self._file is not None and self.is_first:
+            self._flock(self._file, fcntl.LOCK_SH)
 
     def renew(self) -> bool:
         """Take the lock again if its folder was removed since; returns whether it was.  Raises
@@ -188,37 +214,53 @@ class Lock:
         if self._file is not None:
             if self._is_in_place(self._file):
                 return False
-            os.close(self._file)
+            if self._beating is None:  # else its thread may be writing there
+                os.close(self._file)
             self._file = None
             if not self._lock_on_disk():
                 self._start_beating()
+            self.share()
             return True
         holder = self._read()
-        if holder and not holder.startswith(self._identity):
+        if holder and not self._is_held_by(holder):
             raise self._held_by(holder)
         if not holder:
-            self._store.put(LOCK, f"{self._identity} 0".encode())
+            self._store.put(self._name, f"{self._identity} 0".encode())
         return not holder
+
+    def _is_held_by(self, holder: str) -> bool:
+        """Whether the text of a lock is of this process, or of one that holds it too."""
+        return holder.startswith(self._identity) or bool(
+            self._tag and holder.split()[4:5] == [self._tag]
+        )
 
     def _is_in_place(self, file: int) -> bool:
         """Whether the lock's open file is the one in the folder."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            return os.path.samestat(os.stat(self._store.root / LOCK), os.fstat(file))
+            return os.path.samestat(os.stat(self._path), os.fstat(file))
         return False
 
     def _lock_on_disk(self) -> bool:
         """Lock a file on the disk; False if its file system has no locks, as on some clusters."""
-        path = self._store.root / LOCK
         while True:
-            make_folder(path.parent)
-            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            make_folder(self._path.parent)
             try:
-                is_locked = self._flock(file)
+                file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+            except FileNotFoundError:
+                continue  # a process that ends has just removed the folder
+            try:
+                self.is_first = True
+                is_locked = self._flock(file, fcntl.LOCK_EX)
                 if is_locked and self._is_in_place(file):
-                    with naming(path):
-                        os.ftruncate(file, 0)
-                        os.write(file, self._identity.encode())
+                    if self._seen is not None:
+                        self._check_other_host(file)
+                    if self.is_first:
+                        with naming(self._path):
+                            os.ftruncate(file, 0)
+                            os.write(file, self._identity.encode())
                     self._file = file
+                    if self._seen is not None:
+                        self._beat_in_thread()
                     return True
             finally:
                 if self._file is None:
@@ -227,50 +269,93 @@ class Lock:
                 return False
             # else its holder has just removed it
 
-    def _flock(self, file: int) -> bool:
-        """Lock the file; False if its file system has no locks.  Raises InputError if another run
-        holds the lock."""
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(file, 1000, 0)
-            raise self._held_by(holder.decode(errors="replace")) from None
-        except OSError:
-            return False
-        return True
+    def _check_other_host(self, file: int) -> None:
+        """Raises InputError if a process of another host may hold the lock: some file systems lock
+        files for one host alone."""
+        holder = os.pread(file, 1000, 0).decode(errors="replace")
+        if holder.split()[:1] != [socket.gethostname()]:
+            self._check_silent(holder)
+
+    def _flock(self, file: int, how: int) -> bool:
+        """Lock the file, alone or, where processes of this lock's tag hold it, with them; False if
+        its file system has no locks.  Raises InputError if another run holds the lock."""
+        deadline = time.monotonic() + TAG_SECONDS
+        while True:
+            try:
+                fcntl.flock(file, how | fcntl.LOCK_NB)
+                is_locked = True
+            except BlockingIOError:
+                is_locked = False
+            except OSError:
+                return False
+            holder = os.pread(file, 1000, 0).decode(errors="replace")
+            is_ours = self._is_held_by(holder)
+            if is_locked and (is_ours or how == fcntl.LOCK_EX):
+                return True
+            # while another process of this run starts, its lock is not shared yet, or has no text
+            if not is_ours and (not self._tag or time.monotonic() > deadline):
+                raise self._held_by(holder)
+            if is_ours:
+                how = fcntl.LOCK_SH
+                self.is_first = False
+            time.sleep(0.05)
 
     def _start_beating(self) -> None:
         holder = self._read()
-        deadline = time.monotonic() + SILENT_SECONDS
-        while holder and time.monotonic() < deadline:
-            time.sleep(BEAT_SECONDS / 5)
-            if (now := self._read()) and now != holder:
-                raise self._held_by(now)
-        self._store.put(LOCK, f"{self._identity} 0".encode())
+        self.is_first = not self._is_held_by(holder)
+        if self._seen is not None:
+            self._check_silent(holder)
+        elif self.is_first:
+            deadline = time.monotonic() + SILENT_SECONDS
+            while holder and time.monotonic() < deadline:
+                time.sleep(BEAT_SECONDS / 5)
+                if (now := self._read()) and now != holder:
+                    raise self._held_by(now)
+        self._store.put(self._name, f"{self._identity} 0".encode())
         time.sleep(BEAT_SECONDS / 5)
         # two runs wrote at once: the last one holds the lock
-        if not self._read().startswith(self._identity):
+        if not self._is_held_by(self._read()):
             raise self._held_by(self._read())
-        self._beating = threading.Thread(target=self._beat, daemon=True)
-        self._beating.start()
+        self._beat_in_thread()
+
+    def _check_silent(self, holder: str) -> None:
+        """Raises InputError unless this process has read the same text for SILENT_SECONDS."""
+        assert self._seen is not None
+        text, since = self._seen.get(self._name, ("", 0.0))
+        if holder and text != holder:
+            self._seen[self._name] = (holder, time.monotonic())
+        if holder and (text != holder or time.monotonic() - since < SILENT_SECONDS):
+            raise self._held_by(holder)
+
+    def _beat_in_thread(self) -> None:
+        if self._beating is None:
+            self._beating = threading.Thread(target=self._beat, daemon=True)
+            self._beating.start()
 
     def _beat(self) -> None:
         count = 0
         while not self._stopped.wait(BEAT_SECONDS):
             count += 1
+            text = f"{self._identity} {count}".encode()
             with contextlib.suppress(OSError):  # the next beat tries again
-                if (now := self._read()) and not now.startswith(self._identity):
+                if self._file is not None:
+                    os.pwrite(self._file, text, 0)
+                    os.fsync(self._file)
+                    continue
+                if (now := self._read()) and not self._is_held_by(now):
+                    if self._seen is not None:
+                        return  # `renew` says so
                     message = printable(
                         f"miron-jax: {self._held_by(now)}; this run had been silent for too long"
                     )
                     print(message, file=sys.stderr)
                     os.kill(os.getpid(), signal.SIGTERM)
                     return
-                self._store.put(LOCK, f"{self._identity} {count}".encode())
+                self._store.put(self._name, text)
 
     def _read(self) -> str:
         try:
-            return self._store.get(LOCK).decode()
+            return self._store.get(self._name).decode()
         except FileNotFoundError:
             return ""
 

@@ -10,12 +10,14 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 
 from miron_jax import __version__
 from miron_jax.config import SETTINGS, RunConfig
 from miron_jax.definitions.data_files import DataState
 from miron_jax.errors import InputError
+from miron_jax.files.claims import FOLDER as CLAIMS
 from miron_jax.files.durable import PARTIAL_SUFFIX, names_in, remove
 from miron_jax.files.places import is_url, local_path
 from miron_jax.files.readers import Json, JsonObject, parse_json
@@ -156,13 +158,18 @@ def _check_same_run(
             )
 
 
-def mend_output(store: Store) -> list[str]:
+def mend_output(store: Store, step: int | None = None) -> list[str]:
     """Finish or remove what a killed run has left, and name what is damaged, which is scored again
-    from the journal as far as that goes.  For the run that holds the lock.  Raises OSError."""
-    steps = [name for name in store.names() if name.startswith(STEP)]
-    _remove_partial_files(store, steps)
+    from the journal as far as that goes.  For the run that holds the lock, or the process that has
+    claimed this step.  Raises OSError."""
+    if step is None:
+        store.remove_below(CLAIMS)
+        folders = ["", *(name for name in store.names() if name.startswith(STEP))]
+    else:
+        folders = [f"{STEP}{step}"]
+    _remove_partial_files(store, folders)
     lines: list[str] = []
-    for below in ("", *steps):
+    for below in folders:
         if done := settle(store, below):
             lines.append(f"{'/'.join(filter(None, (store.name, below)))}: {done}")
         if not store.has(joined(below, RESULTS)):
@@ -176,11 +183,11 @@ def mend_output(store: Store) -> list[str]:
     return lines
 
 
-def _remove_partial_files(store: Store, steps: Sequence[str]) -> None:
+def _remove_partial_files(store: Store, folders: Sequence[str]) -> None:
     """Remove files that killed runs were writing."""
     if store.is_remote:
         return
-    for below in ("", *steps):
+    for below in folders:
         for folder in (store.root / below, *_folders_asked_for(store.root / below)):
             for name in names_in(folder):
                 is_hidden = name.startswith(".") and name != PARTIAL_FOLDER
@@ -381,6 +388,24 @@ def stored_result(
     if answers is not None and (weights.answers is None or answers.differ(weights.answers)):
         return None
     return result
+
+
+def has_asked_for(config: RunConfig, step: int | None) -> bool:
+    """Whether what a run is asked to write beside the results of a step is there."""
+    wanted = {
+        f"{REQUESTS}/manifest.json": config.save_requests,  # written last
+        f"{STEP}{step}/{BYTE_LOSSES}": config.save_byte_losses,
+        f"{STEP}{step}/{LM_EVAL}": config.results_format == "lm_eval",
+        f"{STEP}{step}/{NANOCHAT}": config.results_format == "nanochat",
+    }
+    store = Store(config.output)
+    return all((store.root / name).exists() for name, is_wanted in wanted.items() if is_wanted)
+
+
+def tag_of(config: RunConfig) -> str:
+    """What processes share that may write to one output folder together."""
+    entry = strict_json({"version": __version__, **_identity(config)})
+    return blake2b(entry.encode(), digest_size=16).hexdigest()
 
 
 def _not_judged(task: TaskResult) -> bool:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from miron_jax.config import RunConfig
-from miron_jax.errors import InputError
+from miron_jax.errors import InputError, some_of
 from miron_jax.files.places import is_url, local_path, public
 from miron_jax.files.store import SEEN_SECONDS
 from miron_jax.model import demo
@@ -75,8 +75,15 @@ class Round:
     # which errors of one checkpoint leave it out instead of ending the run: none, those of one that
     # has been removed, or all
     excused: Literal["none", "gone", "all"] = "none"
+    # whether this process may score a checkpoint, asked when its turn comes
+    take: Callable[[Checkpoint], bool] = lambda checkpoint: True
+    is_one: bool = False  # at most one is taken, as later ones may be there then
     read: list[Checkpoint] = field(default_factory=list)  # with the versions that were read
     failures: list[tuple[Checkpoint, InputError]] = field(default_factory=list)
+
+    def taken(self) -> Iterator[Checkpoint]:
+        """Those that this process scores."""
+        return itertools.islice(filter(self.take, self.checkpoints), 1 if self.is_one else None)
 
     def fail(self, checkpoint: Checkpoint, error: InputError) -> None:
         """Collect the error of a checkpoint.  Raises it if it is not excused."""
@@ -294,18 +301,21 @@ def rounds(
     progress: Progress,
     scored: Callable[[Checkpoint], bool],
     hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
+    take: Callable[[Checkpoint], bool] = lambda checkpoint: True,
 ) -> Iterator[Round]:
     """Checkpoints to score, a list at a time: those that exist and, with --watch, those that appear
     later.
 
-    `scored` tells whether the results of a checkpoint exist already.  A step whose files have
-    changed since they were read comes again, and one that has been removed is named once.  The
-    first host looks, and all others follow it.  Ends when no new checkpoint has appeared for
-    --watch_timeout seconds; raises InputError if one that is there still cannot be read then.
+    `scored` tells whether the results of a checkpoint exist already, `take` whether this process
+    may score it.  A step whose files have changed since they were read comes again, and one that
+    has been removed is named once.  The first host looks, and all others follow it.  Ends when for
+    --watch_timeout seconds each checkpoint was scored, by other processes too; raises InputError if
+    one that is there still cannot be read then.
     """
     if hosts.is_first:
         count = -1
-        looks = _rounds_of_first_host(config, files, progress, scored, _excused(config, hosts))
+        excused = _excused(config, hosts)
+        looks = _rounds_of_first_host(config, files, progress, scored, take, excused)
         for count, new in enumerate(looks):
             hosts.agree(f"round/{count}", [checkpoint.step for checkpoint in new.checkpoints])
             yield new
@@ -353,12 +363,23 @@ def _rounds_of_first_host(
     files: ModelFiles,
     progress: Progress,
     scored: Callable[[Checkpoint], bool],
+    take: Callable[[Checkpoint], bool],
     excused: Literal["none", "gone", "all"],
 ) -> Iterator[Round]:
     seen = _Seen(progress)
     last_new = time.monotonic()
+    num_behind = 0
     while True:
-        look = Round(seen.new_of(checkpoints_of(config, files), scored), excused)
+        new = seen.new_of(checkpoints_of(config, files), scored)
+        if config.watch and len(new) > 1 and len(new) != num_behind:
+            steps = f"steps {new[0].step} to {new[-1].step}"
+            progress.say(f"behind by {len(new)} checkpoints: {steps} have no results yet")
+        num_behind = len(new)
+        if config.newest_first or config.keep_up:
+            new.reverse()
+        if config.keep_up:
+            new = seen.newest_of(new)
+        look = Round(new, excused, take, config.newest_first)
         if look.checkpoints:
             yield look
             last_new = time.monotonic()
@@ -371,6 +392,8 @@ def _rounds_of_first_host(
         if time.monotonic() - last_new > config.watch_timeout:
             for _, error in seen.failed.values():
                 raise error
+            seen.skipped.clear()
+            seen.new_of(checkpoints_of(config, files), scored)  # those of other processes
             progress.say(f"nothing new in {files.weights} for {config.watch_timeout:.0f} s")
             return
         if not look.read:
@@ -383,6 +406,7 @@ class _Seen:
 
     progress: Progress
     done: dict[int | None, str] = field(default_factory=dict)  # the version that was read
+    skipped: dict[int | None, str] = field(default_factory=dict)  # the version that was left out
     failed: dict[int | None, tuple[Checkpoint, InputError]] = field(default_factory=dict)
 
     def new_of(
@@ -393,7 +417,7 @@ class _Seen:
         for checkpoint in checkpoints:
             step = checkpoint.step
             version = checkpoint.version
-            if step in self.done and self.done[step] == version:
+            if version in (self.done.get(step), self.skipped.get(step)):
                 continue
             if step in self.failed and self.failed[step][0].version == version:
                 continue
@@ -403,6 +427,19 @@ class _Seen:
             else:
                 new.append(checkpoint)
         return new
+
+    def newest_of(self, new: list[Checkpoint]) -> list[Checkpoint]:
+        """The first of these if it is the newest of all, else none; the others are left out from
+        now on."""
+        newest = max(filter(None, self.done), default=0)
+        picked = [checkpoint for checkpoint in new[:1] if (checkpoint.step or 0) >= newest]
+        skipped = new[len(picked) :]
+        for checkpoint in skipped:
+            self.skipped[checkpoint.step] = checkpoint.version
+        if skipped:
+            steps = some_of([checkpoint.step for checkpoint in reversed(skipped)], 8)
+            self.progress.say(f"left out to keep up: steps {steps}")
+        return picked
 
     def note(self, look: Round) -> None:
         """Keep which of its checkpoints were read, and which could not be."""

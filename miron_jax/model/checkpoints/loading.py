@@ -54,9 +54,11 @@ def loaded(
     """
     with ThreadPoolExecutor(1, initializer=counted_in_thread()) as reader:
         pending: Future[Loaded] | None = None
-        for checkpoint, following in zip(
-            new.checkpoints, [*new.checkpoints[1:], None], strict=True
-        ):
+        taken = new.taken()
+        following = next(taken, None)
+        while following is not None:
+            checkpoint = following
+            following = None
             try:
                 progress.advance("loading")
                 with spent_on("load"):
@@ -66,6 +68,7 @@ def loaded(
                         read, state = pending.result()
             except InputError as error:
                 new.fail(checkpoint, error)
+                following = next(taken, None)
                 continue
             finally:
                 pending = None
@@ -75,10 +78,13 @@ def loaded(
             has_room = Placement.of(state).free_bytes() > 2 * on_device
             # On a global mesh all hosts must run the same programs in one order, so there nothing
             # is read ahead.
-            if following is not None and has_room and not placement.is_global:
-                pending = reader.submit(load, architecture, config, following, placement)
+            if has_room and not placement.is_global:
+                following = next(taken, None)
+                if following is not None:
+                    pending = reader.submit(load, architecture, config, following, placement)
             yield Loaded(read, state)
             del state  # frees the memory before the next weights are read
+            following = following or next(taken, None)
 
 
 @spent_on("load")

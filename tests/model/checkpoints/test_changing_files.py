@@ -4,6 +4,7 @@ import itertools
 import os
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from miron_jax.model.checkpoints.loading import load
 from miron_jax.model.checkpoints.remote import folder_at
 from miron_jax.model.checkpoints.training_run import Checkpoint
 from miron_jax.runtime.devices import Placement, Tree
-from miron_jax.runtime.progress import Lines
+from miron_jax.runtime.progress import SILENT, Lines
 from tests.support.hf_folders import LLAMA, error_of, llama_tensors, write_folder, write_shards
 from tests.support.training_runs import save_standard
 
@@ -219,7 +220,7 @@ def watched(
     lines, steps = list[str](), list[int | None]()
     config = RunConfig(model=str(run), tasks=("none",), **{"watch": True, "watch_timeout": 0.2, **settings})
     for look in rounds(config, ModelFiles(run, run, None), Lines(lines.append), lambda checkpoint: False):
-        for checkpoint in look.checkpoints:
+        for checkpoint in look.taken():
             steps.append(checkpoint.step)
             visit = visits.pop(0) if visits else None
             try:
@@ -254,7 +255,9 @@ def test_a_watch_follows_versions_not_steps(tmp_path: Path, monkeypatch: pytest.
 
     steps, lines = watched(run_with(tmp_path / "a", 1, 2), [lambda _: None, save_first_again])
     assert steps == [1, 2, 1]
-    assert [line for line in lines if "nothing new" not in line] == []
+    assert [line for line in lines if "nothing new" not in line] == [
+        "behind by 2 checkpoints: steps 1 to 2 have no results yet"
+    ]
 
     # 1 changes before it is read: that version counts.  2 is removed while 1 is read, 3 is half-written, then removed.
     def rotate(checkpoint: Checkpoint) -> None:
@@ -272,12 +275,57 @@ def test_a_watch_follows_versions_not_steps(tmp_path: Path, monkeypatch: pytest.
     steps, lines = watched(run_with(tmp_path / "b", 1, 2, 3), [rotate, lambda _: None, save_fourth, remove_third])
     assert steps == [1, 2, 3, 4]
     assert lines == [
+        "behind by 3 checkpoints: steps 1 to 3 have no results yet",
         "step 3 cannot be read yet: half-written", "step 2 has been removed before it was read, and is left out",
         "step 3 has been removed before it was read, and is left out", f"nothing new in {tmp_path}/b for 0 s",
     ]  # fmt: skip
 
     with pytest.raises(InputError, match="half-written"):
         watched(run_with(tmp_path / "c", 1, 2), [unreadable])
+
+
+def test_a_watch_takes_the_newest_first_or_keeps_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are saved while they are read, and 4 is saved again."""
+    monkeypatch.setattr(checkpoints, "POLL_SECONDS", 0.01)
+
+    def saves(run: Path, step: int) -> Callable[[Checkpoint], object]:
+        return lambda _: run_with(run, step)
+
+    run = run_with(tmp_path / "a", 1, 2, 3, 4)
+    visits = [saves(run, 5), lambda _: rename_over(run / "4", 5.0), lambda _: None, saves(run, 9)]
+    assert watched(run, visits, newest_first=True)[0] == [4, 5, 4, 3, 9, 2, 1]
+
+    run = run_with(tmp_path / "b", 1, 2, 3, 4)
+
+    def saves_more(_: Checkpoint) -> None:
+        run_with(run, 5, 9)
+
+    steps, lines = watched(run, [saves_more], keep_up=True)
+    assert steps == [4, 9]
+    assert [line for line in lines if line.startswith("left out")] == [
+        "left out to keep up: steps 1, 2, 3", "left out to keep up: steps 5",
+    ]  # fmt: skip
+
+
+def test_a_watch_waits_for_steps_that_another_process_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not end before they are scored, and takes one that is given back."""
+    monkeypatch.setattr(checkpoints, "POLL_SECONDS", 0.01)
+    run, asked, taken = run_with(tmp_path / "a", 1, 2), Counter[int | None](), list[int | None]()
+    config = RunConfig(model=str(run), tasks=("none",), watch=True, watch_timeout=0.05)
+
+    def scored(checkpoint: Checkpoint) -> bool:
+        return checkpoint.step == 1 and asked[1] >= 20
+
+    def take(checkpoint: Checkpoint) -> bool:
+        asked[checkpoint.step] += 1
+        return checkpoint.step == 2 and asked[2] == 10
+
+    for look in rounds(config, ModelFiles(run, run, None), SILENT, scored, take=take):
+        for checkpoint in look.taken():
+            taken.append(checkpoint.step)
+            look.read.append(checkpoint)
+    assert taken == [2]
+    assert asked == {1: 20, 2: 10}
 
 
 def test_listing_beside_a_busy_writer_never_raises(tmp_path: Path) -> None:
