@@ -102,10 +102,7 @@ class RunConfig:
         is_path=True,
     )
     eval_gauntlet: str | None = setting(
-        None,
-        "tasks",
-        "The eval_gauntlet.yaml that averages the tasks of --icl_tasks.",
-        is_path=True,
+        None, "tasks", "The eval_gauntlet.yaml that averages --icl_tasks.", is_path=True
     )
     task_path: tuple[str, ...] | None = setting(
         None,
@@ -307,25 +304,16 @@ class RunConfig:
         identity=False,
     )
     newest_first: bool = setting(
-        False,
-        "model",
-        "Of --watch: score the newest checkpoint first, and those before it while none comes.",
-        identity=False,
+        False, "model", "Of --watch: score the newest step first.", identity=False
     )
     keep_up: bool = setting(
-        False,
-        "model",
-        "Of --watch: score the newest checkpoint, and leave out those that it has overtaken.",
-        identity=False,
+        False, "model", "Of --watch: leave out overtaken steps.", identity=False
     )
     tensorboard: str | None = setting(
         None, "output", "Folder for TensorBoard's event files.", identity=False, is_path=True
     )
     wandb: str | None = setting(
-        None,
-        "output",
-        "Project of Weights & Biases; WANDB_MODE=offline keeps it here.",
-        identity=False,
+        None, "output", "Project of W&B; WANDB_MODE=offline keeps it here.", identity=False
     )
     mlflow: str | None = setting(None, "output", "Experiment of MLflow.", identity=False)
     comet: str | None = setting(None, "output", "Project of Comet.", identity=False)
@@ -396,10 +384,6 @@ class RunConfig:
             raise InputError(
                 "--generated scores all completions that are there: leave out --watch, --until, "
                 "--budget and --rows"
-            )
-        if (self.newest_first or self.keep_up) and not self.watch:
-            raise InputError(
-                "--newest_first and --keep_up say in which order --watch scores: give --watch too"
             )
         if self.rows is not None and self.is_sampled:
             raise InputError("--rows names the examples to run: leave out --until and --budget")

@@ -54,6 +54,10 @@ def _eval(config: RunConfig, timeline: Timeline) -> None:
             "--watch waits for steps on one host: leave out --distributed and --coordinator, and "
             "start the same command on each host, which share the steps"
         )
+    if (config.newest_first or config.keep_up) and not config.watch:
+        raise InputError(
+            "--newest_first and --keep_up say in which order --watch scores: give --watch too"
+        )
     if config.generated and wants_others():
         raise InputError(
             "--generated scores completions in one process: leave out --distributed and "

@@ -192,7 +192,6 @@ def test_bounds_and_choices_come_from_the_declarations() -> None:
         ({"items_per_category": 0}, "--items_per_category is 0, expected 1 or more"),
         ({"max_length": 1}, "--max_length is 1, expected 2 or more"),
         ({"token_budget": 0}, "--token_budget is 0, expected 1 or more"),
-        ({"newest_first": True}, "--newest_first and --keep_up say in which order --watch scores: give --watch too"),
         ({"watch_timeout": 0.0}, "--watch_timeout is 0, expected seconds, more than 0"),
         ({"watch_timeout": math.nan}, "--watch_timeout is nan, expected seconds, more than 0"),
         ({"dtype": None}, "--dtype is None, expected one of float32, bfloat16"),

@@ -317,6 +317,7 @@ def test_bad_processes_are_told_before_anyone_waits(
         ("--coordinator=localhost:1 --num_processes=0 --process_id=0", "--process_id=0 of --num_processes=0"),
         ("--coordinator=localhost:1", "--coordinator, --num_processes and --process_id go together"),
         ("--process_id=0", "go together"),
+        ("--keep_up", "--newest_first and --keep_up say in which order --watch scores: give --watch too"),
         ("--distributed --watch", "--watch waits for steps on one host"),
         ("--distributed --output=memory://x/y", "is seen by one process only"),
     ):
