@@ -24,6 +24,8 @@ from miron_jax.runtime.program_cache import library_matmuls
 # Lengths of rows are multiples of it, so that runs share programs; as many positions go through the
 # head at once.
 MULTIPLE = 64
+DRAWS = 3  # of what rounding may do to a request
+BFLOAT16_ULP = 2**-8  # of a number, at most
 
 
 class PlainVisibility(Visibility):
@@ -152,6 +154,47 @@ def launch_plainly(
     for i, (ids, start, length) in enumerate(zip(token_ids, span_start, lengths, strict=True)):
         outputs = programs[length](ids, start, *(id_sets or ())[i : i + 1])
         yield PlainRow(len(ids) - start, outputs)
+
+
+def moved_by_rounding(
+    model: Model, token_ids: np.ndarray, start: int, length: int, id_set: np.ndarray
+) -> np.ndarray:
+    """By how much the plain log-probabilities of one request move, nats, where every weight is
+    moved by up to a unit in bfloat16's last place: the largest of DRAWS draws, float64 [scored
+    tokens, and one more of the id set if it is not empty].
+
+    0 on a mesh over processes, of which the one that asks cannot compute alone."""
+    if (model.placement or Placement.of(model.state)).is_global:
+        return np.zeros(1)
+    model = model.on_one_device
+
+    def scored(state: Tree) -> np.ndarray:
+        moved = model._replace(state=state)
+        [row] = launch_plainly(moved, [token_ids], [start], [length], [id_set])
+        plain = row.read()
+        of_set = np.reshape(plain.set_logprob, -1)[: min(1, len(id_set))]
+        return np.append(plain.logprob, of_set).astype(np.float64)
+
+    usual = scored(model.state)
+    draws = [scored(_with_noise(model.state, np.uint32(i))) for i in range(1, DRAWS + 1)]
+    return np.max([np.abs(draw - usual) for draw in draws], axis=0)
+
+
+@jax.jit
+def _with_noise(state: Tree, draw: jax.Array) -> Tree:
+    """Every weight a unit in bfloat16's last place larger or smaller, by a hash of its place."""
+
+    def noisy(leaf: jax.Array) -> jax.Array:
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            return leaf
+        place = draw
+        for axis in range(leaf.ndim):
+            along = jax.lax.broadcasted_iota(jnp.uint32, leaf.shape, axis)
+            place = (place ^ along) * jnp.uint32(0x9E3779B1)
+        sign = 1.0 - 2.0 * (place >> jnp.uint32(31)).astype(jnp.float32)
+        return (leaf.astype(jnp.float32) * (1.0 + BFLOAT16_ULP * sign)).astype(leaf.dtype)
+
+    return jax.tree.map(noisy, state)
 
 
 def score_plainly(

@@ -6,9 +6,10 @@ deliberately does not know tasks.
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, Self
 
 import jax
@@ -22,7 +23,13 @@ from miron_jax.engine.checked_requests import (
     CheckedRequests,
 )
 from miron_jax.engine.model import Model
-from miron_jax.engine.plain import PlainProgram, PlainRow, PlainScore, launch_plainly
+from miron_jax.engine.plain import (
+    PlainProgram,
+    PlainRow,
+    PlainScore,
+    launch_plainly,
+    moved_by_rounding,
+)
 from miron_jax.engine.records import Score, Scores
 from miron_jax.errors import SelfCheckFailed
 from miron_jax.model.config import ModelConfig
@@ -48,6 +55,11 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
 # (tiny random ones), a wrong mask, position or token 1/6 and more.
 # In float32 right models reach 2**-20, and a common factor of the logits moves that by nothing.
 LOGIT_SHARE = {"float32": 2**-16, "bfloat16": 1 / 32}
+# A token whose log-probability hangs on a difference of large activations moves by nats where any
+# weight is rounded otherwise: SmolLM2 in bfloat16 has 8 such among 1,239 tokens of random texts
+# right behind the BOS, where this engine and plain rows differ by 0.4 to 2 times what the largest
+# of three draws moves.
+ROUNDING_FACTOR = 3.0
 ENTROPY_BOUND = 8.0  # ln V / 2 + 1 of a million tokens: see `_judge_distribution`
 
 
@@ -57,6 +69,8 @@ class _Launched(NamedTuple):
     names: list[str]
     has_set: list[bool]
     rows: Iterable[PlainRow]
+    # of the request of this place: nats that rounding moves its tokens by
+    moved: Callable[[int], np.ndarray]
 
 
 @dataclass(slots=True)
@@ -201,11 +215,20 @@ class SelfCheck:
         rows = launch_plainly(model, token_ids, firsts, lengths, id_sets)
         self.seconds += time.perf_counter() - start
         sized = [f"{name} ({len(ids)} tokens)" for name, ids in zip(names, token_ids, strict=True)]
-        return _Launched(sized, [len(ids) > 0 for ids in id_sets], rows)
+
+        def moved(i: int) -> np.ndarray:
+            if self.tolerance <= TOLERANCE["float32"]:
+                return np.zeros(1)
+            try:
+                return moved_by_rounding(model, token_ids[i], firsts[i], lengths[i], id_sets[i])
+            except jax.errors.JaxRuntimeError:  # no memory for the weights a second time
+                return np.zeros(1)
+
+        return _Launched(sized, [len(ids) > 0 for ids in id_sets], rows, moved)
 
     def _compare(self, launched: _Launched, scores: Sequence[Score], judge: bool) -> None:
         start = time.perf_counter()
-        names, has_set, rows = launched
+        names, has_set, rows, moved = launched
         self.progress.advance("self-check", 0, len(names), "requests")
         differences: list[np.ndarray] = []
         for i, row in enumerate(rows):
@@ -213,9 +236,10 @@ class SelfCheck:
             self.tokens += len(plain.logprob)
             self.progress.advance("self-check", i + 1, len(names), "requests")
             if judge:
-                differences.append(self._judge(scores[i], plain, names[i], has_set[i]))
+                of_request = scores[i], plain, names[i], partial(moved, i)
+                differences.append(self._judge(*of_request, has_set[i]))
                 if plain.distribution.size and not self.by_median:
-                    self._judge_distribution(scores[i], plain, names[i])
+                    self._judge_distribution(*of_request)
         self.progress.end("self-check")
         if self.by_median and differences:
             difference, bounds = np.concatenate(differences, axis=1)
@@ -237,8 +261,16 @@ class SelfCheck:
         self.seconds += time.perf_counter() - start
         return answers
 
-    def _judge(self, score: Score, plain: PlainScore, name: str, has_set: bool) -> np.ndarray:
-        """(differences, bounds) of a request's tokens, nats, and of its id set [2, N]."""
+    def _judge(
+        self,
+        score: Score,
+        plain: PlainScore,
+        name: str,
+        moved: Callable[[], np.ndarray],
+        has_set: bool,
+    ) -> np.ndarray:
+        """(differences, bounds) of a request's tokens, nats, and of its id set [2, N].  `moved`: by
+        how much rounding moves them, asked where one is beyond its bound."""
         ours = score.logprob.astype(np.float64)
         theirs = plain.logprob
         sizes = plain.logit_size
@@ -250,6 +282,8 @@ class SelfCheck:
         same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
         with np.errstate(invalid="ignore"):  # infinity less infinity, which `same` has settled
             difference = np.where(same, 0.0, np.abs(ours - theirs))
+        if not self.by_median and (difference > bounds).any():
+            bounds = np.maximum(bounds, ROUNDING_FACTOR * moved())
         excess = difference / bounds
         worst = float(excess.max(initial=0.0))
         if not math.isfinite(worst) or (worst > 1 and not self.by_median):
@@ -268,13 +302,18 @@ class SelfCheck:
             )
         return np.stack([difference, bounds])
 
-    def _judge_distribution(self, score: Score, plain: PlainScore, name: str) -> None:
+    def _judge_distribution(
+        self, score: Score, plain: PlainScore, name: str, moved: Callable[[], np.ndarray]
+    ) -> None:
         """Compare largest log-probabilities, and entropies: where all logits differ by b at most,
         an entropy differs by b times the deviation of log p, which is below ln V / 2 + 1."""
         bounds = self.bounds(plain.distribution[:, 1], plain.logit_size)
-        bounds = np.outer(bounds, (ENTROPY_BOUND, 1.0))
         difference = np.abs(score.distribution - plain.distribution)
         difference[np.isnan(score.distribution) & np.isnan(plain.distribution)] = 0.0
+        shares = (ENTROPY_BOUND, 1.0)
+        if (difference > np.outer(bounds, shares)).any():
+            bounds = np.maximum(bounds, ROUNDING_FACTOR * moved()[: len(bounds)])
+        bounds = np.outer(bounds, shares)
         wrong = np.flatnonzero(~(difference <= bounds))
         if len(wrong):
             what = f"{name} has an entropy or a largest log-probability that differs by"

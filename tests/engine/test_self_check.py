@@ -24,7 +24,7 @@ from miron_jax.engine.checked_requests import (
 )
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.model import Model, load_model
-from miron_jax.engine.plain import PlainRow, PlainScore, plain_length
+from miron_jax.engine.plain import PlainRow, PlainScore, moved_by_rounding, plain_length
 from miron_jax.engine.records import Score, Scores
 from miron_jax.engine.scores import score_request_batches
 from miron_jax.engine.self_check import LOGIT_SHARE, TOLERANCE, SelfCheck
@@ -157,8 +157,9 @@ def test_a_peaked_request_hides_no_fault_beside_it(dtype: str, monkeypatch: pyte
     zeros, rank = np.zeros(2), np.zeros(2, np.int32)
     plain = [PlainRow(2, (*map(jnp.asarray, (zeros, zeros, size, 0.0)),)) for size in sizes]
     monkeypatch.setattr(self_check, "launch_plainly", lambda *_: plain)
-    no_lengths = SimpleNamespace(lengths_of=lambda _: set())
+    no_lengths = SimpleNamespace(lengths_of=lambda ids: [0] * len(ids))
     monkeypatch.setattr(SelfCheck, "_checked_of", lambda *_: no_lengths)
+    monkeypatch.setattr(self_check, "moved_by_rounding", lambda *_: np.zeros(2))
     requests = [(np.zeros(3, np.int32), 1)] * 2
     peaked = Score(np.asarray([small * 8e5, 0.0]), rank)
     for by_median in (False, True):
@@ -176,18 +177,56 @@ def test_a_peaked_request_hides_no_fault_beside_it(dtype: str, monkeypatch: pyte
     SelfCheck(TOLERANCE[dtype]).compare_with(cast("Model", None), requests[:1], [Score(zeros[:0], rank[:0])], ["none"])
 
 
+@pytest.mark.parametrize(
+    ("dtype", "moved", "passes"), [("bfloat16", 0.21, True), ("bfloat16", 0.19, False), ("float32", 9.0, False)]
+)
+def test_a_token_that_rounding_moves_may_differ_by_three_times_that(
+    dtype: str, moved: float, passes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It differs by 0.6 nats; the token before it by nothing."""
+    zeros, rank = np.zeros(2), np.zeros(2, np.int32)
+    monkeypatch.setattr(
+        self_check, "launch_plainly", lambda *_: [PlainRow(2, (*map(jnp.asarray, (zeros, zeros, zeros, 0.0)),))]
+    )
+    monkeypatch.setattr(self_check, "moved_by_rounding", lambda *_: np.asarray([0.0, moved]))
+    monkeypatch.setattr(SelfCheck, "_checked_of", lambda *_: SimpleNamespace(lengths_of=lambda ids: [0] * len(ids)))
+    check = SelfCheck(TOLERANCE[dtype], LOGIT_SHARE[dtype])
+    arguments = cast("Model", None), [(np.zeros(3, np.int32), 1)], [Score(np.asarray([0.0, 0.6]), rank)], ["sensitive"]
+    if passes:
+        return check.compare_with(*arguments)
+    with pytest.raises(SelfCheckFailed, match=r"differs by 0\.6 nats"):
+        check.compare_with(*arguments)
+
+
+def test_rounding_moves_a_model_of_ten_times_the_logits_ten_times_as_far(tmp_path: Path) -> None:
+    ids, moved = np.asarray([3, 5, 7, 9], np.int32), []
+    for factor in (1, 10):
+        folder = make_model(tmp_path / str(factor), width=48)
+        tensors = load_file(folder / "model.safetensors")
+        tensors["model.norm.weight"] *= np.float32(factor)
+        save_file(tensors, folder / "model.safetensors")
+        model = load_model(folder, "bfloat16")
+        moved.append(moved_by_rounding(model, ids, 1, 64, np.zeros(0, np.int32)))
+        with_set = moved_by_rounding(model, ids, 1, 64, np.arange(9, dtype=np.int32))
+        assert with_set[:3].tolist() == moved[-1].tolist()
+        assert with_set.shape == (4,)
+    small, large = (each.mean() for each in moved)
+    assert 0 < small < TOLERANCE["bfloat16"]
+    assert 3 < large / small < 30
+
+
 @pytest.mark.parametrize("wrong", [(0, 0, 0.01), (1, 1, 0.002), (1, 0, np.nan)])
 def test_a_wrong_entropy_or_largest_probability_is_noticed(wrong: tuple[int, int, float]) -> None:
     """An entropy may differ by eight times what a log-probability may; NaN only where both have it."""
     right = np.asarray([[5.0, -1.0], [3.0, -2.0], [0.0, 0.0]])
     zeros, rank, check = np.zeros(3), np.zeros(3, np.int32), SelfCheck(TOLERANCE["float32"])
-    plain = PlainScore(zeros, zeros, zeros, np.zeros(()), right)
-    check._judge_distribution(Score(zeros, rank, 0.0, right + np.asarray([[5e-3, 5e-4]])), plain, "near")
+    plain, nothing = PlainScore(zeros, zeros, zeros, np.zeros(()), right), lambda: np.zeros(3)
+    check._judge_distribution(Score(zeros, rank, 0.0, right + np.asarray([[5e-3, 5e-4]])), plain, "near", nothing)
     token, column, by = wrong
     faulty = right.copy()
     faulty[token, column] += by
     with pytest.raises(SelfCheckFailed, match=r"faulty has an entropy or a largest log-probability that differs"):
-        check._judge_distribution(Score(zeros, rank, 0.0, faulty), plain, "faulty")
+        check._judge_distribution(Score(zeros, rank, 0.0, faulty), plain, "faulty", nothing)
 
 
 @pytest.mark.parametrize(
