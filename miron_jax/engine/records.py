@@ -5,10 +5,12 @@ they are computed.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 import numpy as np
+
+NO_BYTES = np.zeros(0, np.uint16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +26,13 @@ class Scores:
     # float32 nats: entropy of the distribution in which each token stands and log p of its most
     # probable token [N, 2], or [N, 0], not asked
     distribution: np.ndarray
+    # uint16 [N], bytes of each token, 0 of a special one; [0]: whoever scored it does not know them
+    num_bytes: np.ndarray = field(default_factory=lambda: NO_BYTES)
 
     @classmethod
     def of(cls, scores: Sequence["Score"]) -> Self:
         """Scores of single requests, end to end."""
-        logprobs, ranks, set_logprobs, distributions = zip(*scores, strict=True)
+        logprobs, ranks, set_logprobs, distributions, num_bytes = zip(*scores, strict=True)
         offsets = np.cumsum([0, *map(len, ranks)])
         return cls(
             offsets,
@@ -36,6 +40,7 @@ class Scores:
             np.concatenate(ranks),
             np.asarray(set_logprobs, np.float32),
             np.concatenate(distributions),
+            np.concatenate(num_bytes),
         )
 
     def __len__(self) -> int:
@@ -44,7 +49,13 @@ class Scores:
     def __iter__(self) -> Iterator["Score"]:
         ends = self.offsets.tolist()
         for a, b, set_logprob in zip(ends[:-1], ends[1:], self.set_logprob.tolist(), strict=True):
-            yield Score(self.logprob[a:b], self.rank[a:b], set_logprob, self.distribution[a:b])
+            yield Score(
+                self.logprob[a:b],
+                self.rank[a:b],
+                set_logprob,
+                self.distribution[a:b],
+                self.num_bytes[a:b],
+            )
 
     def of_requests(self, start: int, stop: int) -> "Scores":
         """The scores of requests [start, stop)."""
@@ -56,7 +67,11 @@ class Scores:
             self.rank[tokens],
             self.set_logprob[start:stop],
             self.distribution[tokens],
+            self.num_bytes[tokens],
         )
+
+    def spelled_by(self, num_bytes: np.ndarray) -> Self:
+        return replace(self, num_bytes=num_bytes)
 
     def followed_by(self, later: "Scores") -> "Scores":
         """The scores of these requests, then those of the later ones."""
@@ -66,6 +81,7 @@ class Scores:
             np.concatenate([self.rank, later.rank]),
             np.concatenate([self.set_logprob, later.set_logprob]),
             np.concatenate([self.distribution, later.distribution]),
+            np.concatenate([self.num_bytes, later.num_bytes]),
         )
 
     def __getitem__(self, request: int) -> "Score":
@@ -75,6 +91,7 @@ class Scores:
             self.rank[span],
             float(self.set_logprob[request]),
             self.distribution[span],
+            self.num_bytes[span],
         )
 
 
@@ -85,6 +102,7 @@ class Score(NamedTuple):
     rank: np.ndarray  # int32, tokens ahead of the target; 0 is greedy
     set_logprob: float = 0.0  # nats, see Scores
     distribution: np.ndarray = np.zeros((0, 0), np.float32)  # see Scores
+    num_bytes: np.ndarray = NO_BYTES  # see Scores
 
     @property
     def has_distribution(self) -> bool:

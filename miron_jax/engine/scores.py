@@ -235,7 +235,7 @@ def _alone_where_nan(
         chosen.tolist(), _score(alone, forward, lambda tokens: None, None), strict=True
     ):
         span = slice(scores.offsets[r], scores.offsets[r + 1])
-        logprob[span], rank[span], set_logprob[r], distribution[span] = score
+        logprob[span], rank[span], set_logprob[r], distribution[span], _ = score
     return Scores(scores.offsets, logprob, rank, set_logprob, distribution)
 
 

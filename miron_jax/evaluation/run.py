@@ -446,7 +446,8 @@ class Evaluation:
     def _take(self, tasks: Sequence[TaskScores], batch: RequestBatch, scores: Scores) -> None:
         ends = offsets_of([len(piece.requests) for piece in batch.pieces]).tolist()
         for piece, start, end in zip(batch.pieces, ends[:-1], ends[1:], strict=True):
-            of_piece = scores.of_requests(start, end)
+            num_bytes = self._tasks.setup.table.num_bytes[piece.requests.scored_ids]
+            of_piece = scores.of_requests(start, end).spelled_by(num_bytes)
             tasks[piece.task].rows += self._tasks.kinds[piece.task].rows_of(piece, of_piece)
 
     def _sampling(self) -> ExampleSampling:

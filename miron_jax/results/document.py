@@ -106,10 +106,19 @@ ABSENT: Mapping[type, frozenset[str]] = {
     ProgramDetails: frozenset({"not_judged", "no_sandbox", "no_cgroup"}),
     CompositeResult: frozenset({"metric"}),
     Robustness: frozenset({"template_spread", "swapped"}),
-    ExampleResult: frozenset({"answered", "neutral_logprobs", "meta", "reason", "also_right"}),
+    ExampleResult: frozenset(
+        {"answered", "neutral_logprobs", "truncated", "meta", "reason", "also_right"}
+    ),
     AskedPrompt: frozenset({"category", "num_shots", "cluster"}),
     Option: frozenset(
-        ["held_logprob", "reason", "token_ranks", "token_entropies", "token_largest_logprobs"]
+        [
+            "token_bytes",
+            "token_ranks",
+            "token_entropies",
+            "token_largest_logprobs",
+            "held_logprob",
+            "reason",
+        ]
     ),
     ProgramText: frozenset({"answers"}),
 }

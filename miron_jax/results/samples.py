@@ -66,6 +66,7 @@ class Option:
     logprob: float  # sum over its tokens
     num_tokens: int = 0
     token_logprobs: Sequence[float] = ()
+    token_bytes: tuple[int, ...] = ()  # of each, at the end of `text`; 0 of a special token
     # of its tokens, with --token_stats: tokens ahead, 0 is greedy; entropy and largest log p of the
     # distribution, nats
     token_ranks: Sequence[int] = ()
@@ -115,6 +116,7 @@ class ExampleResult:
     generated: str | None = None
     answered: ModelOutput = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    truncated: bool | None = None  # True: its prompt lost tokens to the length limit
     meta: JsonObject | None = None  # of its record in a submission
     reason: str = ""  # why a number is not defined
 

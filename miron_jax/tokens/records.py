@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from miron_jax.tokens.ragged import offsets_of
+from miron_jax.tokens.ragged import gather, offsets_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,12 @@ class Requests:
 
     def tokens(self, request: int) -> np.ndarray:
         return self.token_ids[self.offsets[request] : self.offsets[request + 1]]
+
+    @property
+    def scored_ids(self) -> np.ndarray:
+        """The tokens of all scored spans, end to end, int32."""
+        starts = self.offsets[:-1] + self.span_start
+        return gather(self.token_ids, starts, self.offsets[1:] - starts).values
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, int]]:
         return ((self.tokens(r), int(self.span_start[r])) for r in range(len(self)))

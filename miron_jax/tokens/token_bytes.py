@@ -8,7 +8,7 @@ text, or the text counts as not spelled.
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -46,6 +46,11 @@ class TokenBytes:
                 self._sorted.append((token_bytes, i))
         self._longest = max(map(len, self._ids), default=0)
         self._sorted.sort()
+
+    @cached_property
+    def num_bytes(self) -> np.ndarray:
+        """Of each token id, uint16 [V]; 0 of tokens without bytes."""
+        return np.asarray([len(piece or b"") for piece in self.of], np.uint16)
 
     def ends(self, ids: Sequence[int], text: str) -> np.ndarray | None:
         """Byte of the text at which each token ends, int64 [T]; None: the tokens do not spell the

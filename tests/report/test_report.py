@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from miron_jax.errors import printable
 from miron_jax.report.html.page import page_of
 from miron_jax.report.tables.results import timeline_lines
 from miron_jax.results.run_folder import read_runs
@@ -86,7 +87,8 @@ def test_a_page_holds_everything_and_only_its_own_script(tmp_path: Path, miron) 
     (examples,) = chunks_of(page)
     assert [each["prompt"] for each in examples] == list(NASTY)
     assert [each["options"][0][0] for each in examples] == list(NASTY)
-    assert index_of(page) == [{"name": "own/x", "first": 0, "size": 500, "marks": "10101010"}]
+    of_run = {"label": "run", "first": 0, "size": 500, "ids": None, "marks": "10101010"}
+    assert index_of(page) == [{"name": "own/x", "groups": [*map(printable, NASTY)], "runs": [of_run]}]
     for part in ("num_fewshot", "a" * 40, "0.3000 to 0.7000", "&lt;img src=x onerror"):
         assert part in page
 
@@ -94,7 +96,7 @@ def test_a_page_holds_everything_and_only_its_own_script(tmp_path: Path, miron) 
 def test_examples_stand_in_chunks_of_their_task(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", {"own/x": samples_of([1] * 1203), "own/y": samples_of([0] * 3)})
     page = page_of(read_runs([str(run)]))
-    x, y = index_of(page)
+    x, y = (task["runs"][0] for task in index_of(page))
     assert (x["first"], len(x["marks"]), y["first"], y["marks"]) == (0, 1203, 3, "000")
     chunks = chunks_of(page)
     assert [len(chunk) for chunk in chunks] == [500, 500, 203, 3]
@@ -110,7 +112,6 @@ def test_two_runs_are_compared_and_steps_make_curves(tmp_path: Path) -> None:
         "b (second) against a (first)",
         "+0.5000",
         "a: over the steps of training, with 95 % intervals",
-        "own/x (b)",
         "currentColor",
     ):
         assert part in page

@@ -98,17 +98,18 @@ def test_a_report_is_drawn_sorted_filtered_and_opened(browser: Any, tmp_path: Pa
     page.locator("#which").select_option("0")
     assert page.locator("#count").text_content() == "18 of 30 examples"
     page.locator("#list button").nth(1).click()
-    opened.wait_for("own/x (a), row 13")
-    opened.wait_for("right answer, -2.5 nats, 2 tokens")
+    opened.wait_for("own/x, row 13")
     assert page.locator("#detail pre").first.text_content() == "Question 13?\nAnswer:"
-    assert page.locator("#detail .tokens svg").count() == 4
+    assert page.locator("#detail .tokens span").count() == 8, "of two choices in two runs"
+    rows = [row.split("nats")[0] for row in page.locator("#detail .options tr").all_text_contents()]
+    assert rows == ["choiceab", "A yes 50 % chosen-2.5 ", "Bright answer no 50 %-2.5 "]
     # Another task, scrolled to its end: a chunk that was not inflated before.
     page.locator("#which").select_option("")
-    page.locator("#task").select_option(label="own/y (b)")
+    page.locator("#task").select_option(label="own/y")
     page.evaluate("document.getElementById('list').scrollTop = 1e9")
-    opened.wait_for("599  Question 599? Answer:")
+    opened.wait_for("599Question 599? Answer:")
     dark = Page(browser, file, color_scheme="dark")
-    dark.wait_for("own/x (a)")
+    dark.wait_for("Question 0?")
     for scheme, each in (("light", opened), ("dark", dark)):
         each.page.screenshot(path=SCREENSHOTS / f"report-{scheme}.png", full_page=True)
         assert each.errors == []
@@ -136,7 +137,7 @@ def test_the_matrix_opens_by_keys_or_a_link_and_is_copied(browser: Any, tmp_path
     more = page.locator("#all .more")
     assert [more.nth(i).is_visible() for i in range(2)] == [False, False]
     page.locator("#all summary").first.press("Enter")
-    page.locator("#all a").nth(1).click()
+    page.locator("#all th a").nth(1).click()
     assert [more.nth(i).is_visible() for i in range(2)] == [True, True]
     assert page.url.endswith("#own/y")
     assert "bits_per_byte" in more.first.text_content()
@@ -197,10 +198,67 @@ def test_a_row_of_the_list_is_the_question_what_was_chosen_and_what_is_right(bro
     run = write_run(tmp_path / "run", {"own/x": samples_of([0, 1], prompt=[prompt[-300:] for prompt in prompts])})
     opened = Page(browser, reported(tmp_path / "out.html", run))
     opened.wait_for("last?")
-    wrong, right = opened.page.locator("#list button").all_text_contents()
-    assert wrong.startswith("✗ 0  Question one? Answer:  →  no  right: yes")
-    assert right.startswith("✓ 1  … many words. A shot of many words.")
-    assert "many words. last? Answer:  →" in right
+    wrong, right = ([*row.locator("> span").all_text_contents()] for row in opened.page.locator("#list button").all())
+    assert wrong == ["✗", "0", "Question one? Answer:", "→ no", "right: yes", ""]
+    assert right[2].startswith("… many words. A shot of many words.")
+    assert right[2].endswith("many words. last? Answer:")
+    assert right[3:] == ["→ no", "", ""]
+
+
+def test_examples_of_two_runs_are_read_beside_each_other_by_keys(browser: Any, tmp_path: Path) -> None:
+    """The second run lacks example 0, asked example 3 otherwise, and is right where the first is wrong in 2 of 5."""
+    first = samples_of([1, 0, 0, 1, 1], category=["a", "b", "b", "a", "a"])
+    second = samples_of([1, 1, 1, 1, 1])[1:]
+    first[1]["metrics"]["choice_margin"], first[4]["metrics"]["choice_margin"] = -3.0, 0.25
+    second[2]["prompt_sha256"] = "another"
+    second[0]["options"][1]["token_logprobs"] = [-0.5, None]
+    runs = [write_run(tmp_path / name, {"own/x": each}) for name, each in (("one", first), ("two", second))]
+    opened = Page(browser, reported(tmp_path / "out.html", *runs))
+    page = opened.page
+
+    def marks_and_rows() -> list[list[str]]:
+        return [[*row.locator("> span").all_text_contents()][:2] for row in page.locator("#list button").all()]
+
+    opened.wait_for("Question 4?")
+    assert marks_and_rows() == [["✓ ", "0"], ["✗✓", "1"], ["✗✓", "2"], ["✓✓", "3"], ["✓✓", "4"]]
+    page.locator("#which").select_option("flipped")
+    opened.wait_for("2 of 5 examples")
+    for key, row in (("j", 1), ("j", 2), ("j", 2), ("k", 1)):
+        page.keyboard.press(key)
+        opened.wait_for(f"own/x, row {row}, b")
+    right = page.locator("#detail .options tr").nth(2)
+    assert right.locator("th").text_content() == "Bright answer"
+    assert [cell.split("-")[0] for cell in right.locator("td").all_text_contents()] == [" no", " 50 %", " 50 % chosen"]
+    tokens = page.locator("#detail .tokens span")
+    assert tokens.nth(6).get_attribute("title") == "-0.5 nats, +1.50 to the run beside"
+    assert [tokens.nth(i).get_attribute("class") for i in (6, 7)] == ["gained", None]
+    page.locator("#which").select_option("")
+    page.locator("#group").select_option("a")
+    page.locator("#order").select_option("ties")
+    opened.wait_for("3 of 5 examples")
+    assert [row for _, row in marks_and_rows()] == ["4", "0", "3"], "4 is near a tie, the others have no margin"
+    page.locator("#list button").nth(2).click()
+    opened.wait_for("The two runs asked this example otherwise")
+    page.keyboard.press("/")
+    page.keyboard.type("question 4")
+    opened.wait_for("1 of 5 examples")
+    assert [row for _, row in marks_and_rows()] == ["4"]
+    page.locator("#search").fill("")
+    page.locator("#run").select_option(label="two")
+    opened.wait_for("of 4 examples")
+    assert page.locator("#beside option").all_text_contents() == ["one", "none"]
+    assert opened.errors == []
+
+
+def test_a_completion_shows_what_it_lacks(browser: Any, tmp_path: Path) -> None:
+    written = {"generated": "stone bridge", "ended": "stop", "answer": "stone bridge", "accepted": ["stone ridges"]}
+    sample = {**samples_of([0])[0], "options": [], "gold": None, "prediction": None, **written}
+    opened = Page(browser, reported(tmp_path / "out.html", write_run(tmp_path / "run", {"own/x": [sample]})))
+    opened.wait_for("right: stone ridges")
+    opened.page.keyboard.press("j")
+    opened.wait_for("generated ✗")
+    assert [opened.page.locator(f"#detail {name}").all_text_contents() for name in ("ins", "del")] == [["b"], ["s"]]
+    assert opened.errors == []
 
 
 def test_a_phone_and_paper(browser: Any, tmp_path: Path) -> None:

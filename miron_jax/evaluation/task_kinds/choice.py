@@ -300,6 +300,7 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
                 correct=example.correct,
                 options=tuple(islice(options, len(row.choices))),
                 neutral_logprobs=tuple(example.neutral_logprobs),
+                truncated=row.truncated or None,
                 metrics=example.metrics,
                 meta=submitted_meta(row.question),
                 reason=reason,

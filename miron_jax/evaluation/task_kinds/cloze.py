@@ -240,6 +240,7 @@ class ClozeKind(TaskKind[ClozeRow]):
                 correct=getattr(row.example, "correct", None),
                 options=options,
                 generated=row.generated,
+                truncated=row.truncated or None,
                 metrics=getattr(row.example, "metrics", {}),
                 reason=_why_undefined(row.example),
             )

@@ -111,6 +111,7 @@ def _option(text: str, score: Score, logprob: float, is_greedy: bool) -> Option:
         logprob=logprob,
         num_tokens=len(score.logprob),
         token_logprobs=score.logprob.tolist(),
+        token_bytes=tuple(score.num_bytes.tolist()),
         greedy=None if math.isnan(logprob) else is_greedy,
     )
     if not score.distribution.size:

@@ -36,7 +36,7 @@ _SPEED = (
 def page_of(runs: Sequence[Run]) -> str:
     """Raises InputError if samples are missing."""
     style = _part("page.css")
-    script = _part("page.js")
+    script = _part("page.js") + _part("examples.js")
     examples = examples_of(runs)
     beside = against_of(runs)
     environment = Environment(
