@@ -125,7 +125,17 @@ ABSENT: Mapping[type, frozenset[str]] = {
 
 # left out where absent, as in files of older versions
 LATER_SETTINGS = frozenset(
-    {"special_tokens", "generated", "rows", "token_stats", "mlflow", "comet", "trackio"}
+    [
+        "comet",
+        "generated",
+        "keep_up",
+        "mlflow",
+        "newest_first",
+        "rows",
+        "special_tokens",
+        "token_stats",
+        "trackio",
+    ]
 )
 
 AnyRecord = TypeVar("AnyRecord")
