@@ -5,12 +5,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from miron_jax.definitions.data_files import read_examples
+from miron_jax.engine.records import Scores
 from miron_jax.prompting.prompts import render, without_shots
 from miron_jax.tasks.core import SUITE
 from tests.support.command import common
+from tests.support.requests import requests_of
 from tests.support.tolerances import METRIC
 
 
@@ -68,3 +71,14 @@ def test_rows_that_are_not_there_are_refused(
     given = common(place, tmp_path / "out", "--tasks=core/arc_easy") if command == "eval" else []
     ran = miron(command, *given, *flags)
     assert (ran.status, message in ran.err) == (2, True), ran.err
+
+
+def test_scored_tokens_stand_end_to_end() -> None:
+    requests = requests_of([([5, 6, 7], 1), ([4], 1), ([8, 9], 0)])
+    assert requests.scored_ids.tolist() == [6, 7, 8, 9]
+    zeros = np.zeros(4, np.float32)
+    lengths = np.asarray([3, 1, 0, 2], np.uint16)
+    scores = Scores(np.asarray([0, 2, 2, 4]), zeros, zeros, zeros[:3], np.zeros((4, 0))).spelled_by(lengths)
+    each = [[3, 1], [], [0, 2]]
+    assert [score.num_bytes.tolist() for score in scores] == [scores[r].num_bytes.tolist() for r in range(3)] == each
+    assert scores.of_requests(1, 3)[1].num_bytes.tolist() == each[2]

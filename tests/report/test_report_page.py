@@ -211,7 +211,7 @@ def test_examples_of_two_runs_are_read_beside_each_other_by_keys(browser: Any, t
     second = samples_of([1, 1, 1, 1, 1])[1:]
     first[1]["metrics"]["choice_margin"], first[4]["metrics"]["choice_margin"] = -3.0, 0.25
     second[2]["prompt_sha256"] = "another"
-    second[0]["options"][1]["token_logprobs"] = [-0.5, None]
+    second[0]["options"][1] |= {"token_logprobs": [-0.5, None], "token_bytes": [2, 1], "token_ranks": [3, 4]}
     runs = [write_run(tmp_path / name, {"own/x": each}) for name, each in (("one", first), ("two", second))]
     opened = Page(browser, reported(tmp_path / "out.html", *runs))
     page = opened.page
@@ -230,7 +230,8 @@ def test_examples_of_two_runs_are_read_beside_each_other_by_keys(browser: Any, t
     assert right.locator("th").text_content() == "Bright answer"
     assert [cell.split("-")[0] for cell in right.locator("td").all_text_contents()] == [" no", " 50 %", " 50 % chosen"]
     tokens = page.locator("#detail .tokens span")
-    assert tokens.nth(6).get_attribute("title") == "-0.5 nats, +1.50 to the run beside"
+    assert tokens.all_text_contents()[4:] == ["", "", " n", "o"], "the first run has not kept which letters they are"
+    assert tokens.nth(6).get_attribute("title") == "“ n”, -0.5 nats, rank 3, +1.50 to the run beside"
     assert [tokens.nth(i).get_attribute("class") for i in (6, 7)] == ["gained", None]
     page.locator("#which").select_option("")
     page.locator("#group").select_option("a")

@@ -43,20 +43,17 @@
     return `… ${words.slice(-SHOWN).replace(/^\S*\s/, "")}`;
   };
   const short = (text) => visible((text || "").trim().replace(/\s+/g, " ").slice(0, 80));
-  const saidIn = (example) => {
-    const option = example.options[example.prediction];
-    if (option) return option[0];
-    return example.generated.length ? example.generated[0] : (example.options[0] || [""])[0];
-  };
+  const saidIn = (example) => (example.options[example.prediction] || example.generated)[0];
+  // Of the right choice, of a continuation, or of the first accepted answer.
   const rightIn = (example) => {
-    const option = example.options[example.gold];
+    const option = example.options[example.gold ?? (example.options.length === 1 ? 0 : -1)];
     return option ? option[0] : example.accepted[0];
   };
   const cells = (example, mark) => [
     make("span", example.row, "note"),
     make("span", visible(question(example.prompt))),
-    make("span", `→ ${short(saidIn(example))}`),
-    make("span", mark !== "1" && rightIn(example) ? `right: ${short(rightIn(example))}` : ""),
+    make("span", saidIn(example) === undefined ? "" : `→ ${short(saidIn(example))}`),
+    make("span", rightIn(example) === undefined || (mark === "1" && saidIn(example) !== undefined) ? "" : `right: ${short(rightIn(example))}`),
     make("span", example.margin === null ? "" : example.margin.toFixed(2), "number note"),
   ];
   const draw = () => {
@@ -161,7 +158,7 @@
         const [, logprob, tokens, greedy] = option;
         if (view.example.options.length > 1) cell.append(barOf(parts[which][i]), ` ${(100 * parts[which][i]).toFixed(0)} %`);
         if (view.example.prediction === i) cell.append(" ", make("span", "chosen", isRight ? "right" : "wrong"));
-        const sum = logprob === null ? "no log-probability" : `${logprob} nats, ${tokens.length} tokens${greedy ? ", greedy" : ""}`;
+        const sum = logprob === null ? "no log-probability" : `${logprob} nats, ${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}${greedy ? ", greedy" : ""}`;
         cell.append(make("div", sum, "note"), tokensOf(option, which ? views[0].example.options[i] : undefined));
       });
       table.append(row);

@@ -60,8 +60,10 @@ def _of_run(
         ids.append(example.id)
         marks.append("-" if example.correct is None else str(int(example.correct)))
         is_same = asked.setdefault(example.id, example.digest) == example.digest
-        shown.append({**_shown(example), "same": is_same})
-    groups |= dict.fromkeys(each["group"] for each in shown if each["group"])
+        group = printable(getattr(example.asked, "category", None) or "")
+        if group:
+            groups[group] = None
+        shown.append({**_shown(example), "group": group, "same": is_same})
     first = len(chunks)
     chunks.extend(_chunks(shown))
     is_counted = ids == [*range(len(ids))]
@@ -92,7 +94,6 @@ def _shown(example: ExampleResult) -> JsonObject:
         accepted = (example.options[0].text,)
     return {
         "row": example.row,
-        "group": printable(getattr(example.asked, "category", None) or ""),
         "prompt": _asked(example)[-PROMPT:],
         "gold": example.gold,
         "also": example.also_right,
