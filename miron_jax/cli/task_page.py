@@ -114,7 +114,7 @@ def _example(kind: TaskKind, tokenizer: Tokenizer) -> Iterator[str]:
         pieces = [tokenizer.decode([token]).replace("\n", "\\n") for token in ids.tolist()]
         before = "|".join(pieces[:start])
         scored = "|".join(pieces[start:])
-        right = " (right)" if isinstance(examples[0], Prompt) and examples[0].gold == r else ""
+        right = " (right)" if isinstance(example, Prompt) and example.gold == r else ""
         yield f"  request {r}{right}: {_shortened(before)}|{OPEN}{scored}{CLOSE}"
 
 
