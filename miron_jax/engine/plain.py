@@ -6,6 +6,7 @@ shares neither plan nor kernels with `forward.py`.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import starmap
 from typing import Any, NamedTuple
 
 import jax
@@ -25,7 +26,8 @@ from miron_jax.runtime.program_cache import library_matmuls
 # head at once.
 MULTIPLE = 64
 DRAWS = 3  # of what rounding may do to a request
-BFLOAT16_ULP = 2**-8  # of a number, at most
+# of a number: bfloat16 rounds what is moved so to its neighbour, or the one behind
+NOISE = 1.5 * 2**-8
 
 
 class PlainVisibility(Visibility):
@@ -160,10 +162,11 @@ def moved_by_rounding(
     model: Model, token_ids: np.ndarray, start: int, length: int, id_set: np.ndarray
 ) -> np.ndarray:
     """By how much the plain log-probabilities of one request move, nats, where every weight is
-    moved by up to a unit in bfloat16's last place: the largest of DRAWS draws, float64 [scored
+    moved by one or two units in bfloat16's last place: the largest of DRAWS draws, float64 [scored
     tokens, and one more of the id set if it is not empty].
 
-    0 on a mesh over processes, of which the one that asks cannot compute alone."""
+    0 where a draw is not finite, and on a mesh over processes, of which the one that asks cannot
+    compute alone."""
     if (model.placement or Placement.of(model.state)).is_global:
         return np.zeros(1)
     model = model.on_one_device
@@ -177,24 +180,27 @@ def moved_by_rounding(
 
     usual = scored(model.state)
     draws = [scored(_with_noise(model.state, np.uint32(i))) for i in range(1, DRAWS + 1)]
-    return np.max([np.abs(draw - usual) for draw in draws], axis=0)
+    with np.errstate(invalid="ignore"):  # infinity less infinity
+        moved = np.max([np.abs(draw - usual) for draw in draws], axis=0)
+    return np.where(np.isfinite(moved), moved, 0.0)
 
 
 @jax.jit
 def _with_noise(state: Tree, draw: jax.Array) -> Tree:
-    """Every weight a unit in bfloat16's last place larger or smaller, by a hash of its place."""
+    """Every weight larger or smaller, by a hash of its place."""
+    leaves, structure = jax.tree.flatten(state)
 
-    def noisy(leaf: jax.Array) -> jax.Array:
+    def noisy(index: int, leaf: jax.Array) -> jax.Array:
         if not jnp.issubdtype(leaf.dtype, jnp.inexact):
             return leaf
-        place = draw
+        place = draw * jnp.uint32(len(leaves)) + jnp.uint32(index)
         for axis in range(leaf.ndim):
             along = jax.lax.broadcasted_iota(jnp.uint32, leaf.shape, axis)
             place = (place ^ along) * jnp.uint32(0x9E3779B1)
         sign = 1.0 - 2.0 * (place >> jnp.uint32(31)).astype(jnp.float32)
-        return (leaf.astype(jnp.float32) * (1.0 + BFLOAT16_ULP * sign)).astype(leaf.dtype)
+        return (leaf.astype(jnp.float32) * (1.0 + NOISE * sign)).astype(leaf.dtype)
 
-    return jax.tree.map(noisy, state)
+    return jax.tree.unflatten(structure, [*starmap(noisy, enumerate(leaves))])
 
 
 def score_plainly(

@@ -13,6 +13,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from miron_jax.engine import forward as forward_module
+from miron_jax.engine import plain as plain_module
 from miron_jax.engine import self_check
 from miron_jax.engine.batches import Arrays, Batch, Shape, assemble
 from miron_jax.engine.checked_requests import (
@@ -213,6 +214,15 @@ def test_rounding_moves_a_model_of_ten_times_the_logits_ten_times_as_far(tmp_pat
     small, large = (each.mean() for each in moved)
     assert 0 < small < TOLERANCE["bfloat16"]
     assert 3 < large / small < 30
+
+
+def test_a_masked_token_is_moved_by_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Infinity less infinity is no number."""
+    zeros = jnp.zeros(2)
+    row = PlainRow(2, (jnp.asarray([-jnp.inf, 0.0]), zeros, zeros, jnp.asarray(0.0)))
+    monkeypatch.setattr(plain_module, "launch_plainly", lambda *_: [row])
+    model = load_model(make_model(tmp_path / "tiny", width=48), "bfloat16")
+    assert moved_by_rounding(model, np.asarray([3, 5, 7], np.int32), 1, 64, np.zeros(0, np.int32)).tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("wrong", [(0, 0, 0.01), (1, 1, 0.002), (1, 0, np.nan)])
