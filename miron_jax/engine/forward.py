@@ -276,7 +276,7 @@ class Forward:
         length = int(due.plan.row_length[due.rows[0]])
         self._wait_for(length)
         # rows dealt to another host
-        if not any(shape.length == length for shape in self.programs):
+        if not any(shape.length == length for shape in [*self.programs]):
             self.compile(due.plan, due.more, np.asarray(due.rows))
         count = self._rows[length] * self.placement.shards
         if len(due.rows) > count:
@@ -384,7 +384,8 @@ class Forward:
         fits these bytes; returns the seconds."""
         start = time.perf_counter()
         while True:
-            at_least = self._rows[length] == self._split
+            num_rows = self._rows[length]
+            at_least = num_rows == self._split
             try:
                 memory = self._program(self._shape(length, room)).memory_analysis()
             # a TPU's compiler refuses what its chip cannot hold
@@ -399,7 +400,8 @@ class Forward:
                     needs = memory.temp_size_in_bytes + memory.output_size_in_bytes
                 if needs <= FREE_SHARE * free or at_least:
                     return time.perf_counter() - start
-            self._rows[length] = self._half(self._rows[length])
+            # another thread may have halved them for another room
+            self._rows[length] = min(self._rows[length], self._half(num_rows))
 
     def _half(self, rows: int) -> int:
         """Half the rows, rounded down to a multiple of the devices that split them."""
