@@ -7,12 +7,13 @@ deliberately does not know what the arrays mean.
 """
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from hashlib import blake2b
 
 import numpy as np
 
-from miron_jax.errors import RunEnded
+from miron_jax.errors import InputError, RunEnded
 from miron_jax.files.kept import Job, KeptArrays, packed, unpacked
 from miron_jax.files.store import Store, wait_for
 from miron_jax.runtime.dealing import in_blocks
@@ -58,7 +59,12 @@ class SharedArrays:
             return None
         if self._kept is not None and (arrays := self._kept.get(key)) is not None:
             return arrays
-        return None if name is None else unpacked(key, wait_for(self._store, _file(key)))
+        if name is None:
+            return None
+        try:
+            return unpacked(key, wait_for(self._store, _file(key)))
+        except (InputError, OSError):  # whoever needs it makes it
+            return None
 
     def put(self, key: str, arrays: Mapping[str, np.ndarray]) -> None:
         """Keep for later runs what this process has made for itself."""
@@ -67,10 +73,12 @@ class SharedArrays:
 
     def remove(self) -> None:
         """Remove what the processes have made for each other, once none reads it any more."""
+        wait(self._working)
         self._hosts.arrive(FOLDER)
         if self._hosts.is_first:
             self._hosts.gather(FOLDER)
-            self._store.remove_below(FOLDER)
+            with suppress(OSError):  # a run with all its scores does not end by what is left here
+                self._store.remove_below(FOLDER)
 
     def _check(self) -> None:
         """Raises what has ended a thread."""

@@ -222,7 +222,10 @@ def test_a_masked_token_is_moved_by_nothing(tmp_path: Path, monkeypatch: pytest.
     row = PlainRow(2, (jnp.asarray([-jnp.inf, 0.0]), zeros, zeros, jnp.asarray(0.0)))
     monkeypatch.setattr(plain_module, "launch_plainly", lambda *_: [row])
     model = load_model(make_model(tmp_path / "tiny", width=48), "bfloat16")
-    assert moved_by_rounding(model, np.asarray([3, 5, 7], np.int32), 1, 64, np.zeros(0, np.int32)).tolist() == [0.0, 0.0]
+    assert moved_by_rounding(model, np.asarray([3, 5, 7], np.int32), 1, 64, np.zeros(0, np.int32)).tolist() == [
+        0.0,
+        0.0,
+    ]
 
 
 @pytest.mark.parametrize("wrong", [(0, 0, 0.01), (1, 1, 0.002), (1, 0, np.nan)])
