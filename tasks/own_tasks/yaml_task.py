@@ -223,10 +223,9 @@ def _task(keys: Keys, fetches: list[Data]) -> Task[Any]:
 
 def _check_keys(keys: Keys, kind: str) -> None:
     """Raises InputError for keys that are not there, or not of this kind."""
-    of_kind = {
-        each: (*_EVERY, *takes, *_MAY_TAKE.get(each, ("category",)), *_further(each))
-        for each, takes in _TAKES.items()
-    }
+    of_kind = {}
+    for each, takes in _TAKES.items():
+        of_kind[each] = (*_EVERY, *takes, *_MAY_TAKE.get(each, ("category",)), *_further(each))
     keys.check_known(list(dict.fromkeys(chain.from_iterable(of_kind.values()))))
     for key in keys.fields:
         if key not in of_kind[kind]:

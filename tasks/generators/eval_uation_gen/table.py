@@ -4,7 +4,7 @@ Arrives: nothing, or a folder that holds the files.  Leaves: the sets, and the f
 files.  It deliberately does not know prompts, nor how the rows were made (tools/eval_uation_gen).
 
 The rows are written once into the cache and read like published ones.  The hashes of those files
-are pinned below, so every machine scores the same bytes.
+are pinned in table.jsonl, so every machine scores the same bytes.
 """
 
 import json
@@ -21,6 +21,7 @@ from miron_jax.files.places import data_cache
 from miron_jax.files.readers import JsonObject
 from miron_jax.files.regular import read_regular
 from miron_jax.tasks.eval_uation.table import QuestionShape, UationSet
+from miron_jax.tasks.tables import table_rows
 
 NAME = "eval-ua-tion-gen"
 VERSION = "2"  # another version, other rows
@@ -66,35 +67,7 @@ class GeneratedSet(NamedTuple):
         return splits
 
 
-# fmt: off
-GENERATED: tuple[GeneratedSet, ...] = (
-    GeneratedSet("ua_cbt", "story", "story", 1020,
-              "83903cf6b9241acba9e417c1c5c3755c50e67652", 30,
-              "73363db530ba9b24ce9fdeed205acefdd0c0e273"),
-    GeneratedSet("lmes_low", "letters", "word", 2000,
-              "72697614d897652cbfbab2fa341bc3492cabaeb0", 100,
-              "a6239a34e0514e9ce5fe5b8c502d1b5780e87355"),
-    GeneratedSet("lmes_wis", "words", "sentence", 2000,
-              "bdf1fb00e9270eb3fe1259e4ac6cbdf24f228cb3", 100,
-              "3e2e9a92f217aecbb00c3a0855cd5428756c363b"),
-    GeneratedSet("lmes_catsbin", "yes_no", "categories and words", 2160,
-              "60f8b4e8449775cdcdf7321a97ff216afabf6832", 100,
-              "c61561bcfbe540af18c0d7fb880663163f0c35a9"),
-    GeneratedSet("lmes_catsmc", "odd_word", "categories and words", 2160,
-              "3f248fd208b58a1e0a35b79b662bacea2ae21d0d", 100,
-              "bc92fba7ebf3a44bbd8da3f982a57090a7b956fc"),
-    GeneratedSet("lmes_wordalpha", "two_words", "pair", 2000,
-              "ec833a36d9fb1b89f419d541fa8d401dadf92d77", 100,
-              "d6b40acb298c23c677f9ad9332748e49520a3e11"),
-    GeneratedSet("lmes_wordlength", "two_words", "pair", 2000,
-              "de66fedab44e37cd8d988123a906b4fa813dc45d", 100,
-              "24c0cd04d4de7af008da57e8fd9e5eae9cc4a681"),
-    GeneratedSet("up_masked", "article", "article", 1000,
-              "6334c953a53d67b4992ea248daf2ba4dc833e06c", masked=True),
-    GeneratedSet("up_unmasked", "article", "article", 1000,
-              "b8bd159583230e2935f969d5ffe53010c2fb1c4b"),
-)
-# fmt: on
+GENERATED = tuple(GeneratedSet(**row) for row in table_rows(__file__))
 
 
 def frozen_rows(name: str, split: str) -> list[JsonObject]:

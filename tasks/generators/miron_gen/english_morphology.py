@@ -13,45 +13,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from miron_jax.tasks.draw import Stream
-from miron_jax.tasks.generators.miron_gen.draft import Draft, Frames, frames_of
+from miron_jax.tasks.generators.miron_gen.draft import Draft, Frames, frames_of, shipped
 
-FORMS = (
-    "plural",
-    "third",
-    "past",
-    "ing",
-    "comparative",
-    "superlative",
-    "agent",
-    "possessive",
-    "adverb",
-)
-
-# An inflection that fits no frame of the form.  "ing" does not use the past, which is a passive
-# after "is".
-_OTHER_FORM = {
-    "plural": "ing",
-    "third": "ing",
-    "past": "ing",
-    "ing": "third",
-    "comparative": "superlative",
-    "superlative": "comparative",
-    "agent": "ing",
-    "possessive": "plural",
-    "adverb": "comparative",
-}
-
-_SUFFIX = {
-    "plural": "s",
-    "third": "s",
-    "past": "ed",
-    "ing": "ing",
-    "comparative": "er",
-    "superlative": "est",
-    "agent": "er",
-    "adverb": "ly",
-}
-
+_WORDS = shipped("words_en.json")
+# form -> its suffix, and an inflection that fits no frame of the form; "ing" does not use the past,
+# which is a passive after "is"
+_FORMS: dict[str, tuple[str, str]] = _WORDS["forms"]
+FORMS = tuple(_FORMS)
+SLOTS: dict[str, list[str]] = _WORDS["slots"]
 _VOWELS = "aeiou"
 
 
@@ -81,7 +50,7 @@ def inflect(stem: str, form: str) -> str:
     if form == "possessive":
         return stem + "'s"
     kind = ending(stem)
-    suffix = _SUFFIX[form]
+    suffix = _FORMS[form][0]
     if suffix == "s":
         return {"sibilant": stem + "es", "consonant_y": stem[:-1] + "ies"}.get(kind, stem + "s")
     if kind == "consonant_y" and suffix != "ing":
@@ -102,7 +71,7 @@ def misspell(stem: str, form: str) -> str:
         # right for several owners, but every frame has one owner
         return inflect(stem, "plural") + "'"
     kind = ending(stem)
-    suffix = _SUFFIX[form]
+    suffix = _FORMS[form][0]
     if suffix == "s":
         regular = {"sibilant": stem + "s", "consonant_y": stem + "s", "vowel_y": stem[:-1] + "ies"}
         return regular.get(kind, stem + "es")
@@ -127,12 +96,6 @@ def fits(stem: str, form: str) -> bool:
     return (form, ending(stem)) not in {("possessive", "sibilant"), ("adverb", "vowel_y")}
 
 
-SLOTS = {
-    "girl": ("Anna", "Clara", "Emma", "Grace", "Helen", "Julia", "Laura", "Maria", "Nina", "Sarah"),
-    "boy": ("Adam", "Ben", "David", "Frank", "Henry", "Jack", "Martin", "Oscar", "Paul", "Simon"),
-    "count": ("three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
-}
-
 # A frame determines the form, and excludes the bare stem whatever follows: hence "much" and not "a
 # bit" before comparatives, "so" or "very" before adverbs, and a single owner of another name before
 # possessives.
@@ -153,7 +116,7 @@ def draft(draw: Stream, material: EnglishMaterial = BENCHMARK) -> Draft:
     stem = draw.choice([stem for stem in material.stems if fits(stem, form)])
     words = {slot: draw.choice(options) for slot, options in SLOTS.items()}
     words |= {name: inflect(stem, name) for name in FORMS}
-    wrong = (stem, misspell(stem, form), inflect(stem, _OTHER_FORM[form]))
+    wrong = (stem, misspell(stem, form), inflect(stem, _FORMS[form][1]))
     return Draft(
         prefix=material.frames[form][frame_idx].format(stem=stem, **words),
         target=" " + inflect(stem, form),

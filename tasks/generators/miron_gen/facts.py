@@ -15,17 +15,15 @@ where every wording ends in "из"; words with ё are written with it, and no an
 many write е instead.
 """
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
-from pathlib import Path
 from typing import NamedTuple
 
 from miron_jax.tasks.draw import Stream
-from miron_jax.tasks.generators.miron_gen.draft import Draft
+from miron_jax.tasks.generators.miron_gen.draft import Draft, shipped
 
 NUM_DISTRACTORS = 3
 
@@ -74,9 +72,8 @@ def rows(*lines: Sequence[str]) -> tuple[Fact, ...]:
 @cache
 def tables_of(lang: str) -> FactTables:
     """The tables of "en" or "ru"."""
-    text = Path(__file__).with_name(f"facts_{lang}.json").read_text(encoding="utf-8")
     tables = []
-    for name, fields in json.loads(text).items():
+    for name, fields in shipped(f"facts_{lang}.json").items():
         table = FactTable(
             name=name,
             form_names=tuple(fields["forms"]),

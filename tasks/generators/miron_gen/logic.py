@@ -11,18 +11,16 @@ training, and a series is used only where all its runs belong.  So no series of 
 five consecutive terms of a series of the other.
 """
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from hashlib import sha256
 from itertools import chain, pairwise, starmap
-from pathlib import Path
 from typing import NamedTuple
 
 from miron_jax.tasks.draw import Stream
-from miron_jax.tasks.generators.miron_gen.draft import Draft
+from miron_jax.tasks.generators.miron_gen.draft import Draft, shipped
 
 NUM_DISTRACTORS = 3
 RUN_LEN = 5  # terms; the shortest series: four shown and the answer
@@ -82,8 +80,7 @@ def words_of(language: str) -> LogicWords:
     counts, there are no Roman numerals, and the comparative is the superlative ("выше всех").
     Families of numbers share their wordings.
     """
-    path = Path(__file__).with_name(f"logic_{language}.json")
-    fields = json.loads(path.read_text(encoding="utf-8"))
+    fields = shipped(f"logic_{language}.json")
     families = list[PuzzleFamily]()
     for names, wordings in fields["families"].items():
         for name in names.split():

@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple, get_args
 from rapidfuzz.distance import OSA
 
 from miron_jax.tasks.draw import Stream
-from miron_jax.tasks.generators.miron_gen.draft import Draft
+from miron_jax.tasks.generators.miron_gen.draft import Draft, shipped
 
 # "yo": ё written as е; "tsya": -тся for -ться and the other way round
 Operator = Literal[
@@ -286,44 +286,18 @@ def _edits(text: str, operator: Operator, rules: NoiseRules) -> Iterator[Edit]:
 _COMMON: tuple[Operator, ...] = tuple(
     operator for operator in get_args(Operator) if operator not in _RARE
 )
-_LATIN, _CYRILLIC = "aceopxyABCEHKMOPTX", "асеорхуАВСЕНКМОРТХ"
 
-_ENGLISH_FROZEN = """
-no not never none nothing nobody nowhere neither nor without cannot except unless can't don't
-doesn't didn't isn't aren't wasn't weren't won't wouldn't hasn't haven't zero one two three four
-five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
-nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million first second
-third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth
-sixteenth seventeenth eighteenth nineteenth twentieth last half quarter double twice once both pair
-dozen single only more most less least
-"""
 
-_RUSSIAN_FROZEN = """
-не ни нет без кроме никогда никто ничто ничего никого никому нигде никуда никак никакой никакая
-никакое нельзя ноль один одна одно одни одного одной одному одним одном одну два две двух двум двумя
-три трёх трех трём трем тремя четыре четырёх четырех четырём четырем четырьмя пять пяти пятью шесть
-шести шестью семь семи семью восемь восьми восемью девять девяти девятью десять десяти десятью
-одиннадцать двенадцать тринадцать четырнадцать пятнадцать шестнадцать семнадцать восемнадцать
-девятнадцать двадцать тридцать сорок пятьдесят шестьдесят семьдесят восемьдесят девяносто сто двести
-триста тысяча миллион первый второй третий четвёртый четвертый пятый шестой седьмой восьмой девятый
-десятый одиннадцатый двенадцатый тринадцатый четырнадцатый пятнадцатый шестнадцатый семнадцатый
-восемнадцатый девятнадцатый двадцатый первая вторая третья четвёртая пятая шестая седьмая первое
-второе третье четвёртое пятое шестое последний последняя последнее половина четверть вдвое дважды
-раз оба обе пара дюжина только больше меньше более менее
-"""
+def _rules_of(language: str) -> NoiseRules:
+    words = shipped(f"words_{language}.json")
+    return NoiseRules(
+        language=language,
+        operators=(*_COMMON, *words["rare_typos"]),
+        keyboard=tuple(words["keyboard"]),
+        homoglyphs=words["homoglyphs"],
+        frozen=frozenset(words["frozen"].split()),
+    )
 
-ENGLISH = NoiseRules(
-    language="en",
-    operators=_COMMON,
-    keyboard=("qwertyuiop", "asdfghjkl", "zxcvbnm"),
-    homoglyphs=dict(zip(_LATIN + "i", _CYRILLIC + "і", strict=True)),
-    frozen=frozenset(_ENGLISH_FROZEN.split()),
-)
 
-RUSSIAN = NoiseRules(
-    language="ru",
-    operators=(*_COMMON, "yo", "tsya"),
-    keyboard=("йцукенгшщзхъ", "фывапролджэ", "ячсмитьбю"),
-    homoglyphs=dict(zip(_CYRILLIC, _LATIN, strict=True)),
-    frozen=frozenset(_RUSSIAN_FROZEN.split()),
-)
+ENGLISH = _rules_of("en")
+RUSSIAN = _rules_of("ru")

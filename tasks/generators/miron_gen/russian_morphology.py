@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from miron_jax.tasks.draw import Stream
-from miron_jax.tasks.generators.miron_gen.draft import Draft, Frames, frames_of
+from miron_jax.tasks.generators.miron_gen.draft import Draft, Frames, frames_of, shipped
 
 
 class Endings(NamedTuple):
@@ -24,7 +24,7 @@ class Endings(NamedTuple):
 
     right: str
     # the lemma's, then endings of other forms or declensions, or of no Russian word
-    wrong: tuple[str, str, str]
+    wrong: Sequence[str]
 
 
 class RussianMaterial(NamedTuple):
@@ -39,55 +39,9 @@ _LEMMA_ENDING = {"verb": "ать", "adjective": "ый", "feminine": "а", "mascu
 # No wrong ending may be a second right answer.  Excluded: -у for a masculine genitive or
 # prepositional (чаю, в саду), -а for its nominative plural (дома), the same case in the other
 # number, and -у for -аю (ору, жду).
-_ENDINGS: dict[str, dict[str, Endings]] = {
-    "masculine": {
-        "genitive": Endings("а", ("", "ы", "ом")),
-        "dative": Endings("у", ("", "е", "ом")),
-        "instrumental": Endings("ом", ("", "ой", "а")),
-        "prepositional": Endings("е", ("", "ой", "ом")),
-        "plural_nominative": Endings("ы", ("", "и", "ов")),
-        "plural_genitive": Endings("ов", ("", "ей", "ам")),
-        "plural_dative": Endings("ам", ("", "ом", "ов")),
-        "plural_instrumental": Endings("ами", ("", "ой", "ах")),
-        "plural_prepositional": Endings("ах", ("", "ов", "ами")),
-    },
-    "feminine": {
-        "genitive": Endings("ы", ("а", "и", "ой")),
-        "dative": Endings("е", ("а", "у", "ой")),
-        "accusative": Endings("у", ("а", "ом", "ой")),
-        "instrumental": Endings("ой", ("а", "ом", "у")),
-        "prepositional": Endings("е", ("а", "ом", "ой")),
-        "plural_nominative": Endings("ы", ("а", "и", "ам")),
-        "plural_genitive": Endings("", ("а", "ов", "ам")),
-        "plural_dative": Endings("ам", ("а", "ом", "ах")),
-        "plural_instrumental": Endings("ами", ("а", "ом", "ах")),
-        "plural_prepositional": Endings("ах", ("а", "ов", "ами")),
-    },
-    "adjective": {
-        "masculine_genitive": Endings("ого", ("ый", "его", "ым")),
-        "masculine_dative": Endings("ому", ("ый", "ему", "ого")),
-        "masculine_instrumental": Endings("ым", ("ый", "им", "ого")),
-        "masculine_prepositional": Endings("ом", ("ый", "ем", "ому")),
-        "feminine_nominative": Endings("ая", ("ый", "яя", "ую")),
-        "feminine_oblique": Endings("ой", ("ый", "ей", "ую")),
-        "feminine_accusative": Endings("ую", ("ый", "юю", "ой")),
-        "neuter_nominative": Endings("ое", ("ый", "ая", "ого")),
-        "plural_nominative": Endings("ые", ("ый", "ие", "ых")),
-        "plural_genitive": Endings("ых", ("ый", "их", "ыми")),
-        "plural_dative": Endings("ым", ("ый", "им", "ых")),
-        "plural_instrumental": Endings("ыми", ("ый", "ими", "ых")),
-    },
-    "verb": {
-        "first_singular": Endings("аю", ("ать", "ую", "ает")),
-        "third_singular": Endings("ает", ("ать", "ует", "аю")),
-        "third_plural": Endings("ают", ("ать", "уют", "ает")),
-        "past_masculine": Endings("ал", ("ать", "ил", "ала")),
-        "past_feminine": Endings("ала", ("ать", "ила", "ал")),
-        "past_neuter": Endings("ало", ("ать", "ило", "ала")),
-        "past_plural": Endings("али", ("ать", "или", "ало")),
-    },
-}
-
+_WORDS = shipped("words_ru.json")
+_ENDINGS: dict[str, dict[str, tuple[str, list[str]]]] = _WORDS["endings"]  # family -> form -> both
+SLOTS: dict[str, list[str]] = _WORDS["slots"]
 FORMS = tuple(f"{family}_{form}" for family, endings in _ENDINGS.items() for form in endings)
 
 
@@ -118,27 +72,8 @@ def misinflect(lemma: str, form: str) -> tuple[str, ...]:
 
 def _endings(lemma: str, form: str) -> Endings:
     kind = family(lemma)
-    return _ENDINGS[kind][form.removeprefix(f"{kind}_")]
+    return Endings(*_ENDINGS[kind][form.removeprefix(f"{kind}_")])
 
-
-SLOTS = {
-    "he": (
-        "Антон",
-        "Борис",
-        "Виктор",
-        "Денис",
-        "Игорь",
-        "Кирилл",
-        "Максим",
-        "Олег",
-        "Павел",
-        "Роман",
-    ),
-    "she": ("Анна", "Вера", "Дарья", "Жанна", "Инна", "Лидия", "Марина", "Нина", "Ольга", "Софья"),
-    "few": ("два", "три", "четыре"),
-    "few_f": ("две", "три", "четыре"),
-    "many": ("пять", "шесть", "семь", "восемь", "девять", "десять"),
-}
 
 # A preposition, numeral or verb determines the case, a pronoun or numeral the number and gender;
 # the lemma appears as a subject.  In no frame would the lemma itself be right.
