@@ -1,13 +1,14 @@
-"""A mixture of 8 experts, 2 of them active, beside a dense model of as many active FLOPs a token.
+"""A mixture of experts beside a dense model of as many active FLOPs a token.
 
-    python benchmarks/bench_experts.py --dtype=bfloat16
+    python benchmarks/bench_experts.py --dtype=bfloat16 --experts=64 --active=8
 
 Both are decoders with random weights; a call computes the hidden states of --rows texts of --length
 tokens, without the head.  Calls take turns, after one of each that is not timed.  Prints medians of
-seconds, FLOP/s and their ratio.
+seconds, FLOP/s and their ratio; the last line is JSON.
 """
 
 import functools
+import json
 import statistics
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
-from common import say
+from common import environment, say
 from flax import nnx
 
 from miron_jax.model.config import (
@@ -33,6 +34,8 @@ from miron_jax.model.visibility import Visibility
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "dtype of the weights")
 flags.DEFINE_integer("width", 512, "width of the residual stream", lower_bound=128)
+flags.DEFINE_integer("experts", 8, "experts of the mixture", lower_bound=1)
+flags.DEFINE_integer("active", 2, "experts of a token", lower_bound=1)
 flags.DEFINE_integer("rows", 8, "rows of a batch", lower_bound=1)
 flags.DEFINE_integer("length", 512, "tokens of a row", lower_bound=1)
 flags.DEFINE_integer("repeats", 7, "timed calls of each model", lower_bound=1)
@@ -48,7 +51,7 @@ def mixture(width: int, length: int) -> ModelConfig:
         head_dim=64, d_ff=3 * width, trained_length=length, num_positions=None,
         layer_ropes=(rope,) * layers,
         layer_windows=(None,) * layers, norm_eps=1e-5, attn_scale=0.125,
-        experts=Experts(count=8, active=2, normalised=True),
+        experts=Experts(count=FLAGS.experts, active=FLAGS.active, normalised=True),
     )  # fmt: skip
 
 
@@ -71,7 +74,10 @@ def program(config: ModelConfig) -> Callable[[jax.Array], jax.Array]:
 
 def main(_arguments: list[str]) -> None:
     experts = mixture(FLAGS.width, FLAGS.length)
-    configs = {"mixture": experts, "dense": replace(experts, d_ff=2 * experts.d_ff, experts=None)}
+    configs = {
+        "mixture": experts,
+        "dense": replace(experts, d_ff=FLAGS.active * experts.d_ff, experts=None),
+    }
     token_ids_BT = jnp.asarray(
         np.random.default_rng(0).integers(0, 1000, (FLAGS.rows, FLAGS.length), dtype=np.int32)
     )
@@ -98,6 +104,8 @@ def main(_arguments: list[str]) -> None:
         f"{share:.2f} of the dense rate per active FLOP on {jax.devices()[0].device_kind}, "
         f"{FLAGS.dtype}"
     )
+    document = {"benchmark": "bench_experts", "flops_per_second": rates, "share_of_dense": share}
+    print(json.dumps({**document, "environment": environment()}))
 
 
 if __name__ == "__main__":

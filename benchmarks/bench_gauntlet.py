@@ -120,7 +120,7 @@ def summary(
         "model": Path(FLAGS.model).name,
         "limit": FLAGS.limit,
         "tasks": len(whole.tasks),
-        "examples": sum(len(task.examples) for task in whole.tasks),
+        "examples": sum(len(task.example_scores) for task in whole.tasks),
         "seconds": seconds,
         "apart_seconds": excluded_seconds(whole),
         "requests": totals.requests,

@@ -7,7 +7,8 @@ The model has random weights (Mamba's 130M by default).  Each question follows t
 prefix and has --choices choices of unlike lengths.  The engine scores all requests twice in turn:
 as tries whose branches start from shared states, and one row a request by `logits` of the same
 model, as an OwnModel without a state does; torch (transformers) scores --torch_rows of the requests
-one by one, and its time is scaled to all.  Prints medians of seconds and FLOP/s.
+one by one, and its time is scaled to all.  Prints medians of seconds and FLOP/s;
+the last line is JSON.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
-from common import say
+from common import environment, say
 
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.model import Model
@@ -182,6 +183,8 @@ def main(_arguments: list[str]) -> None:
         say(
             f"{jax.devices()[0].device_kind}, {FLAGS.family}, {flops / 2e6:.0f}M weights in matmuls"
         )
+        document = {"benchmark": "bench_recurrent", "family": FLAGS.family, "largest": largest}
+        print(json.dumps({**document, "seconds": medians, "environment": environment()}))
 
 
 def totals_of(asked: Requests, name: str) -> int:

@@ -30,7 +30,7 @@ from miron_jax.config import RunConfig
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.records import Outcome
 from miron_jax.evaluation.run import evaluate
-from miron_jax.evaluation.run_result import run_result
+from miron_jax.evaluation.run_result import finished_run
 from miron_jax.evaluation.run_tasks import RunTasks
 from miron_jax.evaluation.task_kinds.interface import RequestTexts
 from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model
@@ -141,7 +141,7 @@ def run_peer(torch: PlainTorch, tasks: Sequence[Requests], outcome: Outcome) -> 
         seconds += time.perf_counter() - start
         ran += PEER_BATCH
         for r, ((ids, first), example) in enumerate(
-            zip(chosen, outcome.tasks[index].examples, strict=False)
+            zip(chosen, outcome.tasks[index].example_scores, strict=False)
         ):
             assert example is not None
             logprob = float(answers.logprob[r][: len(ids) - first].sum(dtype=np.float64))
@@ -171,7 +171,7 @@ def main(_: Sequence[str]) -> None:
             FLAGS.model, ("text",), data_dir=(("text", str(texts)),), max_length=1024
         )
         text = timed(of_text)
-        results = run_json(run_result(of_text, text.outcome))
+        results = run_json(finished_run(of_text, text.outcome).result)
         outside = text.seconds - text.outcome.check.seconds
         document = {
             "benchmark": "bench_requests", "model": Path(FLAGS.model).name, "tasks": num_tasks,

@@ -1,11 +1,15 @@
 """One NVIDIA GPU, one command, no downloads: is the engine right on it, and how fast?
 
-    python benchmarks/gpu_suite.py --data_dir=BUNDLE --limit=300    # without the limit planning alone takes minutes
-    python benchmarks/gpu_suite.py --data_dir=BUNDLE --smoke        # tiny shapes, on CPU too
+    python benchmarks/gpu_suite.py --data_dir=BUNDLE --slice=core   # eight minutes at most, on a fresh machine
+    python benchmarks/gpu_suite.py --data_dir=BUNDLE --smoke        # everything in tiny shapes, on CPU too
+
+Slices, by what a minute is worth: first_result, core, experts, mamba, parity, attention.
 
 Weights are random, in the shapes of GPT-2 124M, nanochat d20 (561 M) and Llama 1B; the tokenizer is
 trained on the items' own text; files of CORE that the bundle lacks are made up (`stand_ins.py`).
 
+first_result  seconds of `miron-jax eval` from its start to results.json, by stage, in a new process: without compiled programs,
+        and with those that the first has kept.
 peak    FLOPs a second of bare matmuls, bfloat16 and float32 at highest precision.
 parity  every scored token of a few examples against torch, one choice a forward: float32 at highest precision on both sides
         (beyond 1e-4 nats is wrong), and bfloat16, also torch's, against torch's float32.
@@ -13,6 +17,7 @@ core    CORE in bfloat16 (--limit examples of each task), from files to numbers,
         `miron-jax eval`: seconds without compiling and self-check (both reported too), and those of
         the next checkpoint, whose text is already tokenized and planned. Useful FLOPs count each
         unique token once, and the head of tokens that are scored.
+experts, mamba  bench_experts.py and bench_recurrent.py, in processes of their own.
 peers   torch in bfloat16 on the same weights: one example a forward, and batches sorted by length,
         within a time budget, scaled by the slots that they would run, padding included; lm-eval and
         vLLM if they are installed.
@@ -21,12 +26,13 @@ head by chunk.
 
 A section that fails is reported with its error and the others run; a section that the time does not
 suffice for is skipped.  Exit status 1 if float32 disagrees or a section failed.  Each section's
-JSON is printed when it ends, and all of it last.
+JSON is printed when it ends, then gpu_rows.py's rows, and all of it last, as one line of JSON.
 """  # noqa: E501
 
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -55,12 +61,14 @@ from common import (
     prepare,
     read_tasks,
     run,
+    run_eval,
     say,
     seconds_of,
     split,
     train_tokenizer,
 )
 from device_clock import DeviceClock
+from gpu_rows import rows_of
 from kernel_times import attention_seconds, head_seconds
 from peers import LmEval, PlainTorch, example_batches, sorted_batches, time_lm_eval, time_torch
 from stand_ins import with_stand_ins
@@ -71,7 +79,7 @@ from miron_jax.config import RunConfig
 from miron_jax.engine.model import load_model
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import Evaluation
-from miron_jax.evaluation.run_result import run_result
+from miron_jax.evaluation.run_result import finished_run
 from miron_jax.evaluation.task_kinds.interface import LoadedTask
 from miron_jax.files.readers import JsonObject
 from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model
@@ -83,24 +91,27 @@ from miron_jax.tokens.tokenizers import load_tokenizer
 FLAGS = flags.FLAGS
 flags.DEFINE_string("data_dir", None, "Eval bundle.", required=True)
 flags.DEFINE_integer("parity_limit", 2, "Examples of each task compared with torch.", lower_bound=1)
-flags.DEFINE_integer("limit", None, "Examples of each task of CORE; absent: all.", lower_bound=1)
+flags.DEFINE_integer("limit", 300, "Examples of each task of CORE.", lower_bound=1)
 flags.DEFINE_integer(
     "peer_limit", 200, "Examples of each task that the peers' time is scaled to.", lower_bound=1
 )
 flags.DEFINE_float("torch_seconds", 15, "Time budget of each torch run.")
-flags.DEFINE_float("seconds", 500, "No section begins after this.")
-flags.DEFINE_list("only", [], "Sections to run; all when empty.")
+flags.DEFINE_float("seconds", 400, "No section begins after this.")
 flags.DEFINE_bool("smoke", False, "Tiny shapes and few examples, on whatever device there is.")
+
+# Each slice's sections; the first ones are other processes, to which this one leaves the GPU.
+ELSEWHERE = {"first_result": ("first_result",), "experts": ("experts",), "mamba": ("mamba",)}
+SLICES = {
+    **ELSEWHERE,
+    "core": ("peak", "core_gpt2_124m", "core_nanochat_d20_561m", "core_llama_1b"),
+    "parity": ("parity",),
+    "attention": ("kernels",),
+}
+flags.DEFINE_enum("slice", None, [*SLICES], "A part of the suite; absent: all of it.")
 
 TOLERANCE = 1e-4  # nats a scored token, float32 at highest precision
 # start included; of the GPU's memory, beside jax's share and torch's weights
 VLLM_SECONDS, VLLM_MEMORY = 120, 0.25
-PEERS = {
-    "one_example_a_forward": "torch, one example a forward",
-    "sorted_batches": "torch, sorted batches",
-    "lm_eval": "lm-eval's HF backend",
-    "vllm": "vLLM",
-}
 
 # The transformers configuration of each shape, its sizes, and its sizes with --smoke.
 SHAPES = {
@@ -134,6 +145,8 @@ SHAPES = {
 
 def main(_: Sequence[str]) -> None:
     start = time.perf_counter()
+    if FLAGS.slice in ELSEWHERE:
+        os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     if not FLAGS.smoke and jax.devices()[0].platform != "gpu":
         sys.exit(
             f"no NVIDIA GPU: jax sees {jax.devices()[0].device_kind}; --smoke runs tiny shapes on "
@@ -142,23 +155,24 @@ def main(_: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         suite = Suite(Path(folder))
         sections: dict[str, Callable[[], JsonObject]] = {
+            "first_result": suite.measure_first_result,
             "peak": suite.measure_peak,
-            "parity": suite.measure_parity,
-            "core_nanochat_d20_561m": lambda: suite.measure_core("nanochat_d20_561m"),
             "core_gpt2_124m": lambda: suite.measure_core("gpt2_124m"),
+            "core_nanochat_d20_561m": lambda: suite.measure_core("nanochat_d20_561m"),
+            "core_llama_1b": lambda: suite.measure_core("llama_1b"),
+            "experts": measure_experts,
+            "mamba": measure_mamba,
+            "parity": suite.measure_parity,
             "kernels": suite.measure_kernels,
             "peers": suite.measure_peers,
-            "core_llama_1b": lambda: suite.measure_core("llama_1b", limit=500),
         }
-        reports = {
-            name: attempt(name, section, start)
-            for name, section in sections.items()
-            if not FLAGS.only or name in FLAGS.only
-        }
+        names = SLICES[FLAGS.slice] if FLAGS.slice else sections
+        reports = {name: attempt(name, sections[name], start) for name in names}
     seconds = time.perf_counter() - start
-    print_report(reports, seconds)
+    print("\n".join(rows_of(reports)))
     document = {
         "benchmark": "gpu_suite",
+        "slice": FLAGS.slice,
         **reports,
         "seconds": seconds,
         "environment": environment(),
@@ -179,7 +193,7 @@ def attempt(name: str, section: Callable[[], JsonObject], start: float) -> JsonO
     say(f"{name} (at {spent:.0f} s)")
     try:
         report = section()
-    except Exception as error:  # the other sections are worth their time
+    except (Exception, SystemExit) as error:  # the other sections are worth their time
         traceback.print_exc()
         report = {"failed": f"{type(error).__name__}: {str(error)[:500]}"}
     # a run that is cut off keeps what it has
@@ -241,6 +255,23 @@ class Suite:
 
     # Sections
 
+    def measure_first_result(self) -> JsonObject:
+        """CORE on GPT-2's shape by the command, in new processes."""
+        if not self.has_torch:
+            return {"skipped": "torch, which writes the weights, is not installed"}
+        home, report = self.with_weights("gpt2_124m"), JsonObject()
+        for name in ("cold", "with_programs"):
+            results = run_eval(
+                self.folder / name, f"--model={home}", f"--data_dir={self.bundle}", "--tasks=core",
+                f"--limit={2 if FLAGS.smoke else FLAGS.limit}",
+                "--dtype=bfloat16", f"--compilation_cache={self.folder / 'programs'}",
+            )  # fmt: skip
+            report[name] = {
+                key: results["speed"][key] for key in ("wall_seconds", "timeline", "programs")
+            }
+            say(f"  {name}: {report[name]['wall_seconds']:.1f} s")
+        return report
+
     def measure_peak(self) -> JsonObject:
         self.peak = {dtype: matmul_rate(dtype, jax.devices()[0]) for dtype in self.peak}
         say(
@@ -286,12 +317,12 @@ class Suite:
         engine = Engine(load_model(Path(home), dtype), max_lengths=2)
         return split(works, engine.score(iter([joined(works)])).answers)
 
-    def measure_core(self, shape: str, limit: int | None = None) -> JsonObject:
+    def measure_core(self, shape: str) -> JsonObject:
         start = time.perf_counter()
         config = RunConfig(
             str(self.home(shape)), ("core",), data_dir=(("", str(self.bundle)),),
             allow_changed_data=True,
-            dtype="bfloat16", limit=2 if FLAGS.smoke else FLAGS.limit or limit,
+            dtype="bfloat16", limit=2 if FLAGS.smoke else FLAGS.limit,
         )  # fmt: skip
         inputs = find_inputs(config, fetch=False)
         architecture = architecture_of(config, find_model(config, weights=False))
@@ -303,7 +334,7 @@ class Suite:
             with DeviceClock() as clock:
                 outcome = evaluation.score(state)
             assert outcome is not None
-            results = run_json(run_result(config, outcome))
+            results = run_json(finished_run(config, outcome).result)
             speed = results["speed"]
             excluded = init_seconds + speed["compile_seconds"] + results["self_check"]["seconds"]
             seconds = time.perf_counter() - start - excluded
@@ -403,30 +434,30 @@ def nats_apart(
     return {"largest": float(nats.max(initial=0)), "mean": float(nats.mean())}
 
 
-def print_report(reports: dict[str, JsonObject], seconds: float) -> None:
-    print(
-        f"\n{'CORE, bfloat16':28}{'seconds':>9}{'next':>9}{'compile':>9}{'unique tokens':>15}{'of peak':>9}{'attention':>11}"  # noqa: E501
-    )
-    for name, report in reports.items():
-        if name.startswith("core_") and "first" in report:
-            first, later = report["first"], report["next_checkpoint"]
-            share = "" if later["share_of_peak"] is None else f"{later['share_of_peak']:.1%}"
-            print(
-                f"{name[5:]:28}{first['seconds']:9.1f}{later['seconds']:9.1f}{first['compile_seconds']:9.1f}"
-                f"{report['unique_tokens']:15}{share:>9}{report['attention']:>11}"
-            )
-    for name, peer in reports.get("peers", {}).items():
-        if name in PEERS:
-            times = peer["times_ours"]
-            print(
-                f"{PEERS[name]}: {peer['failed'] if times is None else f'{times:.1f} times ours'}"
-            )
-    for line in reports.get("parity", {}).get("wrong", ()):
-        print(f"WRONG: {line}")
-    for name, report in reports.items():
-        if "failed" in report:
-            print(f"FAILED: {name}: {report['failed']}")
-    print(f"all in {seconds:.0f} s")
+def measure_experts() -> JsonObject:
+    """Of the dense rate, in bfloat16, 8,192 tokens: 8 experts with 2 active, 64 with 8."""
+    size = {"width": 128, "rows": 1, "length": 16, "repeats": 1} if FLAGS.smoke else {
+        "width": 2048, "length": 1024,
+    }  # fmt: skip
+    return {
+        f"{experts}_experts": benchmark(
+            "bench_experts.py", dtype="bfloat16", experts=experts, active=active, **size
+        )
+        for experts, active in ((8, 2), (64, 8))
+    }
+
+
+def measure_mamba() -> JsonObject:
+    tiny = {"width": 128, "layers": 1, "questions": 2, "prefix": 8, "repeats": 1}
+    return benchmark("bench_recurrent.py", torch_rows=0, **(tiny if FLAGS.smoke else {}))
+
+
+def benchmark(script: str, **options: object) -> JsonObject:
+    """The JSON that another benchmark prints last."""
+    given = [f"--{name}={value}" for name, value in options.items()]
+    command = [sys.executable, str(Path(__file__).with_name(script)), *given]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(ran.stdout.splitlines()[-1])
 
 
 def torch_device() -> str:

@@ -364,7 +364,7 @@ def compare(
             line, is_close = compare_texts(row, theirs, reference.tokenizer.eos_token_id)
         if line:
             (close if is_close else wrong).append(f"{label}: {line}")
-        num_right, num_new = num_right + bool(row.example.correct), num_new + len(theirs.tokens)
+        num_right, num_new = num_right + bool(row.score.correct), num_new + len(theirs.tokens)
     if largest > FLAGS.tolerance:
         wrong.append(f"{reference.label}: losses differ by {largest:.1e} nats")
     return Comparison(len(items), wrong, close, largest, num_right / max(1, len(items)), num_new)
@@ -372,7 +372,7 @@ def compare(
 
 def compare_choices(row: ChoiceRow, theirs: ReferenceAnswer) -> tuple[str | None, bool]:
     """(what differs, whether the two losses are closer than twice the tolerance)."""
-    example = row.example
+    example = row.score
     if example.correct is theirs.right and example.prediction == theirs.chosen:
         return None, False
     if theirs.chosen is None or example.prediction is None:
@@ -389,9 +389,9 @@ def compare_texts(row: GenerationRow, theirs: ReferenceAnswer, eos: int) -> tupl
     tolerance)."""
     ours = list(row.completion.token_ids)
     if ours == (theirs.tokens[:-1] if theirs.tokens[-1:] == [eos] else theirs.tokens):
-        if row.example.correct is not theirs.right:
+        if row.score.correct is not theirs.right:
             return (
-                f"the same text is judged {row.example.correct} here, {theirs.right} there",
+                f"the same text is judged {row.score.correct} here, {theirs.right} there",
                 False,
             )
         return None, False

@@ -155,7 +155,7 @@ def compare(task: TaskScores[ClozeRow], twin: Twin) -> Comparison:
     seams = sum(asked.seam for asked in tokenized)
     comparison = Comparison(task.source.task.name, len(rows), unspelled, seams, zeros - unspelled)
     for index, row in enumerate(rows):
-        item, example = row.item, row.example
+        item, example = row.item, row.score
         if example is None or row.asked is None:
             continue
         answers = answer(twin, item, row.asked.num_tokens + task.source.task.profile.extra_tokens)

@@ -7,13 +7,11 @@ deliberately does not know tasks, models or files: names are checked where they 
 
 import math
 import re
-from collections.abc import Collection
 from dataclasses import MISSING, dataclass, field, fields, replace
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
 from miron_jax.errors import InputError
-from miron_jax.files.places import local_path
 from miron_jax.kernels.forest_attention import IMPLEMENTATIONS
 
 Sharding = Literal["pmap", "mesh"]
@@ -27,6 +25,7 @@ Topic = Literal[
 AXES = ("data", "fsdp", "expert", "model")
 LARGEST = 2**63 - 1  # whole number of a flag
 _STEPS = re.compile(r"latest|\d+(,\d+)*|\d*:\d*(:[1-9]\d*)?", re.ASCII)
+_AVERAGE = re.compile(r"last:([2-9]|[1-9]\d{1,17})|ema:0\.\d*[1-9]\d*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +308,13 @@ class RunConfig:
     keep_up: bool = setting(
         False, "model", "Of --watch: leave out overtaken steps.", identity=False
     )
+    average: str | None = setting(
+        None,
+        "model",
+        "Of a training run, score an average of checkpoints too, after all steps: last:5, the mean "
+        "of the last 5; ema:0.9, an exponential moving average with that decay.",
+        identity=False,
+    )
     tensorboard: str | None = setting(
         None, "output", "Folder for TensorBoard's event files.", identity=False, is_path=True
     )
@@ -371,6 +377,11 @@ class RunConfig:
                 f"--steps is {self.steps!r}, expected latest, a list such as 1000,2000, or "
                 "first:last:stride such as 1000:20000:1000"
             )
+        if self.average is not None and not _AVERAGE.fullmatch(self.average):
+            raise InputError(
+                f"--average is {self.average!r}, expected last:5, the mean of the last 5 steps (2 "
+                "or more), or ema:0.9, a moving average with that decay (between 0 and 1)"
+            )
         if not self.model:
             raise InputError(
                 "--model is empty: give a Hugging Face folder or a hub id, package.module:factory, "
@@ -380,10 +391,10 @@ class RunConfig:
             raise InputError(
                 "--eval_gauntlet averages the tasks of --icl_tasks, which is absent: give both"
             )
-        if self.generated is not None and (self.watch or self.is_sampled or self.rows):
+        if self.generated and (self.watch or self.is_sampled or self.rows or self.average):
             raise InputError(
                 "--generated scores all completions that are there: leave out --watch, --until, "
-                "--budget and --rows"
+                "--budget, --rows and --average"
             )
         if self.rows is not None and self.is_sampled:
             raise InputError("--rows names the examples to run: leave out --until and --budget")
@@ -469,30 +480,3 @@ def parse_mesh(text: str | None) -> tuple[tuple[str, int], ...]:
             )
         axes[axis] = int(size)
     return tuple(axes.items())
-
-
-def parse_data_dir(text: str | None, suites: Collection[str]) -> tuple[tuple[str, str], ...]:
-    """The pairs (suite, folder) of `folder` or `suite=folder,suite=folder`; suite "" stands for
-    every suite.
-
-    Raises InputError.
-    """
-    pairs: dict[str, str] = {}
-    for part in text.split(",") if text else []:
-        suite, equals, folder = part.partition("=")
-        if not equals or "/" in suite:  # a folder's name may hold an equals sign
-            suite = ""
-            folder = part
-        if suite and suite not in suites:
-            raise InputError(
-                f"--data_dir: {suite!r} in {part!r} is no suite, expected one of "
-                f"{', '.join(suites)}"
-            )
-        if not folder or suite in pairs:
-            problem = "is named twice" if folder else "has no folder"
-            raise InputError(
-                f"--data_dir={text}: {suite or 'the folder for every suite'} {problem}: give each "
-                "one once"
-            )
-        pairs[suite] = str(local_path(folder))
-    return tuple(pairs.items())

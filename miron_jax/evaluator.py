@@ -81,7 +81,9 @@ class Evaluator:
     copies the weights to it from device to device, and frees the copy.  `data`: rows in memory
     instead of `tasks`, {"core/copa": [{"query": ..}, ..]} in the layout of CORE's files; another
     name has a dict of rows, type, num_fewshot and delimiter.
-    `output`: a folder that gets one step_N per step, as the command writes it.
+    `data_dir`: a folder with the data files; None: they are fetched and cached.  `output`: a folder
+    that gets one step_N per step, as the command writes it; None: nothing is written.  `say`: gets
+    each line of progress.
     `every`, `at_end`: after which steps `after_step` scores; `subset`: unique tokens of its runs
     but for the last one, of examples that are drawn as `budget` draws them.
     Other keywords are RunConfig's fields (limit, until, budget, dtype, max_length, tensorboard,
@@ -206,7 +208,7 @@ class Evaluator:
         """What a run of all tasks takes of each device beside these weights, in bytes: see
         `DeviceMemory`.  Compiles the programs, which the first run then finds; nothing runs.
 
-        `params`: as for `run`.  Raises InputError.
+        `params`: as for `run`, or their shapes with shardings.  Raises InputError.
         """
         check_backend_flags()
         state = self._state_of(params)
@@ -257,8 +259,7 @@ class Evaluator:
         try:
             return self.evaluation.score(state, load_seconds, checkpoint=Checkpoint(step, None))
         finally:
-            for each in self.evaluation.engine or ():
-                each.model = each.model._replace(state=None)
+            self.evaluation.let_go()
 
     def _state_of(self, params: Tree) -> Tree:
         """Raises InputError for weights that the compiled programs do not take."""
@@ -340,6 +341,11 @@ class Evaluator:
             for path, leaf in leaves
             if len(path)
         }
+        if any(leaf.sharding is None for _, leaf in leaves):
+            raise InputError(
+                "Evaluator.memory: params hold a shape without a sharding: give each shape that of "
+                "the weights, jax.ShapeDtypeStruct(shape, dtype, sharding=..)"
+            )
         self._first = self._first or (structure, arrays)
         first_structure, first_arrays = self._first
         if first_structure != structure:
@@ -362,10 +368,10 @@ class Evaluator:
 
 def _check_runs_here(config: RunConfig, writes: bool) -> None:
     """Raises InputError for settings that are of the command alone, or of an output folder."""
-    if config.watch:
+    if config.watch or config.average:
         raise InputError(
-            "Evaluator: watch is of the command, which waits for checkpoints: leave it out, and "
-            "call run for each"
+            "Evaluator: watch and average are of the command, which reads checkpoints: leave them "
+            "out, and call run for each"
         )
     for name in ("save_requests", "save_byte_losses", "results_format"):
         if getattr(config, name) and not writes:

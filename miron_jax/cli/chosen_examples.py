@@ -34,8 +34,8 @@ def chosen_examples(kind: TaskKind, scores: TaskScores | None = None) -> Iterato
         yield text
         yield from answers
         row = rows.get(prompt.id)
-        if row is not None and row.example is not None:
-            numbers = row.example.metrics.items()
+        if row is not None and row.score is not None:
+            numbers = row.score.metrics.items()
             yield ", ".join(f"{name} {value:.4g}" for name, value in numbers)
 
 

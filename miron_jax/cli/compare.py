@@ -43,16 +43,23 @@ def _compare(folders: list[str], document: JsonOutput) -> None:
         comparison_json,
         print_comparison,
         print_decided,
+        print_decisions,
         print_noise,
     )
-    from miron_jax.report.compare.training_noise import training_noise
+    from miron_jax.report.compare.training_noise import decisions, training_noise
     from miron_jax.report.tables.console import console
     from miron_jax.results.run_folder import RunChanged, read_runs
 
     runs = read_runs(folders)
+    larger = read_runs(FLAGS.larger or [])
+    if larger and len(larger) != len(runs):
+        raise InputError(
+            f"--larger names {len(larger)} runs for {len(runs)} runs, expected one of the same "
+            "recipe for each, in their order"
+        )
     out = console()
     noises = training_noise(runs, FLAGS.last)
-    if len(runs) == 1 and (not noises or FLAGS.until):
+    if len(runs) == 1 and (larger or not noises or FLAGS.until):
         raise InputError(f"{runs[0].folder} is the only run: name a second one to compare it with")
     comparisons = []
     error = None
@@ -70,6 +77,8 @@ def _compare(folders: list[str], document: JsonOutput) -> None:
         print_byte_gaps(out, comparison.first, comparison.second)
     if noises:
         print_noise(out, noises, [run.label for run in runs], FLAGS.last)
+    if larger:
+        print_decisions(out, decisions(runs, larger, FLAGS.last))
     seed = None if FLAGS.until is None else FLAGS.seed
     document.write([comparison_json(comparison, seed) for comparison in comparisons])
     if document.path is not None:

@@ -6,8 +6,10 @@ does not install it.
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from miron_jax.errors import InputError
+from miron_jax.files.regular import read_text
 
 HOWTO = {
     "bash": 'eval "$(miron-jax completion bash)"',
@@ -15,31 +17,7 @@ HOWTO = {
     "fish": "miron-jax completion fish | source",
 }
 
-BASH = """\
-# {howto}
-_miron_jax() {{
-  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} flag= words=
-  if [[ $word == = ]]; then flag=$before word=
-  elif [[ $before == = ]]; then flag=${{COMP_WORDS[COMP_CWORD-2]}}; fi
-  if [[ $COMP_CWORD == 1 ]]; then words="{commands}"
-  elif [[ ${{COMP_WORDS[1]}} == completion ]]; then words="bash zsh fish"
-  elif [[ ${{COMP_WORDS[1]}} == init && $COMP_CWORD == 2 ]]; then words="task model"
-  elif [[ -n $flag ]]; then
-    case $flag in
-{values}
-    esac
-  elif [[ $word == -* ]]; then
-    case ${{COMP_WORDS[1]}} in
-{flags}
-    esac
-  fi
-  COMPREPLY=($(compgen -W "$words" -- "$word"))
-  if [[ $words == --* || ${{#COMPREPLY[@]}} == 1 && ${{COMPREPLY[0]}} == *= ]]; then
-    compopt -o nospace 2>/dev/null
-  fi
-}}
-complete -o bashdefault -o default -F _miron_jax miron-jax
-"""
+BASH = read_text(Path(__file__).with_name("templates") / "completion.bash")
 
 
 def command(shells: list[str]) -> None:
@@ -57,11 +35,10 @@ def _bash() -> Iterator[str]:
     from miron_jax.cli.flags import OF_COMMAND
 
     values = [f'      --{name}) words="{" ".join(choices)}" ;;' for name, choices in _values()]
-    flags = [
-        f'      {name}) words="{" ".join(_words(names))}" ;;'
-        for name, names in OF_COMMAND.items()
-        if names
-    ]
+    flags = []
+    for name, names in OF_COMMAND.items():
+        if names:
+            flags.append(f'      {name}) words="{" ".join(_words(names))}" ;;')
     yield BASH.format(
         howto=HOWTO["bash"],
         commands=" ".join(COMMANDS),

@@ -31,12 +31,13 @@ from miron_jax.files.store import Lock, Store
 from miron_jax.runtime.timeline import Timeline, since_start, spent_on
 
 if TYPE_CHECKING:
-    from miron_jax.evaluation.records import Inputs, Outcome
+    from miron_jax.evaluation.records import Inputs
     from miron_jax.model.checkpoints.checkpoints import ModelFiles
     from miron_jax.model.checkpoints.training_run import Checkpoint
     from miron_jax.report.tables.progress import Screen
     from miron_jax.results.records import RunResult
     from miron_jax.results.run_folder import Run
+    from miron_jax.results.samples import FinishedRun
     from miron_jax.runtime.answers import Answers
     from miron_jax.runtime.hosts import Hosts
 
@@ -139,6 +140,7 @@ class _Work:
     timeline: Timeline  # since the command's process began
     claims: Claims  # on the steps of --watch
     last: "RunResult | None" = None  # of the checkpoint that was scored last
+    average: "RunResult | None" = None  # of --average
     # of each step, those of an earlier command included
     by_step: "dict[int, RunResult]" = field(default_factory=dict)
     # a sentence for each task that has examples without a score
@@ -212,10 +214,13 @@ def _checked_inputs(
     from miron_jax.model.own import is_factory
     from miron_jax.report.exports.other_layouts import check_layout
     from miron_jax.report.tables.opening import opening_line
+    from miron_jax.runtime.backend import start_devices
 
     config = work.config
     selected = select_tasks(config)
     knows_devices = work.hosts.count == 1 and not is_factory(config.model)
+    if knows_devices:
+        start_devices(screen.warn)
     screen.say(opening_line(config, selected, knows_devices))
     check_layout(config.results_format, [suite.name for suite in selected.suites])
     if config.is_sampled:
@@ -234,10 +239,11 @@ def _print_results(
     work: _Work, result: "RunResult", curves: str | None, against: "Run | None"
 ) -> None:
     """`curves`: the path of their picture; None: of one checkpoint there is none."""
-    from miron_jax.report.tables.closing import closing_lines, last_run_beside
+    from miron_jax.report.tables.closing import average_lines, closing_lines, last_run_beside
     from miron_jax.report.tables.console import console
     from miron_jax.report.tables.curves import curves_table
     from miron_jax.report.tables.results import print_results, speed_line, timeline_lines
+    from miron_jax.results.output import folder_of
     from miron_jax.results.run_folder import read_runs
 
     out = console()
@@ -250,6 +256,11 @@ def _print_results(
             out.print(curves_table(work.by_step))
             out.print(f"curves: {curves}", soft_wrap=True)
     run = read_runs([work.config.output])[0]
+    if work.average is not None:
+        below = folder_of(None, work.average.checkpoint.average)
+        [average] = read_runs([f"{work.config.output}/{below}"])
+        for line in average_lines(average, run):
+            out.print(line, soft_wrap=True)
     earlier = against or last_run_beside(work.store, public(work.config.model))
     for line in closing_lines(run, earlier, against is not None):
         out.print(line, soft_wrap=True)
@@ -266,13 +277,21 @@ def _score_checkpoints(
         from miron_jax.evaluation.written import score_written
         from miron_jax.report.exports.loggers import logged_numbers, open_loggers
         from miron_jax.report.exports.written import write_finished
-        from miron_jax.results.output import dropped_steps, has_asked_for, stored_result
+        from miron_jax.results.output import (
+            dropped_steps,
+            folder_of,
+            has_asked_for,
+            stored_result,
+        )
 
     config = work.config
     loggers = open_loggers(config)
     data = {source.task.name: source.data for source in inputs.sources}
 
     def keep(result: "RunResult", step: int | None) -> None:
+        if result.checkpoint.average:
+            work.average = result  # beside the curves of steps
+            return
         if step is not None:
             work.by_step[step] = result
         for logger in loggers:
@@ -283,15 +302,18 @@ def _score_checkpoints(
     )
 
     def is_stored(checkpoint: "Checkpoint", answers: "Answers | None") -> bool:
+        below = folder_of(checkpoint.step, checkpoint.average)
         # what an earlier run need not have written; scores come from the journal
-        if wants_more and not (config.watch and has_asked_for(config, checkpoint.step)):
+        if wants_more and not (config.watch and has_asked_for(config, below)):
             return False
-        if checkpoint.step is None or checkpoint.fingerprint is None:
+        if not below or checkpoint.fingerprint is None:
             return False
-        known = work.by_step.get(checkpoint.step)
+        known = work.average
+        if checkpoint.step is not None:
+            known = work.by_step.get(checkpoint.step)
         if known is not None and known.checkpoint.fingerprint == checkpoint.fingerprint:
             return True
-        stored = stored_result(config, checkpoint.step, checkpoint.fingerprint, data, answers)
+        stored = stored_result(config, below, checkpoint.fingerprint, data, answers)
         if stored is not None:
             keep(stored, checkpoint.step)
         return stored is not None
@@ -312,13 +334,14 @@ def _score_checkpoints(
     try:
         for step, outcome in outcomes:
             work.check_lock()
-            if config.watch and not work.claims.has(str(step)):
-                screen.warn(f"step {step} is another process's now, as this one stood still")
+            scored = outcome.checkpoint
+            if config.watch and not work.claims.has(folder_of(step, scored.average)):
+                screen.warn(f"{scored.title} is another process's now, as this one stood still")
                 continue
             run = finished_run(config, outcome, step)
             work.last = write_finished(config, run, work.timeline.lap)
-            work.failures += _failures(outcome, step)
-            work.not_judged += _not_judged(outcome, step)
+            work.failures += _failures(run, step)
+            work.not_judged += _not_judged(run, step)
             keep(work.last, step)
             if config.rows is not None:
                 for scores in outcome.tasks:
@@ -348,29 +371,29 @@ def _write_page(config: RunConfig) -> None:
         write_page(FLAGS.html, [*filter(None, [config.against]), config.output])
 
 
-def _failures(outcome: "Outcome", step: int | None) -> list[str]:
+def _failures(run: "FinishedRun", step: int | None) -> list[str]:
     """A sentence for each task that has examples which the model answers with NaN.
 
     Such examples count as skipped; the results are written all the same.
     """
     at = "" if step is None else f" at step {step}"
     return [
-        f"{task.source.task.name}: the model answers NaN{at} to {len(ids)} examples, each asked "
+        f"{name}: the model answers NaN{at} to {len(ids)} examples, each asked "
         f"alone too (the first: {ids[0]}), so the run fails: look for an overflow, such as weights "
         "too large for --dtype"
-        for task in outcome.tasks
+        for name, task in run.tasks.items()
         if (ids := task.unanswered)
     ]
 
 
-def _not_judged(outcome: "Outcome", step: int | None) -> list[str]:
+def _not_judged(run: "FinishedRun", step: int | None) -> list[str]:
     """A sentence for each task that has programs which the machine could not judge.  They are in no
     mean."""
     at = "" if step is None else f" at step {step}"
     return [
-        f"{task.source.task.name}: {len(why)} examples{at} are not judged, as their programs could "
+        f"{name}: {len(why)} examples{at} are not judged, as their programs could "
         f"not be run (the first, {next(iter(why))}: {next(iter(why.values()))}): run the same "
         "command again, which judges only them"
-        for task in outcome.tasks
+        for name, task in run.tasks.items()
         if (why := task.not_judged)
     ]

@@ -186,6 +186,13 @@ _COMPARE = {
         "Of training runs: noise is taken over so many last checkpoints.",
         "integer",
     ),
+    "larger": Setting(
+        None,
+        "comparison",
+        "Runs of larger models of the same recipes, in their order: how often the compared runs "
+        "decide between two recipes as these do.",
+        "list",
+    ),
 }
 _REPORT = {
     "html": Setting(

@@ -8,10 +8,12 @@ import shutil
 import textwrap
 from collections.abc import Iterator
 from itertools import chain
+from pathlib import Path
 
 from miron_jax.cli import COMMANDS, TAKES
 from miron_jax.cli.flags import EVERY, OF_COMMAND
 from miron_jax.config import Setting, Topic
+from miron_jax.files.regular import read_text
 
 TOPICS: dict[Topic, str] = {
     "annotations": "Annotations",
@@ -32,22 +34,7 @@ SCREEN = 50  # lines of a page of help
 TIED = "\N{NO-BREAK SPACE}"  # a space that lines are not wrapped at
 _VALUES = {"string": "TEXT", "integer": "N", "float": "NUMBER", "list": "A,B,.."}
 
-WELCOME = """\
-miron-jax scores language-model checkpoints on benchmark suites, in JAX: CORE,
-the Mosaic Eval Gauntlet, MIRON, MERA, Eval-UA-tion, and tasks of your own.
-
-Begin here:
-  miron-jax eval
-      the demo model on built-in tasks, in about a minute
-  miron-jax report miron-results --html=report.html
-      what the run measured, as one page for a browser
-  miron-jax tasks
-      every task, and whether its data are here
-  miron-jax eval --model=FOLDER --tasks=core --limit=20
-      a Hugging Face folder, or the folder of a training run
-
-Commands:
-"""
+WELCOME = read_text(Path(__file__).with_name("templates") / "welcome.txt")
 
 
 def welcome() -> str:

@@ -70,10 +70,9 @@ def command() -> None:
     of_a = {item: {"label": label} for item, label in labels.items()}
     of_b = {item: {"label": vote.answer, "origin": vote.origin} for item, vote in decided.items()}
     for name, every in {"human_labels.jsonl": of_a, "human_labels_b.jsonl": of_b}.items():
-        lines = [
-            {**dict(zip(annotations.inputs, item, strict=True)), **row}
-            for item, row in every.items()
-        ]
+        lines = []
+        for item, row in every.items():
+            lines.append({**dict(zip(annotations.inputs, item, strict=True)), **row})
         store.put(name, _json_lines(lines))
     document = {
         "files": [*map(public, FLAGS.annotations)],

@@ -4,13 +4,13 @@ Arrives: parsed flags.  Leaves: a `RunConfig`; folders.  It deliberately does no
 that they name.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from absl import flags
 
-from miron_jax.config import SETTINGS, RunConfig, parse_data_dir, parse_mesh
+from miron_jax.config import SETTINGS, RunConfig, parse_mesh
 from miron_jax.errors import InputError
-from miron_jax.files.places import place
+from miron_jax.files.places import local_path, place
 
 FLAGS = flags.FLAGS
 
@@ -37,7 +37,34 @@ def data_dir() -> tuple[tuple[str, str], ...]:
     """--data_dir as (suite, folder) pairs."""
     from miron_jax.tasks.registry import SUITE_NAMES
 
-    return parse_data_dir(FLAGS.data_dir, SUITE_NAMES)
+    return _parse_data_dir(FLAGS.data_dir, SUITE_NAMES)
+
+
+def _parse_data_dir(text: str | None, suites: Collection[str]) -> tuple[tuple[str, str], ...]:
+    """The pairs (suite, folder) of `folder` or `suite=folder,suite=folder`; suite "" stands for
+    every suite.
+
+    Raises InputError.
+    """
+    pairs: dict[str, str] = {}
+    for part in text.split(",") if text else []:
+        suite, equals, folder = part.partition("=")
+        if not equals or "/" in suite:  # a folder's name may hold an equals sign
+            suite = ""
+            folder = part
+        if suite and suite not in suites:
+            raise InputError(
+                f"--data_dir: {suite!r} in {part!r} is no suite, expected one of "
+                f"{', '.join(suites)}"
+            )
+        if not folder or suite in pairs:
+            problem = "is named twice" if folder else "has no folder"
+            raise InputError(
+                f"--data_dir={text}: {suite or 'the folder for every suite'} {problem}: give each "
+                "one once"
+            )
+        pairs[suite] = str(local_path(folder))
+    return tuple(pairs.items())
 
 
 def task_path() -> tuple[str, ...] | None:

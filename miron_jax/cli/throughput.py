@@ -23,7 +23,7 @@ import numpy as np
 
 from miron_jax.config import RunConfig
 from miron_jax.engine.forward import Forward
-from miron_jax.engine.model import Model, attention_of
+from miron_jax.engine.model import Model, attention_of, with_experts
 from miron_jax.errors import InputError
 from miron_jax.evaluation.parts import parts_of, requests_of, survey
 from miron_jax.evaluation.records import Inputs
@@ -35,6 +35,7 @@ from miron_jax.model.costs import cost_model, useful_flops
 from miron_jax.planning.records import CostModel, Plan
 from miron_jax.planning.request_batches import Totals, plan_request_batches
 from miron_jax.report.tables.bench import Bench, Bucket, Layout
+from miron_jax.runtime.backend import start_devices
 from miron_jax.runtime.devices import Device, Placement
 from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.tokens.records import Requests
@@ -53,10 +54,14 @@ def measure(config: RunConfig, inputs: Inputs, progress: Progress = SILENT) -> B
         )
     files = find_model(config)
     architecture = architecture_of(config, files)
+    start_devices(progress.warn)
     placement = Placement.choose(config.sharding, config.mesh)
     first = next(rounds(config, files, progress, lambda checkpoint: False))
     _, state = next(loaded(architecture, config, first, placement, progress))
-    model = Model(architecture.config, architecture.network, state, placement, config.attention)
+    model = with_experts(
+        Model(architecture.config, architecture.network, state, placement, config.attention),
+        progress,
+    )
     peak = matmul_rate(config.dtype, placement.device)
     progress.say(
         f"{peak / 1e9:.0f} GFLOP/s in a large {config.dtype} product on "
@@ -129,9 +134,9 @@ def _ablations(requests: Requests, plan: Plan, cost: CostModel) -> Iterator[tupl
 
 
 def _layout(name: str, plan: Plan, forward: Forward) -> Layout:
-    buckets = [
-        _bucket(forward, plan, length) for length in np.unique(plan.row_length)[::-1].tolist()
-    ]
+    buckets = []
+    for length in np.unique(plan.row_length)[::-1].tolist():
+        buckets.append(_bucket(forward, plan, length))
     seconds = sum(bucket.seconds for bucket in buckets)
     slots = sum(bucket.batches * bucket.rows_a_batch * bucket.length for bucket in buckets)
     tokens = sum(bucket.tokens for bucket in buckets)

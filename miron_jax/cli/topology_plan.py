@@ -24,7 +24,7 @@ from miron_jax.engine.checked_requests import CheckedRequests
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.growing import READ
-from miron_jax.engine.model import Model
+from miron_jax.engine.model import Model, with_experts
 from miron_jax.engine.plain import MULTIPLE, PlainProgram
 from miron_jax.engine.slot_programs import ProgramKey
 from miron_jax.errors import InputError
@@ -122,7 +122,8 @@ class _Planner:
             )
         self.placement = replace(placement, taken=self.weights)
         how = config.attention, config.token_stats
-        self.model = Model(architecture.config, architecture.network, state, self.placement, *how)
+        model = Model(architecture.config, architecture.network, state, self.placement, *how)
+        self.model = with_experts(model)
         self.forward = Forward(self.model, config.token_budget, progress, tasks.setup.table.id_sets)
         self.programs: list[PlannedProgram] = []
         self._halved: set[int] = set()  # row lengths whose batches did not fit
@@ -209,11 +210,10 @@ class _Planner:
         for length in sorted({*lengths}):
             with _refused(f"the self-check of {length} tokens"):
                 program = PlainProgram(self.model, length).compile()
-            passes = [
-                -(-scored // MULTIPLE)
-                for (_, scored), each in zip(checked, lengths, strict=True)
-                if each == length
-            ]
+            passes = []
+            for (_, scored), each in zip(checked, lengths, strict=True):
+                if each == length:
+                    passes.append(-(-scored // MULTIPLE))
             mean = sum(passes) / len(passes)
             flops = self._flops(length, length * (length + 1) / 2, mean * MULTIPLE)
             loops = {"plain_head/while": mean}

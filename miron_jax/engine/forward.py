@@ -366,15 +366,14 @@ class Forward:
     def _program(self, shape: Shape) -> jax.stages.Compiled:
         if shape not in self.programs:
             placement = self.placement
-            on_mesh = placement.mesh is not None
+            packed_sharding = sets_sharding = None
+            if placement.mesh is not None:
+                packed_sharding = placement.split
+                sets_sharding = placement.shared
             size = (shape.shards, shape.packed_size)
-            packed = jax.ShapeDtypeStruct(
-                size, jnp.int32, sharding=placement.split if on_mesh else None
-            )
+            packed = jax.ShapeDtypeStruct(size, jnp.int32, sharding=packed_sharding)
             sets = (shape.num_sets, self._vocab_size)
-            sets_GV = jax.ShapeDtypeStruct(
-                sets, bool, sharding=placement.shared if on_mesh else None
-            )
+            sets_GV = jax.ShapeDtypeStruct(sets, bool, sharding=sets_sharding)
             score = partial(_score_shard, self.model.graphdef, shape)
             self.programs[shape] = placement.compile(score, (self.model.state, sets_GV), (packed,))
         return self.programs[shape]

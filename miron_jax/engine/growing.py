@@ -74,9 +74,9 @@ class GrowingText:
             partial(Cache.zeros, model.config, 1, blocks, block, dtype), out_shardings=whole
         )
         if placement.is_described:
-            shapes = [
-                jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole) for x in zeros.eval_shape()
-            ]
+            shapes = []
+            for x in zeros.eval_shape():
+                shapes.append(jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole))
             cache = Cache(*shapes)  # pyright: ignore[reportArgumentType]
         else:
             cache = zeros()

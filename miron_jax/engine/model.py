@@ -17,14 +17,17 @@ from flax import nnx
 
 from miron_jax.engine.batches import Shape
 from miron_jax.errors import InputError
+from miron_jax.kernels import grouped_matmul
 from miron_jax.kernels.forest_attention.choose import AttentionChoice, Heads, choose
 from miron_jax.model.checkpoints.hf_reader import load_hf
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.decoder import Decoder, abstract
+from miron_jax.model.decoder.experts import ExpertMlp
 from miron_jax.model.decoder.sharding import heads_axis
 from miron_jax.model.network import CastNetwork, Network, heads_of
 from miron_jax.planning.records import Plan
 from miron_jax.runtime.devices import MODEL, ONE_COPY, Placement, Tree
+from miron_jax.runtime.progress import SILENT, Progress
 
 Graph = nnx.GraphDef[Decoder] | Network | CastNetwork  # what a program is compiled for
 
@@ -38,6 +41,7 @@ class Model(NamedTuple):
     placement: Placement | None = None  # None: follows from the sharding of the weights
     attention: str | None = None  # implementation of attention by name; None: the device's default
     with_distribution: bool = False  # scores have entropy and largest log-probability too
+    experts_in_kernel: bool = False  # of a mixture; False: they run in a loop of blocks
 
     @property
     def matrix_dtype(self) -> np.dtype:
@@ -113,6 +117,38 @@ def _heads(model: Model, placement: Placement) -> list[Heads]:
             config.attn_sinks,
         )
     ]
+
+
+def without_kernels(model: Model) -> Model:
+    """The model that the self-check compares with."""
+    return _with_kernel(model, False) if model.experts_in_kernel else model
+
+
+def with_experts(model: Model, progress: Progress = SILENT) -> Model:
+    """The model; where a device has whole experts and takes `grouped_matmul`, its experts run in
+    it."""
+    config = model.config
+    placement = model.placement or Placement.of(model.state)
+    if not isinstance(config, ModelConfig) or not isinstance(model.graphdef, nnx.GraphDef):
+        return model
+    if config.experts is None or placement.how == "user" or placement.size(*ONE_COPY) > 1:
+        return model
+    sizes = config.experts.count, config.d_model, config.d_ff
+    choice = grouped_matmul.choose(placement.device, *sizes, str(model.matrix_dtype))
+    if choice.why_not:
+        progress.say(f"experts in a loop of blocks: {choice.why_not}")
+    if not choice.is_taken:
+        return model
+    return _with_kernel(model, True)
+
+
+def _with_kernel(model: Model, is_on: bool) -> Model:
+    """The model with its experts in `grouped_matmul`, or in a loop of blocks."""
+    assert isinstance(model.graphdef, nnx.GraphDef)
+    decoder = nnx.merge(model.graphdef, model.state)
+    assert isinstance(decoder.layers.mlp, ExpertMlp)
+    decoder.layers.mlp.on_hopper = is_on
+    return model._replace(graphdef=nnx.split(decoder)[0], experts_in_kernel=is_on)
 
 
 class RowScores(NamedTuple):

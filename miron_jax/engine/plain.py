@@ -6,6 +6,7 @@ shares neither plan nor kernels with `forward.py`.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import starmap
 from typing import Any, NamedTuple
 
@@ -13,13 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import entr
+from jax.sharding import Sharding
 
-from miron_jax.engine.model import Graph, Model
+from miron_jax.engine.model import Graph, Model, without_kernels
 from miron_jax.engine.records import no_distribution
 from miron_jax.kernels.forest_attention import reference
 from miron_jax.model.network import bind, logit_size
 from miron_jax.model.visibility import Visibility
-from miron_jax.runtime.devices import Placement, Tree
+from miron_jax.runtime.devices import Device, Placement, Tree
 from miron_jax.runtime.program_cache import library_matmuls
 
 # Lengths of rows are multiples of it, so that runs share programs; as many positions go through the
@@ -80,23 +82,22 @@ def plain_length(num_tokens: int, num_positions: int | None = None) -> int:
     return max(num_tokens, min(rounded, num_positions or rounded))
 
 
+@cache  # jax keeps a part of each one that is made
+def _jitted(device: Device, read_by_all: Sharding | Device | None) -> jax.stages.Wrapped:
+    how = {"out_shardings": read_by_all, "compiler_options": library_matmuls(device)}
+    return jax.jit(_score_plain, static_argnums=(0, 1), **how)
+
+
 class PlainProgram:
     """Scores one request a row of this length, with dense attention and the whole vocabulary at
     once at the scored positions."""
 
     def __init__(self, model: Model, length: int) -> None:
-        self.model = model = model.on_one_device
+        self.model = model = without_kernels(model.on_one_device)
         self._length = length
         self._what = model.with_distribution, model.graphdef
         placement = model.placement or Placement.of(model.state)
-        options = library_matmuls(placement.device)
-        # the function itself, which jax finds compiled in another checkpoint's run
-        self._program = jax.jit(
-            _score_plain,
-            static_argnums=(0, 1),
-            out_shardings=placement.read_by_all,
-            compiler_options=options,
-        )
+        self._program = _jitted(placement.device, placement.read_by_all)
 
     def compile(self) -> jax.stages.Compiled:
         """Compile it before its first call, which then finds it."""

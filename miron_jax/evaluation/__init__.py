@@ -1,8 +1,9 @@
 """A run: finds tasks and data, plans requests, joins the engine's scores with the examples, sums
-them up as a `RunResult`.
+them up as a `FinishedRun`.
 
-Arrives: a RunConfig; scores and completions of the engine.  Leaves: `TaskResult`s, composites, a
-`RunResult`.  It deliberately does not know how results are written or shown.
+Arrives: a RunConfig; scores and completions of the engine.  Leaves: a `FinishedRun`, whose
+`RunResult` has the numbers of tasks and composites.  It deliberately does not know how results are
+written or shown.
 
 inputs, session                     the tasks of a run and their data; a model with its programs
 run                                 composes the stages

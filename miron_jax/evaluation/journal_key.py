@@ -38,6 +38,8 @@ def agreed_key(
     }
     if model.with_distribution:
         parts["with_distribution"] = True
+    if model.experts_in_kernel:
+        parts["experts_in_kernel"] = True
     key = run_key(parts)
     if hosts.agree(f"key/{name}", key) != key:
         raise InputError(

@@ -20,8 +20,6 @@ from miron_jax.results.records import Decided
 from miron_jax.results.run_folder import Earlier
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.devices import Placement
-from miron_jax.tokens.records import Bos
-from miron_jax.tokens.truncation import LengthLimit
 
 
 class Selected(NamedTuple):
@@ -54,8 +52,6 @@ class Outcome(NamedTuple):
 
     tasks: Sequence[TaskScores]
     inputs: Inputs
-    length_limit: LengthLimit
-    bos: Bos | None  # None: no task adds one
     totals: Totals
     speed: ForwardSpeed
     check: SelfCheck

@@ -17,7 +17,7 @@ import jax
 from miron_jax.config import AXES, RunConfig
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
-from miron_jax.engine.model import ForwardSpeed, Model
+from miron_jax.engine.model import ForwardSpeed, Model, with_experts
 from miron_jax.engine.records import Scores
 from miron_jax.engine.scores import score_planned
 from miron_jax.engine.self_check import SelfCheck
@@ -53,9 +53,10 @@ from miron_jax.model.costs import cost_model
 from miron_jax.model.network import Network
 from miron_jax.model.own import OwnModel
 from miron_jax.planning.request_batches import RequestBatch, Totals
-from miron_jax.results.output import mend_output
+from miron_jax.results.output import folder_of, mend_output
 from miron_jax.results.records import Decided
 from miron_jax.runtime.answers import Answers
+from miron_jax.runtime.backend import start_devices
 from miron_jax.runtime.devices import Placement, Tree
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.journal import Journal
@@ -64,7 +65,7 @@ from miron_jax.runtime.shared_arrays import SharedArrays
 from miron_jax.runtime.timeline import counted_in_thread, spent_on
 from miron_jax.tokens.answer_requests import NoRoom
 from miron_jax.tokens.ragged import offsets_of
-from miron_jax.tokens.tokenizers import resolve_bos, taken_from
+from miron_jax.tokens.tokenizers import taken_from
 
 
 def evaluate(config: RunConfig, inputs: Inputs, progress: Progress = SILENT) -> Outcome:
@@ -82,8 +83,8 @@ def evaluate_checkpoints(
     files: ModelFiles | None = None,
     claims: Claims | None = None,
 ) -> Iterator[tuple[int | None, Outcome]]:
-    """Yield (step, outcome) for every checkpoint.  All run the same programs; texts are tokenized
-    and planned once.
+    """Yield (step, outcome) for every checkpoint; an average of some has no step.  All run the same
+    programs; texts are tokenized and planned once.
 
     `progress` gets tokens computed and tokens planned so far.  A checkpoint is left out if
     `is_scored`; for a user's own model this is asked once its answers are known.  `store` keeps
@@ -93,6 +94,7 @@ def evaluate_checkpoints(
     """
     start = time.perf_counter()
     model = files or hosts.first_then_others("model", lambda: find_model(config))
+    start_devices(progress.warn)
     evaluation: Evaluation | None = None
     checkpoints = checkpoints_of(config, model)
     placement = Placement.choose(config.sharding, config.mesh)
@@ -109,14 +111,15 @@ def evaluate_checkpoints(
     def take(checkpoint: Checkpoint) -> bool:
         if claims is None:
             return True
-        if not claims.take(str(checkpoint.step)):
+        name = folder_of(checkpoint.step, checkpoint.average)
+        if not claims.take(name):
             return False
         assert store is not None
-        for line in mend_output(store, checkpoint.step):
+        for line in mend_output(store, name):
             progress.warn(line)
         if has_results(checkpoint):  # by another process since the look
-            claims.release(str(checkpoint.step))
-        return claims.has(str(checkpoint.step))
+            claims.release(name)
+        return claims.has(name)
 
     for group in rounds(config, model, progress, has_results, hosts, take):
         try:
@@ -125,7 +128,7 @@ def evaluate_checkpoints(
                 inputs,
                 architecture_of(config, model),
                 progress,
-                keep=config.watch or len(checkpoints) > 1,
+                keep=config.watch or len(checkpoints) > 1 or config.average is not None,
                 placement=placement,
                 store=store,
                 hosts=hosts,
@@ -138,16 +141,19 @@ def evaluate_checkpoints(
             evaluation.architecture, config, group, placement, progress
         ):
             load_seconds = time.perf_counter() - start
-            at_step = "" if checkpoint.step is None else f" at step {checkpoint.step}"
-            tell = progress.detail if checkpoint.step is None else progress.say
-            tell(f"loaded {public(config.model)}{at_step} in {load_seconds:.1f} s")
+            is_one = checkpoint.step is None and not checkpoint.averaged
+            which = "" if is_one else f" at {checkpoint.title}"
+            tell = progress.detail if is_one else progress.say
+            tell(f"loaded {public(config.model)}{which} in {load_seconds:.1f} s")
             outcome = evaluation.score(
                 state, load_seconds, checkpoint, partial(is_scored, checkpoint)
             )
             del state
+            evaluation.let_go()
             if outcome is not None:
                 yield checkpoint.step, outcome
-            if claims is not None and not claims.release(str(checkpoint.step)):
+            name = folder_of(checkpoint.step, checkpoint.average)
+            if claims is not None and not claims.release(name):
                 group.read.remove(checkpoint)
             start = time.perf_counter()
         if claims is not None:
@@ -200,8 +206,6 @@ class Evaluation:
         self._tasks = RunTasks.of(config, inputs, architecture, shared)
         _ = self._tasks.setup.detox  # refuses a name before weights are loaded
         self._leave_out_what_has_no_room()
-        adds_bos = any(source.task.profile.bos == "always" for source in self.inputs.sources)
-        self._bos = resolve_bos(architecture.tokenizer) if adds_bos else None
         if config.is_sampled:
             self._sampling()  # raises before weights are loaded
         if config.save_requests and hosts.is_first and jax.process_index() == 0:
@@ -254,7 +258,7 @@ class Evaluation:
             if answers is not None and self.hosts.agree(
                 f"scored/{self._num_scored}", is_scored(answers)
             ):
-                self.progress.say(f"step {checkpoint.step} is scored already")
+                self.progress.say(f"{checkpoint.title} is scored already")
                 return None
             engine = self.engine_with(model)
             weights = weights_fingerprint(model.on_one_device.state)
@@ -287,7 +291,13 @@ class Evaluation:
             state, self.placement, self.row_axes, isinstance(config, Network)
         )
         how = self.config.attention, self.config.token_stats
-        return Model(config, self.architecture.network, state, placement, *how)
+        model = Model(config, self.architecture.network, state, placement, *how)
+        return with_experts(model, self.progress)
+
+    def let_go(self) -> None:
+        """Hold these weights no longer."""
+        for each in self.engine or ():
+            each.model = each.model._replace(state=None)
 
     @property
     def kinds(self) -> list[TaskKind]:
@@ -383,8 +393,6 @@ class Evaluation:
         return Outcome(
             tasks=tasks,
             inputs=self.inputs,
-            length_limit=self._tasks.setup.limit,
-            bos=self._bos,
             totals=totals,
             speed=engine.forward.speed,
             check=check,

@@ -1,13 +1,12 @@
 """The scores and costs of a run -> its numbers.
 
-Arrives: a RunConfig and its `Outcome`.  Leaves: a `RunResult`, composites included, with the rows
-of its examples.  It deliberately does not know JSON or files.
+Arrives: a RunConfig and its `Outcome`.  Leaves: a `FinishedRun`: the `RunResult`, composites
+included, and the `FinishedTask`s.  It deliberately does not know JSON or files.
 """
 
 import math
 import os
 import platform
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import version
 
@@ -18,7 +17,6 @@ from miron_jax.config import RunConfig
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.evaluation.composites import suite_composites
 from miron_jax.evaluation.records import Outcome
-from miron_jax.evaluation.task_kinds.interface import RunFacts
 from miron_jax.files.readers import JsonObject
 from miron_jax.results.document import config_json
 from miron_jax.results.records import (
@@ -29,7 +27,7 @@ from miron_jax.results.records import (
     SuiteResult,
     Weights,
 )
-from miron_jax.results.samples import ExampleResult, FinishedRun
+from miron_jax.results.samples import FinishedRun
 from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.timeline import spent_on
 
@@ -38,26 +36,15 @@ _PACKAGES = ("jax", "jaxlib", "flax", "transformers", "tokenizers", "numpy")
 
 @spent_on("metrics")
 def finished_run(config: RunConfig, outcome: Outcome, step: int | None = None) -> FinishedRun:
-    """`step`: of one checkpoint of several."""
-    by_task = {scores.source.task.name: scores for scores in outcome.tasks}
-
-    def examples(task: str) -> Iterator[ExampleResult]:
-        return by_task[task].kind.example_results(by_task[task])
-
-    further = (file for each in outcome.tasks for file in each.kind.further_files(each))
-    return FinishedRun(run_result(config, outcome, step), examples, further)
-
-
-def run_result(config: RunConfig, outcome: Outcome, step: int | None = None) -> RunResult:
-    """The numbers of a run, without its times: see `with_times`."""
-    facts = RunFacts(config, outcome.length_limit, outcome.bos)
-    tasks = {scores.source.task.name: scores.kind.result(scores, facts) for scores in outcome.tasks}
+    """The run without its times: see `with_times`.  `step`: of one checkpoint of several."""
+    finished = {scores.source.task.name: scores.kind.finished(scores) for scores in outcome.tasks}
+    tasks = {name: task.result for name, task in finished.items()}
     suites = {}
     for suite in outcome.inputs.suites:
         missing = outcome.inputs.missing.items()
         of_suite = {name: why for name, why in missing if name.startswith(f"{suite.name}/")}
         suites[suite.name] = SuiteResult(suite_composites(suite, tasks), of_suite)
-    return RunResult(
+    result = RunResult(
         config={**config_json(config), **_where_it_ran(config, outcome.placement)},
         environment=replace(environment(), matmul_precision=outcome.matmul_precision),
         tasks=tasks,
@@ -65,12 +52,13 @@ def run_result(config: RunConfig, outcome: Outcome, step: int | None = None) -> 
         speed=_speed(outcome),
         generation=outcome.generation,
         self_check=_checked(outcome.check),
-        unanswered=sum(len(scores.unanswered) for scores in outcome.tasks),
+        unanswered=sum(len(task.unanswered) for task in finished.values()),
         decided=outcome.decided,
         unverified=tuple(outcome.unverified),
         checkpoint=_weights(outcome),
         step=step,
     )
+    return FinishedRun(result, finished)
 
 
 def _where_it_ran(config: RunConfig, ran: Placement | None) -> JsonObject:
@@ -143,4 +131,6 @@ def _weights(outcome: Outcome) -> Weights:
         tokenizer_from=outcome.tokenizer_from,
         answers=outcome.answers,
         implausible=tuple(outcome.implausible),
+        average=checkpoint.average,
+        averaged=tuple(checkpoint.averaged_steps),
     )

@@ -30,6 +30,7 @@ from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.runtime.shared_arrays import SharedArrays
 from miron_jax.runtime.timeline import spent_on
 from miron_jax.tokens.token_bytes import TokenBytes
+from miron_jax.tokens.tokenizers import resolve_bos
 from miron_jax.tokens.truncation import LengthLimit
 
 SCORING_PROGRAMS = 8  # at most so many row lengths in a run, each compiled once
@@ -71,7 +72,9 @@ class RunTasks(NamedTuple):
         limit = length_limit(config, model)
         table = TokenBytes(tokenizer, model.vocab_size)
         trained = model.trained_length or (1 << 31)
-        setup = Setup(config, tokenizer, table, limit, trained, shared or inputs.kept)
+        adds_bos = any(source.task.profile.bos == "always" for source in inputs.sources)
+        bos = resolve_bos(tokenizer) if adds_bos else None
+        setup = Setup(config, tokenizer, table, limit, trained, shared or inputs.kept, bos)
         kinds = [kind_of(source.task)(source, setup) for source in inputs.sources]
         return cls(model, setup, kinds, shared)
 

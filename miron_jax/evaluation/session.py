@@ -22,7 +22,7 @@ import numpy as np
 from miron_jax.config import RunConfig
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
-from miron_jax.engine.model import Model
+from miron_jax.engine.model import Model, with_experts
 from miron_jax.engine.records import Score
 from miron_jax.engine.scores import score_planned
 from miron_jax.engine.self_check import SelfCheck
@@ -55,8 +55,8 @@ from miron_jax.planning.request_batches import (
     plan_request_batches,
     select,
 )
-from miron_jax.runtime.backend import check_backend_flags
-from miron_jax.runtime.devices import Placement, with_auto_axes
+from miron_jax.runtime.backend import check_backend_flags, start_devices
+from miron_jax.runtime.devices import Placement, Tree, with_auto_axes
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.journal import Journal
 from miron_jax.runtime.progress import SILENT, Progress
@@ -88,6 +88,7 @@ class Session:
         check_backend_flags()
         self.files = files = hosts.first_then_others("model", lambda: files_of(model, config))
         self.architecture = architecture_with(model, files, tokenizer, config)
+        start_devices(progress.warn)  # a user's module may set jax's flags before
         placement = Placement.choose(config.sharding, config.mesh) if params is None else None
         state = state_of(files, self.architecture, config, params, placement)
         if params is not None:
@@ -98,9 +99,10 @@ class Session:
         )
         self.totals = Totals()
         self.check = SelfCheck.of(config_of_model, state, config.dtype)
-        self.model = Model(
+        loaded = Model(
             config_of_model, self.architecture.network, state, placement, config.attention
         )
+        self.model = with_experts(loaded, progress)
         self._store = store
         self._hosts = hosts
         self._num_calls = 0
@@ -279,7 +281,11 @@ def state_of(
         checkpoint = checkpoints_of(config, files)[-1]
         devices = placement or Placement.default()
         params = load(architecture, config, checkpoint, devices).state
-    return with_auto_axes(jax.tree.map(jnp.asarray, params))
+    return with_auto_axes(jax.tree.map(_array, params))
+
+
+def _array(leaf: Tree) -> Tree:
+    return leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jnp.asarray(leaf)
 
 
 def cast_to_run(architecture: Architecture, state: Any, config: RunConfig) -> Architecture:

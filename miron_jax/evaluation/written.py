@@ -66,8 +66,6 @@ def score_written(config: RunConfig, folder: str, inputs: Inputs, progress: Prog
     return Outcome(
         tasks=tasks,
         inputs=inputs,
-        length_limit=setup.limit,
-        bos=None,
         totals=Totals(),
         speed=ForwardSpeed(),
         check=SelfCheck(0.0),

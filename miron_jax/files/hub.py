@@ -139,10 +139,9 @@ def _lost_files(folder: Path) -> list[str]:
     """Names of the files that a fetched folder no longer holds; their metadata files still name
     them."""
     metadata = folder / _METADATA
-    names = [
-        str(path.relative_to(metadata)).removesuffix(".metadata")
-        for path in metadata.rglob("*.metadata")
-    ]
+    names = []
+    for path in metadata.rglob("*.metadata"):
+        names.append(str(path.relative_to(metadata)).removesuffix(".metadata"))
     return sorted(name for name in names if not (folder / name).is_file())
 
 

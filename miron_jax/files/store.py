@@ -193,7 +193,8 @@ class Lock:
             try:
                 # raises unless this process is the last
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if self._is_in_place(self._file):  # else it is another run's
+                # else it is another run's
+                if self._is_in_place(self._file) and self._is_held_by(self._read()):
                     os.unlink(self._path)
                     os.rmdir(self._path.parent)  # fails unless the run has written nothing
             finally:
@@ -213,6 +214,9 @@ class Lock:
         InputError if another run has taken it."""
         if self._file is not None:
             if self._is_in_place(self._file):
+                # a host whose locks do not reach this one writes into the same file
+                if self._seen is not None and not self._is_held_by(holder := self._read()):
+                    raise self._held_by(holder)
                 return False
             if self._beating is None:  # else its thread may be writing there
                 os.close(self._file)
@@ -338,10 +342,6 @@ class Lock:
             count += 1
             text = f"{self._identity} {count}".encode()
             with contextlib.suppress(OSError):  # the next beat tries again
-                if self._file is not None:
-                    os.pwrite(self._file, text, 0)
-                    os.fsync(self._file)
-                    continue
                 if (now := self._read()) and not self._is_held_by(now):
                     if self._seen is not None:
                         return  # `renew` says so
@@ -351,7 +351,11 @@ class Lock:
                     print(message, file=sys.stderr)
                     os.kill(os.getpid(), signal.SIGTERM)
                     return
-                self._store.put(self._name, text)
+                if self._file is None:
+                    self._store.put(self._name, text)
+                else:
+                    os.pwrite(self._file, text, 0)
+                    os.fsync(self._file)
 
     def _read(self) -> str:
         try:

@@ -79,11 +79,10 @@ def baseline(
     """The baseline, and the labels by item of procedures A and B.  `glad` fits abilities; it runs
     only if items are tied."""
     known = workers(annotations.answers)
-    rejected = {
-        name: (worker.controls, worker.right)
-        for name, worker in known.items()
-        if worker.is_rejected and project.is_filtered
-    }
+    rejected = {}
+    for name, worker in known.items():
+        if worker.is_rejected and project.is_filtered:
+            rejected[name] = (worker.controls, worker.right)
     everyone = collect_votes(annotations.answers, (), project)
     kept = collect_votes(annotations.answers, rejected, project)
     right = {item: gold and gold.rule(item) for item in everyone}

@@ -25,9 +25,9 @@ def abilities(annotations: Annotations) -> Mapping[str, float] | None:
         from crowdkit.aggregation import GLAD  # pyright: ignore[reportMissingImports]
     except ImportError:
         return None
-    rows = [
-        ("\t".join(answer.item), answer.worker, answer.answer) for answer in annotations.answers
-    ]
+    rows = []
+    for answer in annotations.answers:
+        rows.append(("\t".join(answer.item), answer.worker, answer.answer))
     table = pd.DataFrame(rows, columns=["task", "worker", "label"])
     glad = GLAD(
         n_iter=ITERATIONS, tol=TOLERANCE, m_step_max_iter=STEP_ITERATIONS, m_step_tol=STEP_TOLERANCE

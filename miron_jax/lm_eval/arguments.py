@@ -18,8 +18,8 @@ OPTIONS = tuple(
     name
     for name, declared in SETTINGS.items()
     if declared.topic in ("model", "devices")
-    and name
-    not in ("model", "tokenizer", "max_length", "watch", "watch_timeout", "newest_first", "keep_up")
+    and name not in ("model", "tokenizer", "max_length", "average")
+    and name not in ("watch", "watch_timeout", "newest_first", "keep_up")
 )
 HOSTS = ("distributed", "coordinator", "num_processes", "process_id", "peer_timeout")
 OWN = (

@@ -51,7 +51,7 @@ class Choices(NamedTuple):
     neutral: Spans | None = None  # [N, K], after a context without content; None: not scored
 
     @classmethod
-    def of(cls, spans: Spans, asked: Sequence["Asked"]) -> Self:
+    def of(cls, spans: Spans, asked: Sequence["AskedChoices"]) -> Self:
         num_chars = [[*map(len, each.texts)] for each in asked]
         num_bytes = [[len(text.encode()) for text in each.texts] for each in asked]
         gold = np.array([each.gold or 0 for each in asked])
@@ -88,12 +88,12 @@ class ChoiceRules(NamedTuple):
 
     normalizer: Rule[Normalizer] = MEAN
     tie: Rule[Tie] = FIRST
-    num_endings: int = 0  # texts that may follow the right choice, see `Asked`
+    num_endings: int = 0  # texts that may follow the right choice, see `AskedChoices`
     # names and further normalizers: the metric accuracy_NAME is by each
     compared: tuple[tuple[str, Rule[Normalizer]], ...] = ()
 
 
-class Asked(NamedTuple):
+class AskedChoices(NamedTuple):
     """An example of multiple choice or schema, beside its scored spans."""
 
     texts: Sequence[str]  # of its choices
@@ -113,10 +113,14 @@ def score_choices(
 ) -> ExampleScore:
     """Score one example by `score_examples`; both sequences have one entry per choice."""
     spans = Spans.of_each(token_logprobs)
-    return score_examples([Asked(continuations, gold)], spans, ChoiceRules(normalizer, tie))[0]
+    return score_examples([AskedChoices(continuations, gold)], spans, ChoiceRules(normalizer, tie))[
+        0
+    ]
 
 
-def score_examples(asked: Sequence[Asked], spans: Spans, rules: ChoiceRules) -> list[ExampleScore]:
+def score_examples(
+    asked: Sequence[AskedChoices], spans: Spans, rules: ChoiceRules
+) -> list[ExampleScore]:
     """Score examples of multiple choice or schema.  `spans`: of all examples, in their order.
 
     If the right answer is not published, a choice is made, and every metric is NaN, never 0.
@@ -135,7 +139,9 @@ def score_examples(asked: Sequence[Asked], spans: Spans, rules: ChoiceRules) -> 
 
 
 @np.errstate(divide="ignore", invalid="ignore", over="ignore")  # spans may be infinite or NaN
-def _score_alike(asked: Sequence[Asked], spans: Spans, rules: ChoiceRules) -> list[ExampleScore]:
+def _score_alike(
+    asked: Sequence[AskedChoices], spans: Spans, rules: ChoiceRules
+) -> list[ExampleScore]:
     """Score N examples with equally many choices and extra spans; the right answers of all are
     published, or of none.  `spans`: [N, choices and extra]."""
     num_choices = len(asked[0].texts)

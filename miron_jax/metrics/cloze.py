@@ -162,11 +162,10 @@ def contrast_accuracy(
 ) -> float:
     """1 if the target has a larger log P per character than every distractor, else 0; no tokenizer
     is favoured."""
-    rates = [
-        other.total / len(text)
-        for other, text in zip(others, distractors, strict=True)
-        if other is not None
-    ]
+    rates = []
+    for other, text in zip(others, distractors, strict=True):
+        if other is not None:
+            rates.append(other.total / len(text))
     if not rates:
         return math.nan
     return float(all(span.total / len(target) > rate for rate in rates))

@@ -250,10 +250,9 @@ class CastNetwork:
             return bind(self.network, self.cast(params))
         leaves, tree = jax.tree_util.tree_flatten_with_path(params)
         is_late = [leaf_name(path).startswith("layers/") for path, _ in leaves]
-        early = [
-            leaf if late else _as_dtype(leaf, dtype)
-            for (_, leaf), late, dtype in zip(leaves, is_late, self.dtypes, strict=True)
-        ]
+        early = []
+        for (_, leaf), late, dtype in zip(leaves, is_late, self.dtypes, strict=True):
+            early.append(leaf if late else _as_dtype(leaf, dtype))
         decoder = nnx.merge(self.network, tree.unflatten(early))
         decoder.layer_dtypes = tuple(compress(self.dtypes, is_late))
         return decoder

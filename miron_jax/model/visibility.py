@@ -53,9 +53,9 @@ class Visibility:
         if dtype is None or subtree_end_BT.shape[1] > AHEAD_UP_TO:
             return cls(subtree_end_BT, position_BT, attention=attention)
         windows = tuple(dict.fromkeys(window or NO_WINDOW for window in layer_windows))
-        biases = [
-            xla.hidden_bias(subtree_end_BT, position_BT, window).astype(dtype) for window in windows
-        ]
+        biases = []
+        for window in windows:
+            biases.append(xla.hidden_bias(subtree_end_BT, position_BT, window).astype(dtype))
         return cls(subtree_end_BT, position_BT, jnp.stack(biases), windows, traced, attention)
 
     @classmethod

@@ -1,13 +1,15 @@
-"""What a run computed: records, and results.json.
+"""What a run computed: records, results.json and samples.
 
     records       a task's, a suite's and a run's numbers
     details       what only one task kind has
     samples       one example
     document      records <-> JSON, the one converter
     output        the folder that a run writes
+    whole         its files, replaced together
     run_folder    that folder, read back
     same_rules    whether numbers of two runs may be compared
 
-Arrives: estimates and counts of the task kinds, costs of the run.  Leaves: `RunResult`,
-results.json, samples.  It deliberately does not know how a score is computed.
+Arrives: `RunResult`s and `ExampleResult`s that evaluation made, or a folder of an earlier run.
+Leaves: results.json and samples, or these records again.  It deliberately does not know how a
+score is computed.
 """

@@ -25,7 +25,15 @@ from miron_jax.results.details import (
     ProgramDetails,
     TextDetails,
 )
-from miron_jax.results.records import CompositeResult, Details, RunResult, TaskData, TaskResult
+from miron_jax.results.records import (
+    CompositeResult,
+    Details,
+    RunResult,
+    RunSpeed,
+    TaskData,
+    TaskResult,
+    Weights,
+)
 from miron_jax.results.samples import (
     Asked,
     AskedDocument,
@@ -92,6 +100,7 @@ ABSENT: Mapping[type, frozenset[str]] = {
             "limit",
         ]
     ),
+    Weights: frozenset({"average", "averaged"}),
     TaskData: frozenset({"rows", "published_rows"}),
     ChoiceDetails: frozenset({"dialogue", "crossed_pairs", "leaked_prompts"}),
     GenerationDetails: frozenset(
@@ -105,6 +114,7 @@ ABSENT: Mapping[type, frozenset[str]] = {
     ),
     ProgramDetails: frozenset({"not_judged", "no_sandbox", "no_cgroup"}),
     CompositeResult: frozenset({"metric"}),
+    RunSpeed: frozenset({"finished"}),
     Robustness: frozenset({"template_spread", "swapped"}),
     ExampleResult: frozenset(
         {"answered", "neutral_logprobs", "truncated", "meta", "reason", "also_right"}
@@ -126,6 +136,7 @@ ABSENT: Mapping[type, frozenset[str]] = {
 # left out where absent, as in files of older versions
 LATER_SETTINGS = frozenset(
     [
+        "average",
         "comet",
         "generated",
         "keep_up",

@@ -9,6 +9,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -51,6 +52,7 @@ from miron_jax.runtime.journal import FOLDER as JOURNAL
 from miron_jax.runtime.timeline import Times
 
 STEP = "step_"  # folders of the checkpoints of one training run
+AVERAGE = "average_"  # and of their averages
 CURVES = "curves.svg"
 # What a run was asked to write beside its results.
 REQUESTS = "requests"
@@ -97,7 +99,7 @@ def check_output(config: RunConfig, why_not_grown: WhyNot = lambda limit: "") ->
             f"--output={store.name} is not empty, and --noresume asks for a fresh folder: name "
             "another one"
         )
-    steps = {entry for entry in entries if entry.startswith(STEP)}
+    steps = {entry for entry in entries if entry.startswith((STEP, AVERAGE))}
     is_output = bool({JOURNAL, SAMPLES, *steps} & entries)
     for step in sorted(steps):
         if store.has(f"{step}/{RESULTS}"):
@@ -142,6 +144,8 @@ def _check_same_run(
             f"--output={folder}: {RESULTS} cannot be read ({error}): name another folder"
         ) from None
     for key, now in {**dict.fromkeys(LATER_SETTINGS), **_identity(config)}.items():
+        if not SETTINGS[key].identity and key != "against":
+            continue
         before = earlier.get(key)
         if _resolved(before) == _resolved(now):
             continue
@@ -158,15 +162,21 @@ def _check_same_run(
             )
 
 
-def mend_output(store: Store, step: int | None = None) -> list[str]:
+def folder_of(step: int | None, average: str = "") -> str:
+    """The folder of one checkpoint of several, or of an `average` of them, in the output folder."""
+    if average:
+        return f"{AVERAGE}{average.replace(':', '-')}"
+    return "" if step is None else f"{STEP}{step}"
+
+
+def mend_output(store: Store, below: str = "") -> list[str]:
     """Finish or remove what a killed run has left, and name what is damaged, which is scored again
     from the journal as far as that goes.  For the run that holds the lock, or the process that has
-    claimed this step.  Raises OSError."""
-    if step is None:
+    claimed the checkpoint whose folder is `below`.  Raises OSError."""
+    folders = [below]
+    if not below:
         store.remove_below(CLAIMS)
-        folders = ["", *(name for name in store.names() if name.startswith(STEP))]
-    else:
-        folders = [f"{STEP}{step}"]
+        folders += [name for name in store.names() if name.startswith((STEP, AVERAGE))]
     _remove_partial_files(store, folders)
     lines: list[str] = []
     for below in folders:
@@ -215,7 +225,7 @@ def _is_damaged(store: Store, below: str) -> bool:
 def leave_smaller_run(config: RunConfig, store: Store) -> None:
     """Remove what a run of a smaller --limit was asked for beside its results, and its results of
     steps: they would stand beside those of this run.  Its journal stays."""
-    steps = [f"{name}/" for name in store.names() if name.startswith(STEP)]
+    steps = [f"{name}/" for name in store.names() if name.startswith((STEP, AVERAGE))]
     for below in (*steps, ""):
         if not store.has(f"{below}{RESULTS}") or _is_damaged(store, below.rstrip("/")):
             continue
@@ -251,10 +261,13 @@ def _resolved(setting: Json) -> Json:
 
 
 def with_times(result: RunResult, times: Times) -> RunResult:
-    """The results with the wall time and where it went."""
-    wall = sum(times.main.values())
+    """The results with the time of day, the wall time and where it went."""
     speed = replace(
-        result.speed, wall_seconds=wall, timeline=times.main, in_threads=times.in_threads
+        result.speed,
+        finished=datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
+        wall_seconds=sum(times.main.values()),
+        timeline=times.main,
+        in_threads=times.in_threads,
     )
     return replace(result, speed=speed)
 
@@ -277,7 +290,7 @@ def write_run(
             lines = "".join(f"{strict_json(example_json(example))}\n" for example in examples(task))
             yield task, lines.encode()
 
-    below = "" if result.step is None else f"{STEP}{result.step}"
+    below = folder_of(result.step, result.checkpoint.average)
     finished = partial(_finished, store, below, result, times, further)
     return replace_results(store, below, samples(), finished)
 
@@ -357,7 +370,7 @@ def _whole_result(store: Store, below: str) -> RunResult | None:
 
 def stored_result(
     config: RunConfig,
-    step: int,
+    below: str,
     fingerprint: str,
     data: Mapping[str, DataState],
     answers: Answers | None,
@@ -365,11 +378,10 @@ def stored_result(
     """The results of an earlier run of this version on the same checkpoint and data; None if there
     are none, or if a file of them is damaged.
 
-    `fingerprint`: of the checkpoint's files.  `answers`: of a user's own model, whose results count
-    only if it gave the same.
+    `below`: the checkpoint's folder.  `fingerprint`: of its files.  `answers`: of a user's own
+    model, whose results count only if it gave the same.
     """
     store = Store(config.output)
-    below = f"{STEP}{step}"
     if not has_results(store, below):
         return None
     result = _whole_result(store, below)
@@ -390,13 +402,13 @@ def stored_result(
     return result
 
 
-def has_asked_for(config: RunConfig, step: int | None) -> bool:
-    """Whether what a run is asked to write beside the results of a step is there."""
+def has_asked_for(config: RunConfig, below: str) -> bool:
+    """Whether what a run is asked to write beside the results of a checkpoint is there."""
     wanted = {
         f"{REQUESTS}/manifest.json": config.save_requests,  # written last
-        f"{STEP}{step}/{BYTE_LOSSES}": config.save_byte_losses,
-        f"{STEP}{step}/{LM_EVAL}": config.results_format == "lm_eval",
-        f"{STEP}{step}/{NANOCHAT}": config.results_format == "nanochat",
+        f"{below}/{BYTE_LOSSES}": config.save_byte_losses,
+        f"{below}/{LM_EVAL}": config.results_format == "lm_eval",
+        f"{below}/{NANOCHAT}": config.results_format == "nanochat",
     }
     store = Store(config.output)
     return all((store.root / name).exists() for name, is_wanted in wanted.items() if is_wanted)

@@ -195,6 +195,7 @@ class RunSpeed:
     attention: str | None = None  # the operation that ran
     compile_seconds: float = 0.0
     device_seconds: float = 0.0
+    finished: str = ""  # when, in UTC; "": of an older version
     wall_seconds: float = 0.0  # since the command's process began, or the call of an Evaluator
     # activity (runtime/timeline) -> seconds of the main thread, which sum to wall_seconds
     timeline: Mapping[str, float] = field(default_factory=dict)
@@ -235,6 +236,8 @@ class Weights:
     tokenizer_from: str | None = None  # tokenizer.json, a class of transformers, or a given object
     answers: Answers | None = None  # of a user's own model to fixed tokens
     implausible: tuple[str, ...] = ()  # one warning per suspicious weight
+    average: str = ""  # the rule, such as last:5; the weights are an average of several steps
+    averaged: tuple[int, ...] = ()  # those steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ deliberately does not know how an example is scored.
 Field names are the keys of a line.  A number that is not defined is NaN here and null there.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from miron_jax.files.readers import Json, JsonObject
-from miron_jax.results.records import RunResult
+from miron_jax.results.records import RunResult, TaskResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,10 +130,27 @@ class ExampleResult:
 ExamplesOf = Callable[[str], Iterable[ExampleResult]]  # by name of the task
 
 
+class FinishedTask(NamedTuple):
+    """All that is kept of a task."""
+
+    result: TaskResult
+    # made while they are written, so that those of one task are held at a time
+    examples: Callable[[], Iterator[ExampleResult]]  # in the suite's order
+    # what the run was asked to write beside its results: names below the output folder, contents
+    further_files: Callable[[], Iterator[tuple[str, bytes]]]
+    unanswered: Sequence[int]  # ids of examples without a score, as the model answers NaN
+    not_judged: Mapping[int, str]  # ids of examples that the machine could not judge -> why
+
+
 class FinishedRun(NamedTuple):
-    """All that is written of a run, or of one checkpoint of several."""
+    """All that is kept of a run, or of one checkpoint of several."""
 
     result: RunResult
-    examples: ExamplesOf
-    # what the run was asked to write beside its results: names below the output folder, contents
-    further_files: Iterable[tuple[str, bytes]] = ()
+    tasks: Mapping[str, FinishedTask]  # by name
+
+    def examples(self, task: str) -> Iterator[ExampleResult]:
+        return self.tasks[task].examples()
+
+    def further_files(self) -> Iterator[tuple[str, bytes]]:
+        for task in self.tasks.values():
+            yield from task.further_files()

@@ -1,12 +1,15 @@
-"""XLA flags that a device's backend needs.
+"""Starts jax's devices: XLA flags that they need, and the CPU where an accelerator cannot start.
 
-Arrives: environment variables.  Leaves: environment variables with which a backend may start.  It
-deliberately does not import jax before a check needs it.
+Arrives: environment variables.  Leaves: environment variables with which a backend may start; a
+backend.  It deliberately does not import jax before a check needs it.
 """
 
+import logging
 import os
 import re
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from jaxlib.version import __version__ as jaxlib_version  # quicker than importlib.metadata
 
@@ -42,3 +45,49 @@ def check_backend_flags() -> None:
             "jax started before miron_jax was imported, and this jaxlib miscompiles sums on CPU "
             f"without {YNN_FLAG}=individual_dot: import miron_jax first, or set XLA_FLAGS"
         )
+
+
+def start_devices(say: Callable[[str], None]) -> None:
+    """Start jax's devices; where those of an accelerator cannot start, the CPU's, and `say` why.
+
+    jax raises where there is a GPU whose driver is too old or whose memory is taken.  Raises
+    InputError where the CPU would not do: JAX_PLATFORMS names the devices, or other processes take
+    part.
+    """
+    import jax
+
+    with _plugins_told(say):
+        try:
+            jax.devices()
+        except RuntimeError as error:
+            # jax's advice stands in brackets behind it
+            reason = str(error).splitlines()[0].partition(" (")[0]
+            platforms: str | None = getattr(jax.config, "jax_platforms")  # noqa: B009 - untyped
+            if platforms or jax.distributed.is_initialized():
+                raise InputError(
+                    f"jax cannot start its devices ({reason}): mend the driver or the plugin, or "
+                    "set JAX_PLATFORMS=cpu to compute on the CPU"
+                ) from error
+            jax.config.update("jax_platforms", "cpu")
+            jax.devices()
+            say(
+                f"computes on the CPU: {reason}; a newer driver or JAX_PLATFORMS=cpu ends this line"
+            )
+
+
+@contextmanager
+def _plugins_told(say: Callable[[str], None]) -> Iterator[None]:
+    """A sentence in place of the traceback that jax logs of a plugin that it cannot load."""
+    logger = logging.getLogger("jax._src.xla_bridge")
+
+    def is_other(record: logging.LogRecord) -> bool:
+        if record.exc_info is None or "plugin" not in record.msg:
+            return True
+        say(f"{record.getMessage()}: {record.exc_info[1]}; other devices compute")
+        return False
+
+    logger.addFilter(is_other)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_other)

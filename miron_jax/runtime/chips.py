@@ -4,7 +4,10 @@ Arrives: nothing.  Leaves: `Tpu` and `Gpu`, tables by the names that `--topology
 text that describes a GPU to XLA.  It deliberately does not know jax.
 """
 
+from pathlib import Path
 from typing import Literal, NamedTuple
+
+from miron_jax.files.regular import read_text
 
 
 class Tpu(NamedTuple):
@@ -99,31 +102,7 @@ CHIPS: dict[str, Tpu | Gpu] = {**TPUS, **GPUS}
 
 def description_of(gpu: Gpu) -> str:
     """The GPU as XLA's `GpuTargetConfigProto` in text."""
-    return f"""
-gpu_device_info {{
-  cuda_compute_capability {{ major: {gpu.capability} feature_extension: {gpu.features} }}
-  core_count: {gpu.processors}
-  fpus_per_core: {gpu.float32_units}
-  clock_rate_ghz: {gpu.clock}
-  memory_bandwidth: {int(gpu.bandwidth)}
-  device_memory_size: {gpu.whole_memory}
-  l2_cache_size: {gpu.cache}
-  shared_memory_per_core: {gpu.shared_memory}
-  shared_memory_per_block_optin: {gpu.shared_memory - 1024}
-  shared_memory_per_block: {48 << 10}
-  registers_per_core_limit: {1 << 16}
-  registers_per_block_limit: {1 << 16}
-  threads_per_core_limit: 2048
-  threads_per_block_limit: 1024
-  threads_per_warp: 32
-  block_dim_limit_x: {2**31 - 1}
-  block_dim_limit_y: {2**16 - 1}
-  block_dim_limit_z: {2**16 - 1}
-  runtime_version: "13.0.0"
-  driver_version: "13.0.0"
-}}
-platform_name: "CUDA"
-runtime_version {{ major: 13 }}
-dnn_version_info {{ major: 9 minor: 12 }}
-device_description_str: "{gpu.kind}"
-"""
+    template = read_text(Path(__file__).with_name("gpu_target.textproto"))
+    return template.format(
+        gpu=gpu, bandwidth=int(gpu.bandwidth), block_memory=gpu.shared_memory - 1024
+    )

@@ -233,9 +233,9 @@ class Placement:
 
         def block_at(index: Tree) -> np.ndarray:
             block = host[index]
-            sizes = [
-                len(range(*axis.indices(size))) for axis, size in zip(index, shape, strict=True)
-            ]
+            sizes = []
+            for axis, size in zip(index, shape, strict=True):
+                sizes.append(len(range(*axis.indices(size))))
             padding = [(0, padded - size) for padded, size in zip(sizes, block.shape, strict=True)]
             return np.pad(block, padding) if any(right for _, right in padding) else block
 
@@ -395,7 +395,7 @@ def with_auto_axes(state: Tree) -> Tree:
     """The same arrays with the explicit axes of their mesh (jax.make_mesh's default) made
     automatic; nothing is copied."""
 
-    def with_auto(leaf: jax.Array) -> jax.Array:
+    def with_auto(leaf: Tree) -> Tree:
         sharding = getattr(leaf, "sharding", None)
         if not isinstance(sharding, NamedSharding) or set(sharding.mesh.axis_types) == {
             AxisType.Auto
@@ -403,6 +403,8 @@ def with_auto_axes(state: Tree) -> Tree:
             return leaf
         mesh = Mesh(np.asarray(sharding.mesh.devices), sharding.mesh.axis_names)
         auto = NamedSharding(mesh, sharding.spec)
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            return leaf.update(sharding=auto)
         if leaf.is_fully_addressable:
             return jax.device_put(leaf, auto)
         blocks = [shard.data for shard in leaf.addressable_shards]

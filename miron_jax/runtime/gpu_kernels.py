@@ -68,11 +68,10 @@ def roofline_of(text: str, iterations: Mapping[str, float], gpu: Gpu) -> Rooflin
             return max(kernel.seconds(gpu)) + LAUNCH_SECONDS
         return 0.0
 
-    kernels = [
-        (kernel, run.times)
-        for run in runs_of(program, iterations, cost)
-        if (kernel := kernel_of(run.operation, run.inside, program))
-    ]
+    kernels = []
+    for run in runs_of(program, iterations, cost):
+        if kernel := kernel_of(run.operation, run.inside, program):
+            kernels.append((kernel, run.times))
     launches = sum(times for _, times in kernels)
     seconds = {"matmuls": 0.0, "memory": 0.0, "launches": launches * LAUNCH_SECONDS}
     for kernel, times in kernels:

@@ -82,9 +82,9 @@ def _ascii_forms(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lacking = error.object[error.start : error.end]
-    shown = [
-        _FORMS.get(each) or each.encode("ascii", "backslashreplace").decode() for each in lacking
-    ]
+    shown = []
+    for each in lacking:
+        shown.append(_FORMS.get(each) or each.encode("ascii", "backslashreplace").decode())
     return "".join(shown), error.end
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from miron_jax.definitions.records import Cloze
 from miron_jax.metrics.choices import ExampleScore
-from miron_jax.statistics.estimate import Estimate, estimates, macro_estimates
+from miron_jax.statistics.estimate import Estimate, estimates, macro_estimates, spearman
 
 RESAMPLES, BLOCK = 1000, 50  # of the paired bootstrap, and how many run at once
 MANY_TOKENS = 4  # targets of this many tokens or more form one group
@@ -60,12 +60,16 @@ def cloze_groups(scored: Sequence[tuple[Cloze, ExampleScore]]) -> ClozeGroups:
     for name, examples in by_noise.items():
         drift[name] = _median([example.metrics["drift_percent"] for example in examples])
         flips[name] = _flips(estimates(examples))
+    tokenized = [example.metrics for _, example in scored if "target_tokens" in example.metrics]
     return ClozeGroups(
         categories=means,
         sizes=Counter(item.category for item, _ in scored),
         macro=_macro(by_category, means),
         by_target_tokens={name: estimates(by_tokens[name]) for name in sorted(by_tokens)},
-        spearman=_spearman([each for _, each in scored if "target_tokens" in each.metrics]),
+        spearman=spearman(
+            [each["target_tokens"] for each in tokenized],
+            [each["bits_per_char"] for each in tokenized],
+        ),
         drift=drift,
         flips=flips,
     )
@@ -91,24 +95,6 @@ def _flips(metrics: Mapping[str, Estimate]) -> dict[str, Estimate]:
         for name in ("drift_bits", "flip_to_wrong", "flip_to_right")
         if name in metrics
     }
-
-
-def _spearman(examples: Sequence[ExampleScore]) -> float:
-    """Spearman's correlation of tokens and bits, that of their ranks; NaN if either is
-    constant."""
-    # scipy.stats has it too, and takes half a second and 60 MB to import
-    tokens = [example.metrics["target_tokens"] for example in examples]
-    bits = [example.metrics["bits_per_char"] for example in examples]
-    if len(set(tokens)) < 2 or len(set(bits)) < 2 or any(map(math.isnan, bits)):
-        return math.nan
-    return float(np.corrcoef(_ranks(tokens), _ranks(bits))[0, 1])
-
-
-def _ranks(values: Sequence[float]) -> np.ndarray:
-    """Ranks from 1, float64 [n]; equal values have the mean of their ranks: [7, 5, 5] -> [3, 1.5,
-    1.5]."""
-    _, idx, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[idx]
 
 
 def _median(values: Sequence[float]) -> Median:

@@ -1,7 +1,8 @@
 """How much a task's number moves from checkpoint to checkpoint of a training run, beside what tells
 models apart.
 
-Arrives: values by step.  Leaves: `Noise`, `signal`.  It deliberately does not know runs or metrics.
+Arrives: values by step, or by model.  Leaves: `Noise` and other numbers.  It deliberately does not
+know runs or metrics.
 
 Heineman et al. 2025 (arXiv:2508.13144): noise is the deviation over a run's last checkpoints,
 relative to their mean; signal the largest difference between models, relative to the mean; their
@@ -13,9 +14,12 @@ examples (`Estimate.stderr`): the same examples are asked each time.
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+
+from miron_jax.statistics.estimate import spearman
 
 LAST = 5  # checkpoints
 LEAST = 3  # checkpoints that can deviate from a line
@@ -41,6 +45,31 @@ def noise(values: Mapping[int, float], last: int = LAST) -> Noise:
         return Noise(math.nan, math.nan, 0)
     steps, numbers = np.asarray(kept, np.float64).T
     return Noise(float(numbers.mean()), _deviation(steps, numbers), len(kept))
+
+
+def monotonicity(values: Mapping[int, float]) -> float:
+    """Spearman's rank correlation of step and value: 1 of a curve that only rises; NaN for fewer
+    than three steps with a value, and where all are equal."""
+    known = {step: value for step, value in values.items() if math.isfinite(value)}
+    if len(known) < LEAST:
+        return math.nan
+    return spearman([*known], [*known.values()])
+
+
+def decision_accuracy(small: Sequence[float], large: Sequence[float]) -> tuple[float, int]:
+    """The share of pairs of recipes that small models order as large ones do, and the number of
+    pairs (Magnusson et al. 2025, arXiv:2504.11393).
+
+    `small[i]` and `large[i]` are of one recipe.  A pair that small models do not tell apart counts
+    half; one that large models do not tell apart, or that lacks a value, is no pair.  NaN without
+    pairs."""
+    points = list[float]()
+    for i, j in combinations(range(len(small)), 2):
+        truth = large[j] - large[i]
+        guess = small[j] - small[i]
+        if truth and math.isfinite(truth) and math.isfinite(guess):
+            points.append((1 + np.sign(truth) * np.sign(guess)) / 2)
+    return (float(np.mean(points)) if points else math.nan), len(points)
 
 
 def _deviation(steps: np.ndarray, values: np.ndarray) -> float:

@@ -91,9 +91,9 @@ def program_requests(
     room = profile.extra_tokens
     if profile.room == "longest_solution":
         room += longest_answer([problem.solution for problem in problems], tokenizer)
-    prompts = [
-        Prompt(problem.row, problem.row, (problem.prompt,), ("",), None) for problem in problems
-    ]
+    prompts = []
+    for problem in problems:
+        prompts.append(Prompt(problem.row, problem.row, (problem.prompt,), ("",), None))
     ids = tokenize_questions(prompts, tokenizer, () if profile.bos == "never" else None)
     longest = max(map(len, ids))
     if max_length is not None:

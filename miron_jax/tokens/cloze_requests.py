@@ -95,10 +95,11 @@ def cloze_requests(
         encoded = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
         ids |= zip(texts, map(tuple, encoded), strict=True)
     builder = _Builder(special_tokens(tokenizer), table, ids, max_length)
-    by_item = [
-        builder.add_item(item, profile, f"{task_name}, item {item.name} (row {item.row})")
-        for item in items
-    ]
+    by_item = []
+    for item in items:
+        by_item.append(
+            builder.add_item(item, profile, f"{task_name}, item {item.name} (row {item.row})")
+        )
     return ClozeRequests(builder.requests(), by_item)
 
 

@@ -159,10 +159,9 @@ def _before_answers(prompts: Sequence[Prompt], tokenizer: Tokenizer) -> list[np.
     preamble is dropped."""
     encode = piece_encoder(tokenizer)
     eos = tokenizer.eos_token_id
-    preambles = [
-        ids[:-1] if len(ids) > 1 and ids[-1] == eos else ids
-        for ids in encode([prompt.shots for prompt in prompts], special=True)
-    ]
+    preambles = []
+    for ids in encode([prompt.shots for prompt in prompts], special=True):
+        preambles.append(ids[:-1] if len(ids) > 1 and ids[-1] == eos else ids)
     contexts = iter(encode([*chain(*(prompt.contexts for prompt in prompts))]))
     before = list[np.ndarray]()
     for prompt, preamble in zip(prompts, preambles, strict=True):

@@ -131,8 +131,8 @@ FLAGS = """
     allow_changed_data compilation_cache annotations input_columns answer_column control_column worker_column project
     votes_needed skills gold mera_submission check_submission robustness mera_version topology save_requests
     save_byte_losses results_format stride describe check metric last json html markdown csv against plan_cache until budget
-    human mde write quiet verbose special_tokens num_fewshot verify generated rows token_stats
-    every_eval_ever hub_yaml hub_tasks pictures mlflow comet trackio newest_first keep_up
+    larger human mde write quiet verbose special_tokens num_fewshot verify generated rows token_stats
+    every_eval_ever hub_yaml hub_tasks pictures mlflow comet trackio newest_first keep_up average
 """
 
 
@@ -204,7 +204,7 @@ def test_what_makes_another_run_and_what_names_files() -> None:
     assert {name for name, setting in SETTINGS.items() if not setting.identity} == {
         "output", "resume", "token_budget", "sharding", "mesh", "steps", "watch", "watch_timeout", "tensorboard", "wandb",
         "save_requests", "save_byte_losses", "results_format", "against", "mlflow", "comet", "trackio",
-        "newest_first", "keep_up",
+        "newest_first", "keep_up", "average",
     }  # fmt: skip
     assert {name for name, setting in SETTINGS.items() if setting.is_path} == {
         "model", "tokenizer", "data_dir", "icl_tasks", "eval_gauntlet", "output", "checkpoint", "param_map", "tensorboard",

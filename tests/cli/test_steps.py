@@ -54,7 +54,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def logprobs(outcome: Outcome) -> list[float]:
     cloze = [task for task in outcome.tasks if task.source.task.name != "own/said"]
-    return [example.metrics["logprob"] for task in cloze for example in task.examples if example]
+    return [example.metrics["logprob"] for task in cloze for example in task.example_scores if example]
 
 
 def completions(outcome: Outcome) -> list[str]:

@@ -39,7 +39,8 @@ PAGES = sorted(
     if path.name != "extending.md"  # its files are parts of the tree: test_extending runs them
 )
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-NAMED = re.compile(r"# ([\w.]+\.(?:py|yaml|json|jsonl|toml|flags))\n")
+NAMED = re.compile(r"# ([\w.]+\.(?:py|yaml|json|jsonl|csv|toml|flags))\n")
+DATA = (".json", ".jsonl", ".csv")  # without comments: the line with the name is no part of the file
 # What stands for a place that is not here.
 STAND_INS = {"HuggingFaceTB/SmolLM2-135M": "MODEL", "gs://BUCKET": "memory://bucket"}
 SMALL = {"--limit": "1", "--items_per_category": "2"}
@@ -139,7 +140,8 @@ def test_a_page_does_as_it_says(page: Path, docs_place: Path, tmp_path: Path, mi
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     for _, text in blocks:
         if (named := NAMED.match(text)) is not None:
-            Path(named[1]).write_text(text, encoding="utf-8")
+            file = Path(named[1])
+            file.write_text(text[named.end() :] if file.suffix in DATA else text, encoding="utf-8")
             sys.modules.pop(Path(named[1]).stem, None)  # another test has another my_model.py
     names: dict[str, Any] = {"__name__": "__main__"}
     before = set(sys.modules)

@@ -35,7 +35,7 @@ def ordered_parts(versions: list[str]) -> list[list[str]]:
 
 
 def numbers(outcome: Any) -> list[dict[str, float]]:
-    return [dict(example.metrics) for example in outcome.tasks[0].examples]
+    return [dict(example.metrics) for example in outcome.tasks[0].example_scores]
 
 
 def scored(run: Path, data: Path, lines: list[str], **settings: Any) -> Iterator[tuple[int, str, Any]]:

@@ -18,7 +18,7 @@ from miron_jax.engine.self_check import TOLERANCE, SelfCheck
 from miron_jax.errors import InputError, SelfCheckFailed
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate
-from miron_jax.evaluation.run_result import run_result
+from miron_jax.evaluation.run_result import finished_run
 from miron_jax.evaluation.session import architecture_with, files_of
 from miron_jax.evaluator import _requests
 from miron_jax.report.tables.notes import notes_of
@@ -140,7 +140,7 @@ def test_a_run_that_breaks_off_leaves_nothing_behind(first: First, monkeypatch: 
 def test_it_gives_the_commands_numbers(tmp_path: Path) -> None:
     folder = make_model(tmp_path / "model")
     config = RunConfig(str(folder), ("miron-gen/en",), **OPTIONS)
-    expected = run_json(run_result(config, evaluate(config, find_inputs(config))))
+    expected = run_json(finished_run(config, evaluate(config, find_inputs(config))).result)
     options = {**OPTIONS, "output": tmp_path / "out", "save_requests": True}
     evaluator = miron_jax.Evaluator(folder, tasks=["miron-gen/en"], **options)
     assert (tmp_path / "out/requests/requests.jsonl").is_file()
@@ -175,7 +175,7 @@ def test_weights_run_in_the_stated_dtype(tmp_path: Path, stated: str, given: str
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"watch": True}, "watch is of the command"),
+        ({"watch": True}, "watch and average are of the command"),
         ({"save_requests": True}, "save_requests writes files .*expected output beside it"),
         ({"save_byte_losses": True}, "save_byte_losses writes files"),
         ({"results_format": "lm_eval"}, "results_format writes files"),

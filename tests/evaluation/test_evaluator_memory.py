@@ -1,10 +1,12 @@
 """What an Evaluator takes of a device beside the trainer's weights: stated before the first run, held, and given back."""
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
 
 import jax
+import psutil
 import pytest
 
 import miron_jax
@@ -94,6 +96,35 @@ def test_memory_is_stated_before_the_first_run_and_held(tmp_path: Path) -> None:
     stated = [line.split() for line in ended.stdout.splitlines()]
     split, whole, _ = (int(weights) for _, weights, *_ in stated)
     assert split < whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("is_own", "layout"), [(False, {}), (True, {"mesh": "data=1"})])
+def test_runs_leave_no_objects_behind(is_own: bool, layout: dict[str, Any], tmp_path: Path) -> None:
+    folder = make_model(tmp_path)
+    model = bigrams(params=None) if is_own else folder
+    params = bigrams().params if is_own else miron_jax.load_params(folder)
+    evaluator = miron_jax.Evaluator(model, folder, ["miron-gen/en"], limit=1, items_per_category=1, **layout)
+    counts = []
+    for _ in range(4):
+        for step in range(3):
+            evaluator.run(params, step=step)
+        gc.collect()
+        counts.append((len(gc.get_objects()), len(jax.live_arrays()), psutil.Process().num_fds()))
+    assert counts[-1][0] - counts[1][0] < 6, f"objects, arrays and files: {counts}, after three runs more each"
+    assert counts[-1][1:] == counts[1][1:]
+
+
+def test_memory_is_stated_for_shapes(tmp_path: Path) -> None:
+    make_tokenizer(tmp_path)
+    params = bigrams().params
+    assert params is not None
+    shape = jax.ShapeDtypeStruct(params.shape, params.dtype, sharding=params.sharding)
+    given: dict[str, Any] = {"tasks": ["miron-gen/en"], "limit": 1, "items_per_category": 1}
+    evaluator = miron_jax.Evaluator(bigrams(params=None), str(tmp_path), **given)
+    with pytest.raises(InputError, match="params hold a shape without a sharding: give each shape that of the weights"):
+        evaluator.memory(jax.ShapeDtypeStruct(params.shape, params.dtype))
+    assert evaluator.memory(shape) == miron_jax.Evaluator(bigrams(), str(tmp_path), **given).memory()
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def written(output: Path) -> dict[str, Any]:
 def without_times(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    times = re.compile(r"\w*seconds|\w*per_second|timeline|in_threads|output")
+    times = re.compile(r"\w*seconds|\w*per_second|timeline|in_threads|finished|output")
     return {key: without_times(inner) for key, inner in value.items() if not times.fullmatch(key)}
 
 

@@ -68,6 +68,22 @@ def test_a_claim_that_was_taken_over_is_not_had_again(store: Store) -> None:
     assert not claims.release("10")
 
 
+def test_a_claim_that_a_host_with_locks_of_its_own_took_over_is_not_had_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other host's lock does not reach this one: it writes into the same file, whose lock is still held here."""
+    monkeypatch.setattr(stores, "BEAT_SECONDS", 0.05)
+    claims = Claims(Store(str(tmp_path)))
+    assert claims.take("10")
+    theirs = tmp_path / FOLDER / "10"
+    theirs.write_text("another-host process 7 0123 3")
+    time.sleep(3 * stores.BEAT_SECONDS)
+    assert theirs.read_text() == "another-host process 7 0123 3", "no beat goes on where another has the claim"
+    assert not claims.has("10")
+    assert not claims.release("10")
+    assert theirs.read_text() == "another-host process 7 0123 3"
+
+
 def test_the_top_is_written_by_one_process_at_a_time(store: Store) -> None:
     with Claims(store).top():
         assert not Claims(store).take("top")

@@ -13,7 +13,7 @@ from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.evaluation.inputs import find_inputs, unverified
 from miron_jax.evaluation.run import evaluate
-from miron_jax.evaluation.run_result import run_result
+from miron_jax.evaluation.run_result import finished_run
 from miron_jax.model import demo
 from miron_jax.model.checkpoints.checkpoints import find_model
 from miron_jax.model.checkpoints.training_run import Checkpoint
@@ -75,7 +75,7 @@ def test_results_tell_of_implausible_weights_by_leaf_and_of_inputs_without_a_che
     def results(norm_weight: float) -> dict[str, Any]:
         tensors["model.layers.1.input_layernorm.weight"][3] = norm_weight
         safetensors.save_file(tensors, model / "model.safetensors")
-        return run_json(run_result(config, evaluate(config, find_inputs(config), Lines(lines.append))))
+        return run_json(finished_run(config, evaluate(config, find_inputs(config), Lines(lines.append))).result)
 
     sound = results(1.0)
     assert sound["checkpoint"]["implausible"] == []

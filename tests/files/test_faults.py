@@ -101,7 +101,7 @@ def contents(folder: Path) -> dict[str, Any]:
         files[name] = path.read_bytes()
         if path.name == "results.json":
             results = files[name] = json.loads(files[name])
-            for name in ("wall_seconds", "timeline", "in_threads"):
+            for name in ("finished", "wall_seconds", "timeline", "in_threads"):
                 results["speed"].pop(name)
             results["config"].pop("output")
     return files
@@ -207,7 +207,7 @@ class Cases:
 
 # of temporary files, locks and segments of the journal
 NAME = re.compile(r"[0-9a-f]{32}|(?<=journal/.{33})0-[0-9a-f]+")
-TIMES = re.compile(rb'[0-9a-f]{32}|"wall_seconds": [0-9.]+|"(timeline|in_threads)": \{[^}]*\}')
+TIMES = re.compile(rb'[0-9a-f]{32}|"finished": "[^"]*"|"wall_seconds": [0-9.]+|"(timeline|in_threads)": \{[^}]*\}')
 
 
 def same(content: bytes | None) -> bytes | None:

@@ -80,11 +80,11 @@ def test_results_samples_and_journal_go_to_an_object_store(tmp_path: Path) -> No
     inputs = find_inputs(config)
     fingerprint = first[2]["checkpoint"]["fingerprint"]
     data = {source.task.name: source.data for source in inputs.sources}
-    assert stored_result(config, 2, fingerprint, data, None) is not None
-    assert stored_result(config, 2, "another", data, None) is None
+    assert stored_result(config, "step_2", fingerprint, data, None) is not None
+    assert stored_result(config, "step_2", "another", data, None) is None
     both = dict(data)
     del data["core/copa"]
-    assert stored_result(config, 2, fingerprint, data, None) is None
+    assert stored_result(config, "step_2", fingerprint, data, None) is None
     with pytest.raises(InputError, match="holds another run: its limit is None, now it is 3"):
         check_output(replace(config, limit=3))
     for name in ("results.json", "step_2/results.json"):  # as a run of two examples leaves them
@@ -94,7 +94,7 @@ def test_results_samples_and_journal_go_to_an_object_store(tmp_path: Path) -> No
     with pytest.raises(InputError, match="its limit is 2, now it is None, and it draws: name another folder"):
         check_output(config, lambda limit: "it draws")
     check_output(config, {2: None}.__getitem__)
-    assert stored_result(config, 2, fingerprint, both, None) is None
+    assert stored_result(config, "step_2", fingerprint, both, None) is None
     leave_smaller_run(config, store)
     assert {name: store.has(f"{name}results.json") for name in ("", "step_1/", "step_2/")} == {
         "": False, "step_1/": True, "step_2/": False

@@ -15,7 +15,7 @@ from miron_jax.metrics.choices import (
     LAST,
     MEAN,
     SUM,
-    Asked,
+    AskedChoices,
     ChoiceRules,
     ExampleScore,
     Normalizer,
@@ -66,7 +66,7 @@ def at_once(examples: Sequence[PlainExample], rules: ChoiceRules) -> list[Exampl
     asked, logprobs, ranks = [], list[np.ndarray](), list[np.ndarray]()
     for example in examples:
         extra = [*(span for span, _ in example.endings), *example.neutral]
-        asked.append(Asked(example.texts, example.gold, len(extra)))
+        asked.append(AskedChoices(example.texts, example.gold, len(extra)))
         logprobs += [*example.logprobs, *extra]
         ranks += [np.ones(len(span), np.int32) for span in example.logprobs]
         ranks += [ranks_of.astype(np.int32) for _, ranks_of in example.endings]

@@ -93,7 +93,7 @@ def config_of(model: str, **changes: Any) -> RunConfig:
 
 
 def logprobs(outcome: Any) -> list[float]:
-    return [example.metrics["logprob"] for example in outcome.tasks[0].examples if example]
+    return [example.metrics["logprob"] for example in outcome.tasks[0].example_scores if example]
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [

@@ -151,9 +151,32 @@ def test_gpu_suite_smoke(tiny: Tiny) -> None:
     assert document["peers"]["sorted_batches"]["times_ours"] > 0
     if importlib.util.find_spec("lm_eval"):  # an optional extra
         assert document["peers"]["lm_eval"]["times_ours"] > 0
+    assert (
+        document["first_result"]["cold"]["wall_seconds"] > document["first_result"]["with_programs"]["wall_seconds"] > 0
+    )
+    assert {*document["experts"]} == {"8_experts", "64_experts"}
+    assert {*document["mamba"]["seconds"]} == {"shared states", "a row a request"}
     assert document["kernels"]["head"]["64"] > 0
     assert document["kernels"]["attention"]["xla_128_forests"] > 0
     assert document["seconds"] < 540
+
+
+def test_rows_of_a_gpus_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
+    gpu_rows = importlib.import_module("gpu_rows")
+    later = {"seconds": 2.0, "share_of_peak": 0.5, "idle_share": 0.03}
+    reports = {
+        "core_gpt2_124m": {"next_checkpoint": later, "examples": 7, "unique_tokens": 3_000_000, "attention": "cudnn"},
+        "experts": {"8_experts": {"share_of_dense": 0.75}},
+        "peak": {"failed": "no room"},
+        "parity": {"skipped": "torch is not installed", "wrong": []},
+    }
+    assert [*gpu_rows.rows_of(reports)] == [
+        "| core_gpt2_124m, 7 examples, next checkpoint | 2.00 s, 1.50 M unique tokens/s, 50.0% of peak, idle 3.0%, cudnn |",
+        "| experts, of the dense rate | 8_experts: 0.75 |",
+        "peak: no room",
+        "parity: torch is not installed",
+    ]
 
 
 VLLM = """

@@ -256,6 +256,39 @@ def test_training_runs_have_noise_and_overtake(tmp_path: Path, miron) -> None:
         assert all(part in ran.out for part in parts), ran.out
 
 
+def test_small_runs_decide_as_large_ones_do_in_a_share_of_the_pairs(tmp_path: Path, miron) -> None:
+    """Three recipes; large ones have 4, 6 and 8 of 10 right.  On x the small ones have 3, 5 and 4: they order a, b and
+    a, c so, and b, c not.  On y b and c tie: half a pair."""
+
+    def run(name: str, x: int, y: int) -> str:
+        rows = {task: samples_of([1] * n + [0] * (10 - n)) for task, n in (("own/x", x), ("own/y", y))}
+        return str(write_run(tmp_path / name, rows))
+
+    small = [run("a", 3, 3), run("b", 5, 5), run("c", 4, 5)]
+    large = [run("la", 4, 4), run("lb", 6, 6), run("lc", 8, 8)]
+    ran = miron("compare", *small, f"--larger={','.join(large)}")
+    assert ran.status == 0, ran.err
+    rows = [line.split() for line in ran.out.splitlines() if "accuracy" in line and line.strip("│ ")[:5] == "own/x"]
+    assert any("0.67" in row and "3" in row for row in rows), ran.out
+    assert "0.83" in ran.out
+    with changed(Path(large[2])) as results:
+        results["tasks"]["own/y"]["limit"] = 10
+    ran = miron("compare", *small, f"--larger={','.join(large)}")
+    assert ("0.67" in ran.out, "0.83" in ran.out) == (True, False), "y has another limit in one run"
+    refused = miron("compare", *small, f"--larger={large[0]}")
+    assert (refused.status, "--larger names 1 runs for 3 runs" in refused.err) == (2, True)
+
+
+def test_curves_say_how_far_they_rise_and_when_they_leave_chance(tmp_path: Path) -> None:
+    """20 of 40, 30, 28 and 36 of 40 right, chance .5: intervals of 30 and 28 of 40 lie above .5 (.598, .546), that of
+    20 does not.  Ranks 1 3 2 4 against 1 2 3 4: rho 1 - 6 * 2 / 60 = .8"""
+    rights = {1: 20, 2: 30, 3: 28, 4: 36}
+    steps = {step: {"own/x": samples_of([1] * n + [0] * (40 - n))} for step, n in rights.items()}
+    (task,) = training_noise(read_runs([str(write_training_run(tmp_path / "a", steps))]), 5)
+    assert task.monotonicity == (pytest.approx(0.8, abs=FLOAT64),)
+    assert task.above_chance == (2,)
+
+
 @pytest.mark.parametrize("metric", ["bits_per_byte", "first_token_rank", "score"])
 def test_a_run_overtakes_by_the_better_value(tmp_path: Path, metric: str) -> None:
     """Against 2 at the end of the other run: fewer bits or a lower rank are better, of any other metric more is."""

@@ -133,8 +133,11 @@ def test_a_card_says_better_worse_or_within_noise(tmp_path: Path) -> None:
         folders.append(str(write_run(tmp_path / name, samples, composites)))
     page = page_of(read_runs(folders))
     pinned, more, same = re.findall(r'<article class="card">.*?</article>', page, re.S)
-    words = [re.findall(r"<b class=\"[^\"]*\">([^<]*)</b>", card) for card in (pinned, more, same)]
-    assert words == [[], ["better", "worse"], ["within noise", "within noise"]]
+    noise = ["within noise"] * 2
+    by_pin = ([[], ["better", "worse"], noise], [["worse", "better"], [], ["worse", "better"]])
+    for pin, expected in enumerate(by_pin):
+        word = rf'<div data-pin="{pin}"[^<]*<b class="[^"]*">([^<]*)</b>'
+        assert [re.findall(word, card) for card in (pinned, more, same)] == expected
     assert "bits_per_byte \u2193" in more
     assert "+0.3000 (" in more
     assert "NONE" not in page

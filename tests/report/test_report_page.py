@@ -63,7 +63,8 @@ class Page:
         """Visible rows of the table of tasks."""
         return self.page.evaluate(
             "[...document.querySelectorAll('#all tbody:not(.suite) tr')].filter(row => row.offsetParent !== null)"
-            ".map(row => [...row.cells].map(cell => cell.textContent.trim()))"
+            ".map(row => [...row.cells].filter(cell => !cell.hidden)"
+            ".map(cell => cell.innerText.replace(/\\s+/g, ' ').trim()))"
         )
 
 
@@ -80,15 +81,18 @@ def test_a_report_is_drawn_sorted_filtered_and_opened(browser: Any, tmp_path: Pa
     opened = Page(browser, file, color_scheme="light")
     page = opened.page
     assert page.locator("figure svg").count() == 1  # curves of the training run
-    assert page.locator("#comparison tbody tr").count() == 4  # with the step before, and with the first run
+    # 0.3, then 0.4: a line from the bottom to the top.
+    assert page.locator("#all svg.steps polyline").get_attribute("points") == "0.0,11.0 60.0,1.0"
+    assert page.locator("#all svg.steps").get_attribute("aria-label") == "over the steps: 0.3000, 0.4000"
+    assert page.locator("#comparison tbody tr:visible").count() == 4  # with the step before, and with the first run
     # The matrix sorts within a suite; what has no value comes last.
-    heads = page.locator("#all thead button").all_text_contents()
+    heads = page.locator("#all thead button:visible").all_text_contents()
     assert heads == ["task", "metric", "n", "a", "less a step 10", "b", "less a"]
     x, y = opened.rows()
     assert x[:4] == ["own/x #", "accuracy", "30", "0.4000"]
     assert (x[5], x[6][:9], y[2:6]) == ("0.5000", "+0.1000 (", ["600", "none", "", "1.0000"])
     for button, expected in (("b", "xy"), ("b", "yx"), ("a", "xy"), ("a", "xy"), ("n", "xy"), ("n", "yx")):
-        page.locator("#all thead button").nth(heads.index(button)).click()
+        page.locator("#all thead button:visible").nth(heads.index(button)).click()
         assert [row[0] for row in opened.rows()] == [f"own/{task} #" for task in expected], button
     for wanted, task in (("bits", "x"), ("OWN/Y", "y")):  # other metrics count
         page.locator("#filter").fill(wanted)
@@ -127,8 +131,21 @@ def test_the_matrix_opens_by_keys_or_a_link_and_is_copied(browser: Any, tmp_path
         folders.append(write_run(tmp_path / name, tasks, of_task=of_task))
     opened = Page(browser, reported(tmp_path / "out.html", *folders), permissions=["clipboard-read", "clipboard-write"])
     page = opened.page
-    coloured = page.locator("#all td.better, #all td.worse").all_text_contents()
-    assert [text.split()[-1] for text in coloured] == ["better"]
+    changes = page.locator("#all tr:not(.more) td.better:visible, #all tr:not(.more) td.worse:visible")
+    changed = [text.split() for text in changes.all_text_contents()]
+    assert [(words[0], words[-1]) for words in changed] == [("+0.3750", "better")]
+    page.locator("#pin").select_option(label="second")
+    turned = [text.split() for text in changes.all_text_contents()]
+    assert [(words[0], words[-1]) for words in turned] == [("-0.3750", "worse")]
+    assert [*map(abs, map(float, (turned[0][1][1:], turned[0][3][:-1])))] == [
+        *map(abs, map(float, (changed[0][3][:-1], changed[0][1][1:])))
+    ], "the interval's ends change places"
+    heads = page.locator("#all thead th:visible").all_text_contents()
+    assert heads == ["task", "metric", "n", "first", "less second", "second"]
+    assert page.locator(".sum:visible").all_text_contents() == [
+        "first against second: 1 of 2 compared tasks moved by more than chance: 0 better, 1 worse."
+    ]
+    page.locator("#pin").select_option(label="first")
     # Of 80, 40 are Wilson's 0.3930 to 0.6070: from 0.143 / 0.75 to 0.357 / 0.75 of the way from chance to 1.
     first = page.locator("#all svg").first
     assert first.get_attribute("aria-label") == "0.3930 to 0.6070; chance 0.2500; people 0.9000"

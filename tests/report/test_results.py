@@ -1,6 +1,7 @@
 """Composites and samples show missing data, changed data and NaN."""
 
 import math
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,11 +17,13 @@ from miron_jax.evaluation.task_kinds.choice import ChoiceRow
 from miron_jax.evaluation.task_kinds.interface import LoadedTask, TaskScores
 from miron_jax.metrics.choices import score_choices
 from miron_jax.prompting.prompts import Prompt
+from miron_jax.results import details
 from miron_jax.results.details import ChoiceDetails
-from miron_jax.results.records import Sampled, TaskResult
+from miron_jax.results.document import DETAILS, TASK_KEYS
+from miron_jax.results.records import Details, Sampled, TaskResult
 from miron_jax.statistics.estimate import estimate
 from miron_jax.tasks import core
-from tests.support.choice_scores import FACTS, choice_scores
+from tests.support.choice_scores import choice_scores
 
 
 def scored(task_name: str, logprobs: list[list[float]], state: Any = "as published") -> TaskScores[ChoiceRow]:
@@ -40,7 +43,7 @@ def every_small_task(changed: str = "", broken: str = "") -> dict[str, TaskResul
         name: scored(name, logprobs.get(name, [[-1.0], [-2.0]]), states.get(name, "as published"))
         for name in core.BASELINES_18
     }
-    return {name: scores.kind.result(scores, FACTS) for name, scores in tasks.items()}
+    return {name: scores.kind.result(scores) for name, scores in tasks.items()}
 
 
 def test_core_18_has_a_value_and_core_has_none():
@@ -106,3 +109,10 @@ def test_a_run_says_how_many_borders_tokens_cross(boundary: str, pairs: int | No
     said = {what: count for what, count in ChoiceDetails(crossed_pairs=pairs).counts(task).items() if count}
     border = "pairs of context and continuation whose border a token crosses: "
     assert said == ({border + expected: pairs} if pairs else {}), (boundary, pairs)
+
+
+def test_a_tasks_entry_has_a_key_for_each_field_of_its_records():
+    in_records = {field.name for record in (TaskResult, *DETAILS.values()) for field in fields(record)}
+    assert set(TASK_KEYS) == in_records - {"details"}
+    kinds = [each for each in vars(details).values() if isinstance(each, type) and issubclass(each, Details)]
+    assert set(DETAILS.values()) == {*kinds} - {Details}

@@ -373,7 +373,9 @@ def test_a_host_of_a_global_mesh_that_took_other_attention_is_refused(monkeypatc
             architecture=SimpleNamespace(source="s", eos_ids=(), tokenizer=None),
         )  # fmt: skip
         placement = SimpleNamespace(is_global=True)
-        model: Any = SimpleNamespace(config=None, state=None, placement=placement, with_distribution=False)
+        model: Any = SimpleNamespace(
+            config=None, state=None, placement=placement, with_distribution=False, experts_in_kernel=False
+        )
         outcome = pytest.raises(InputError, match=words) if words else contextlib.nullcontext()
         with outcome, Evaluation._journal(evaluation, model, "w", None) as journal:
             assert journal is None

@@ -5,7 +5,7 @@ from typing import Any
 
 from miron_jax.config import RunConfig
 from miron_jax.evaluation.task_kinds.choice import ChoiceKind, ChoiceRow
-from miron_jax.evaluation.task_kinds.interface import LoadedTask, RunFacts, Setup, TaskScores
+from miron_jax.evaluation.task_kinds.interface import LoadedTask, Setup, TaskScores
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.tokens.records import Bos
@@ -13,11 +13,11 @@ from miron_jax.tokens.truncation import LengthLimit
 
 NO_LIMIT = LengthLimit(None, None)
 NOTHING: Any = None  # in place of a tokenizer
-FACTS = RunFacts(RunConfig("none", ("none",)), NO_LIMIT, Bos(0, "declared <s>"))
+SETUP = Setup(RunConfig("none", ("none",)), NOTHING, NOTHING, NO_LIMIT, bos=Bos(0, "declared <s>"))
 
 
 def choice_kind(source: LoadedTask) -> ChoiceKind:
-    return ChoiceKind(source, Setup(FACTS.config, NOTHING, NOTHING, NO_LIMIT))
+    return ChoiceKind(source, SETUP)
 
 
 def choice_scores(source: LoadedTask, rows: Iterable[tuple[Prompt, list[Any], ExampleScore]]) -> TaskScores[ChoiceRow]:

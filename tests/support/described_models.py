@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,8 @@ from miron_jax.config import parse_mesh
 from miron_jax.engine.batches import MOST_CHUNK
 from miron_jax.engine.model import Model
 from miron_jax.engine.text_requests import Sampling, TextRequest
+from miron_jax.evaluation.device_memory import DeviceMemory
+from miron_jax.evaluator import Evaluator
 from miron_jax.files.readers import JsonObject
 from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.config import ModelConfig
@@ -34,9 +37,10 @@ from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import Plan
 from miron_jax.runtime.chips import TPUS
 from miron_jax.runtime.devices import Placement
-from miron_jax.runtime.topology import described_placement
+from miron_jax.runtime.topology import chip_of, described_placement
 from tests.support.command import Place, common
 from tests.support.requests import requests_of
+from tests.support.tiny_model import make_tokenizer
 
 jax.config.update("jax_enable_compilation_cache", False)  # its entries cannot be read back without the device
 
@@ -321,3 +325,37 @@ OWN = {
     "own logits": OwnModel(IDS, logits=_logits, params=_PARAMS),
     "own state": OwnModel(IDS, state=_state, step=_step, head=lambda params: params["ids"], params=_PARAMS),
 }
+
+
+def memory_of_an_evaluator(case: Case, folder: Path, **layout: Any) -> tuple[Evaluator, DeviceMemory]:
+    """An Evaluator of choices and completions for a trainer's float32 weights, split over the case's mesh, whose programs
+    are compiled.  `layout`: row_axes or mesh."""
+    make_tokenizer(folder)
+    state = model_of(case._replace(dtype="float32"), folder).state
+    evaluator = Evaluator(
+        folder,
+        tasks=["miron-gen/en"],
+        limit=2,
+        items_per_category=1,
+        dtype=case.dtype,
+        token_budget=case.budget,
+        **layout,
+    )
+    with patch.object(Placement, "free_bytes", lambda placement: chip_of(placement.device).memory / 2):
+        return evaluator, evaluator.memory(state)
+
+
+def check_evaluator(case: Case, folder: Path, **layout: Any) -> None:
+    """Compile all programs of an Evaluator, which its first run would find."""
+    evaluator, memory = memory_of_an_evaluator(case, folder, **layout)
+    forward, generator = evaluator.evaluation.engine  # type: ignore[misc]
+    assert bool(memory.weights) == ("mesh" in layout)
+    assert memory.caches > 0
+    assert memory.total < chip_of(case.placement.device).memory
+    assert {"prefill", "admit", "step"} <= {key[0] for key in generator.programs}
+    for program in generator.programs.values():
+        text_of(program)
+    texts = [text_of(program) for program in forward.programs.values()]
+    assert texts
+    for text in texts if memory.weights else ():  # where XLA reshapes no weight on its way
+        check_collectives(case, text)

@@ -5,9 +5,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import orbax.checkpoint as ocp
 import pyarrow as pa
+from flax import nnx
 from pyarrow import parquet
 
+from miron_jax import load_params
 from miron_jax.config import RunConfig
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate
@@ -42,6 +45,7 @@ def write(folder: Path) -> Path:
     """Everything that a page may name."""
     make_model(folder / "MODEL")
     _training_run(folder / "RUN_DIR")
+    _other_names(folder / "other_names")
     write_core_data(folder / "EVAL_BUNDLE")
     sums = [{"context": f"one and {i}?", "chain_of_thought": "", "answer": str(i)} for i in range(6)]
     _lines(folder / "EVAL_BUNDLE" / "eval_data" / "symbolic_problem_solving" / "svamp.jsonl", sums)
@@ -61,6 +65,7 @@ def write(folder: Path) -> Path:
         [{**request, "doc_id": doc, "continuation": text, "gold": 0} for doc, text in pairs],
     )
     _capitals(folder)
+    _ukrainian_texts(folder)
     shutil.copy(REPOSITORY / "examples" / "nnx_model.py", folder / "my_model.py")
     (folder / "job.flags").write_text(
         "--model=MODEL\n--tasks=core/copa\n--data_dir=EVAL_BUNDLE\n--allow_changed_data\n"
@@ -87,6 +92,52 @@ def _training_run(folder: Path) -> None:
         shutil.copy(demo.FOLDER / name, folder / name)
     for step in ("200", "1500"):
         shutil.copytree(demo.FOLDER / "steps" / step, folder / step)
+
+
+def _other_names(folder: Path) -> None:
+    """The demo model under the names of the page's map.json: norms by layer, kernels stacked on their second axis."""
+    weights = nnx.to_pure_dict(load_params("demo"))
+    layers = weights["layers"]
+    kernels = {**layers["attn"], **layers["mlp"]}
+    names = ("q", "k", "v", "out", "gate", "up", "down")
+    tree = {
+        "wte": weights["embedding_VD"],
+        "ln": weights["final_norm"]["weight"],
+        "blocks": {name: kernels[name]["kernel_IO"].swapaxes(0, 1) for name in names},
+    }
+    for i in range(len(layers["attn_norm"]["weight"])):
+        tree[f"h_{i}"] = {norm: layers[norm]["weight"][i] for norm in ("attn_norm", "mlp_norm")}
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(folder / "4500", {"params": tree})
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(demo.FOLDER / name, folder / name)
+
+
+def _ukrainian_texts(folder: Path) -> None:
+    """Ten articles with similar tags, and a story with four names that it may leave out."""
+    things = ("трамвай", "міст", "парк", "музей", "стадіон", "театр", "базар", "вокзал", "ліцей", "басейн")
+    articles = [
+        {
+            "title": f"У місті за {n} днів відкриють {thing}",
+            "text": f"Новий {thing} будували {n} років.",
+            "tags": ["місто"],
+        }
+        for n, thing in enumerate(things, start=3)
+    ]
+    _lines(folder / "articles.jsonl", articles)
+    cases = {"nom": "", "gen": "а", "dat": "у", "acc": "а", "ins": "ом", "loc": "ові"}
+    words = [
+        {
+            "lemma": stem, "type": "NAMED_ENTITY", "gender": "m",
+            "forms": {case: stem + end for case, end in cases.items()},
+        }
+        for stem in ("слон", "кит", "тигр", "крокодил")
+    ]  # fmt: skip
+    tale = (
+        "Жили собі слон, кит, тигр та крокодил. Слон знайшов мед. Кит покликав слона. Тигр пішов до кита. "
+        "Крокодил засміявся. Усі дивились на тигра. Потім слон віддав мед. Слона похвалили. Кит задрімав."
+    )
+    _lines(folder / "stories.jsonl", [{"text": tale, "words": words}])
 
 
 def _programs(folder: Path) -> None:

@@ -90,7 +90,7 @@ def scored(task: Any, example: Example) -> ExampleScore:
     for examples, requests in kind.pieces():
         scores.rows += kind.rows_of(TokenizedExamples(0, examples, requests), toy_scores(requests, ()))
     [row] = scores.rows
-    return row.example
+    return row.score
 
 
 def common_prefix(texts: Sequence[Sequence[int]]) -> int:
@@ -300,7 +300,7 @@ def scored_item(item: Cloze, generated: str) -> ExampleScore:
         scores.rows += kind.rows_of(piece, toy_scores(requests, kind.setup.table.id_sets))
     kind.take_texts(scores, iter([Generated(generated, (), "stop")]))
     [row] = scores.rows
-    return row.example
+    return row.score
 
 
 @pytest.mark.parametrize("written", ["{}", "", " {} ", "{} і далі\n", "БЛ"])

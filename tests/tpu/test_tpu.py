@@ -6,7 +6,7 @@ Each case compiles programs of a real architecture, whose weights are shapes alo
 import itertools
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -32,6 +32,7 @@ from tests.support.described_models import (
     Case,
     cache_bytes,
     check_collectives,
+    check_evaluator,
     model_of,
     placed_params,
     plan_of,
@@ -164,6 +165,12 @@ def test_programs_beside_the_rows(case: Case, tmp_path: Path) -> None:
     check_operands(case, text)
     compile_sums(model.state)
     PlainProgram(model, 320).compile()
+
+
+@pytest.mark.parametrize("layout", [{"row_axes": ("fsdp",)}, {"mesh": "data=4,model=4"}], ids=str)
+def test_programs_of_an_evaluator(layout: dict[str, Any], tmp_path: Path) -> None:
+    """Where a trainer has put float32 weights, and in another layout of the same chips."""
+    check_evaluator(small("llama-8b", "v5e:4x4", "fsdp=4,model=4"), tmp_path, **layout)
 
 
 def test_a_model_of_ones_own_is_probed() -> None:

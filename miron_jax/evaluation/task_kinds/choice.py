@@ -1,8 +1,9 @@
 """Multiple choice: every choice is scored after its context, and one is predicted; a lone
 continuation has its probability.
 
-Arrives: a task of examples with their choices, a tokenizer; then scores.  Leaves: `ChoiceRow`s.  It
-deliberately does not know devices.
+Arrives: a task of examples with their choices, a tokenizer; then scores.  Leaves: requests, then
+`ChoiceRow`s; from these `ChoiceDetails` and `ExampleResult`s.  It deliberately does not know
+devices.
 """
 
 import math
@@ -44,7 +45,7 @@ from miron_jax.evaluation.task_kinds.summary import (
 from miron_jax.files.kept import Job
 from miron_jax.metrics.choices import (
     PROPORTIONS,
-    Asked,
+    AskedChoices,
     ChoiceRules,
     ExampleScore,
     score_continuations,
@@ -87,11 +88,11 @@ class ChoiceRow(PromptedRow):
     @property
     def is_nan(self) -> bool:
         # such an example is neither right nor wrong
-        return self.example.correct is None and any(map(_is_nan, self.choices))
+        return self.score.correct is None and any(map(_is_nan, self.choices))
 
     @property
     def answer(self) -> str | None:
-        choice = self.example.prediction
+        choice = self.score.prediction
         if choice is None:
             return None
         return self.prompt.continuations[choice].strip()
@@ -248,7 +249,7 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
         then every choice after the neutral context."""
         profile = self.source.task.profile
         asked = [
-            Asked(
+            AskedChoices(
                 [text.removeprefix(profile.joined_delimiter) for text in prompt.continuations],
                 prompt.gold,
                 num_extra,
@@ -267,10 +268,10 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
         rows = scores.rows
         golds = [row.prompt.gold for row in rows if row.prompt.gold is not None]
         return ChoiceDetails(
-            tied=sum(row.example.tied for row in rows),
-            rounded_to_a_tie=sum(row.example.rounded for row in rows),
+            tied=sum(row.score.tied for row in rows),
+            rounded_to_a_tie=sum(row.score.rounded for row in rows),
             first_option_accuracy=golds.count(0) / len(golds) if golds else None,
-            empty_span=sum(row.example.empty_span for row in rows),
+            empty_span=sum(row.score.empty_span for row in rows),
             inexact_prefix=sum(row.crossed_pairs > 0 for row in rows),
             crossed_pairs=sum(row.crossed_pairs for row in rows) or None,
             dialogue=scores.growing,
@@ -286,9 +287,9 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
         )
         for row in scores.rows:
             prompt = row.prompt
-            example = row.example
+            score = row.score
             reason = ""
-            if not all(map(math.isfinite, example.metrics.values())):
+            if not all(map(math.isfinite, score.metrics.values())):
                 reason = _reason(row.choices, self.chooses and prompt.gold is None)
             yield ExampleResult(
                 id=prompt.id,
@@ -296,12 +297,12 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
                 asked=asked_prompt(prompt, row.question),
                 gold=prompt.gold,
                 also_right=prompt.also_right or (),
-                prediction=example.prediction if self.chooses else None,
-                correct=example.correct,
+                prediction=score.prediction if self.chooses else None,
+                correct=score.correct,
                 options=tuple(islice(options, len(row.choices))),
-                neutral_logprobs=tuple(example.neutral_logprobs),
+                neutral_logprobs=tuple(score.neutral_logprobs),
                 truncated=row.truncated or None,
-                metrics=example.metrics,
+                metrics=score.metrics,
                 meta=submitted_meta(row.question),
                 reason=reason,
             )
@@ -346,9 +347,7 @@ class ExpertKind(ContinuationKind):
                 weighted = rbridge_surprise(
                     row.choices[0].logprob, pieces, row.question.expert_probs
                 )
-                row.example = replace(
-                    row.example, metrics={**row.example.metrics, RBRIDGE: weighted}
-                )
+                row.score = replace(row.score, metrics={**row.score.metrics, RBRIDGE: weighted})
         return rows
 
 

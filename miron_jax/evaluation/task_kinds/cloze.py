@@ -21,7 +21,6 @@ from miron_jax.engine.text_requests import Generated, Sampling, TextRequest
 from miron_jax.evaluation.task_kinds.interface import (
     RequestTexts,
     RowSizes,
-    RunFacts,
     ScoredRow,
     TaskKind,
     TaskScores,
@@ -52,7 +51,7 @@ from miron_jax.tokens.tokenizers import special_tokens
 
 @dataclass(slots=True)
 class ClozeRow(ScoredRow):
-    """`example` is None until there is a completion, and where the tokenizer cannot spell the
+    """`score` is None until there is a completion, and where the tokenizer cannot spell the
     item."""
 
     item: Cloze
@@ -64,13 +63,13 @@ class ClozeRow(ScoredRow):
 
     @property
     def is_nan(self) -> bool:
-        if self.example is None:
+        if self.score is None:
             return False
         return self.generated is None or self.is_unscored
 
     @property
     def is_unscored(self) -> bool:
-        return self.example is None or math.isnan(self.example.metrics["lev_score"])
+        return self.score is None or math.isnan(self.score.metrics["lev_score"])
 
 
 class ClozeKind(TaskKind[ClozeRow]):
@@ -164,12 +163,12 @@ class ClozeKind(TaskKind[ClozeRow]):
             if row.asked is not None and row.asked.target is not None:
                 completion = next(texts)
                 row.generated = None if completion.ended == "nan" else completion.text
-                row.example = _score_item(row)
+                row.score = _score_item(row)
 
-    def result(self, scores: TaskScores[ClozeRow], facts: RunFacts) -> TaskResult:
+    def result(self, scores: TaskScores[ClozeRow]) -> TaskResult:
         task = self.source.task
         rows = scores.rows
-        scored = [(row.item, row.example) for row in rows if row.example and not row.is_unscored]
+        scored = [(row.item, row.score) for row in rows if row.score and not row.is_unscored]
         examples = [example for _, example in scored]
         items = [row.item for row in rows]
         tokenized = [row.asked for row in rows if row.asked is not None]
@@ -208,7 +207,7 @@ class ClozeKind(TaskKind[ClozeRow]):
             profile={
                 **printed(task.profile),
                 "empty_prefix_token": self.empty_prefix,
-                "max_length": facts.limit.of(task.profile),
+                "max_length": self.max_length,
             },
             kind=task.kind,
             main=task.main if self.setup.tokenizer is not None else "lev_score",
@@ -218,7 +217,7 @@ class ClozeKind(TaskKind[ClozeRow]):
             details=details,
             data=data_of(scores, None),
             citation=task.citation,
-            limit=facts.config.limit,
+            limit=self.setup.config.limit,
         )
 
     def example_results(self, scores: TaskScores[ClozeRow]) -> Iterator[ExampleResult]:
@@ -237,12 +236,12 @@ class ClozeKind(TaskKind[ClozeRow]):
                     prefix=item.prefix,
                     prompt_sha256=digest_of(item.prefix, item.target, *item.distractors),
                 ),
-                correct=getattr(row.example, "correct", None),
+                correct=getattr(row.score, "correct", None),
                 options=options,
                 generated=row.generated,
                 truncated=row.truncated or None,
-                metrics=getattr(row.example, "metrics", {}),
-                reason=_why_undefined(row.example),
+                metrics=getattr(row.score, "metrics", {}),
+                reason=_why_undefined(row.score),
             )
 
 

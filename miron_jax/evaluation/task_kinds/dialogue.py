@@ -72,7 +72,7 @@ class DialogueKind(ChoiceKind):
                 progress.advance("dialogues", len(scores.rows), num_turns, "turns")
                 if answered and _longest(piece.requests) <= CHECKED_UP_TO:
                     checked += zip(piece.requests, choice_scores, strict=True)
-                answered = answered and scores.rows[-1].example.prediction is not None
+                answered = answered and scores.rows[-1].score.prediction is not None
         progress.end("dialogues")
         chosen = checked[:: max(1, len(checked) // CHECKED)][:CHECKED]
         names = [f"{self.source.task.name}, a turn"] * len(chosen)
@@ -95,7 +95,7 @@ class DialogueKind(ChoiceKind):
                 yield piece, Scores.of([_nan_score(*request, width) for request in requests])
                 continue
             yield piece, Scores.of(text.score(requests))
-            choice = scores.rows[-1].example.prediction
+            choice = scores.rows[-1].score.prediction
             if choice is not None:
                 answers.append(turn.continuations[choice].strip())
 

@@ -108,7 +108,7 @@ class GenerationKind(PromptedKind[GenerationRow]):
         originals = [str((row.question.published or {})["inputs"]) for row in rows]
         rewrites = [row.text.strip() for row in rows]
         for row, metrics in zip(rows, detox_scores(detox, originals, rewrites), strict=True):
-            row.example = replace(row.example, metrics=metrics)
+            row.score = replace(row.score, metrics=metrics)
 
     def compared(self, answer: str) -> str:
         return compared(answer, self.source.task.profile)
@@ -151,14 +151,14 @@ class GenerationKind(PromptedKind[GenerationRow]):
                 id=prompt.id,
                 row=prompt.row,
                 asked=asked_prompt(prompt, row.question),
-                correct=row.example.correct,
+                correct=row.score.correct,
                 generated=row.text,
                 answered=Completion(
                     ended=row.completion.ended,
                     answer=compared(row.text, profile),
                     accepted=tuple(row.question.accepted),
                 ),
-                metrics=row.example.metrics,
+                metrics=row.score.metrics,
                 meta=submitted_meta(row.question),
                 reason=reason,
             )

@@ -1,14 +1,14 @@
 """The operations of every task kind, and the records that task kinds exchange with other stages.
 
 Arrives: nothing.  Leaves: `TaskKind`, `TaskScores`, `ScoredRow`, `LoadedTask`, `TokenizedExamples`,
-`Setup`, `RunFacts`.  It deliberately knows no kind.
+`Setup`.  It deliberately knows no kind.
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
@@ -29,7 +29,7 @@ from miron_jax.model.own import import_from
 from miron_jax.planning.records import CostModel
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.results.records import Sampled, TaskResult
-from miron_jax.results.samples import ExampleResult
+from miron_jax.results.samples import ExampleResult, FinishedTask
 from miron_jax.runtime.journal import Journal
 from miron_jax.runtime.progress import Progress
 from miron_jax.runtime.sandbox.sandbox import Sandbox
@@ -58,6 +58,7 @@ class Setup:
     limit: LengthLimit
     trained_length: int = 1 << 31  # tokens; unlimited if a user's own model does not say
     kept: ArraysByKey | None = None  # of earlier runs; None: nothing is kept
+    bos: Bos | None = None  # None: no task adds one
 
     @classmethod
     def without_tokenizer(cls, config: RunConfig) -> "Setup":
@@ -73,14 +74,6 @@ class Setup:
     def sandbox(self) -> Sandbox:
         """Runs programs; tested on first use."""
         return Sandbox.find(self.config.allow_unsandboxed_code)
-
-
-class RunFacts(NamedTuple):
-    """What a task's result takes from the whole run."""
-
-    config: RunConfig
-    limit: LengthLimit
-    bos: Bos | None
 
 
 class TokenizedExamples(NamedTuple):
@@ -121,7 +114,7 @@ class ScoredRow(ABC):
     """One scored example of a task."""
 
     id: int  # the example's place in the suite's own order
-    example: ExampleScore | None  # None: the tokenizer cannot spell it
+    score: ExampleScore | None  # None: the tokenizer cannot spell it
 
     @property
     @abstractmethod
@@ -137,7 +130,7 @@ class ScoredRow(ABC):
     def is_unscored(self) -> bool:
         """Whether the model answers NaN, the right answer is not published, or the tokenizer cannot
         spell the example."""
-        return self.example is None or is_unscored(self.example)
+        return self.score is None or is_unscored(self.score)
 
 
 AnyRow = TypeVar("AnyRow", bound=ScoredRow)
@@ -159,30 +152,20 @@ class TaskScores(Generic[AnyRow]):
         return self.kind.source
 
     @property
-    def examples(self) -> list[ExampleScore | None]:
-        return [row.example for row in self.rows]
+    def example_scores(self) -> list[ExampleScore | None]:
+        return [row.score for row in self.rows]
 
     @property
     def num_skipped(self) -> int:
         """Examples without a score."""
         return sum(row.is_unscored for row in self.rows)
 
-    @property
-    def unanswered(self) -> list[int]:
-        """Ids of the examples that have no score because the model answered NaN."""
-        return [row.id for row in self.rows if row.is_nan]
-
-    @property
-    def not_judged(self) -> dict[int, str]:
-        """Ids of the examples that the machine could not judge, with the reason."""
-        return {row.id: row.why_not_judged for row in self.rows if row.why_not_judged}
-
     def values_by_id(self) -> dict[int, float]:
         """The main metric of each example that has run."""
         values = dict.fromkeys([row.id for row in self.rows], math.nan)
         for row in self.rows:
-            if row.example is not None:
-                values[row.id] = row.example.metrics.get(self.source.task.main, math.nan)
+            if row.score is not None:
+                values[row.id] = row.score.metrics.get(self.source.task.main, math.nan)
         return values
 
 
@@ -253,9 +236,19 @@ class TaskKind(ABC, Generic[AnyRow]):
         gold is not published."""
         yield from ()
 
+    def finished(self, scores: TaskScores[AnyRow]) -> FinishedTask:
+        """All that is kept of the task, once everything is scored."""
+        return FinishedTask(
+            self.result(scores),
+            partial(self.example_results, scores),
+            partial(self.further_files, scores),
+            unanswered=[row.id for row in scores.rows if row.is_nan],
+            not_judged={row.id: row.why_not_judged for row in scores.rows if row.why_not_judged},
+        )
+
     @abstractmethod
-    def result(self, scores: TaskScores[AnyRow], facts: RunFacts) -> TaskResult:
-        """The task's numbers, once everything is scored."""
+    def result(self, scores: TaskScores[AnyRow]) -> TaskResult:
+        """The task's numbers."""
 
     @abstractmethod
     def example_results(self, scores: TaskScores[AnyRow]) -> Iterator[ExampleResult]:

@@ -16,7 +16,7 @@ from miron_jax.config import RunConfig
 from miron_jax.definitions.records import Problem, ProgramProfile, Task
 from miron_jax.engine.text_requests import Generated, Sampling, TextRequest, plain_text
 from miron_jax.errors import InputError
-from miron_jax.evaluation.task_kinds.interface import RunFacts, ScoredRow, TaskKind, TaskScores
+from miron_jax.evaluation.task_kinds.interface import ScoredRow, TaskKind, TaskScores
 from miron_jax.evaluation.task_kinds.programs import Judge, Verdict, check_languages, solution_of
 from miron_jax.evaluation.task_kinds.saved_verdicts import JournalVerdicts
 from miron_jax.evaluation.task_kinds.summary import submitted_meta, task_result, why_unscored
@@ -35,7 +35,7 @@ NO_VERDICT = ("nan", "not judged")
 
 @dataclass(slots=True)
 class ProgramRow(ScoredRow):
-    example: ExampleScore  # pyright: ignore[reportIncompatibleVariableOverride] - always spelled
+    score: ExampleScore  # pyright: ignore[reportIncompatibleVariableOverride] - always spelled
     problem: Problem
     programs: list[str]  # without its prompt
     verdicts: list[Verdict]  # one a program
@@ -135,7 +135,7 @@ class ProgramKind(TaskKind[ProgramRow]):
         passed = [verdict.passed for verdict in verdicts]
         return score_programs(passed, profile.pass_at_k, profile.also_pass_at)
 
-    def result(self, scores: TaskScores[ProgramRow], facts: RunFacts) -> TaskResult:
+    def result(self, scores: TaskScores[ProgramRow]) -> TaskResult:
         ceiling = None
         if any(problem.outputs for problem in self.problems):
             judged = [verdict.passed for verdict in self.ceiling if verdict.ended not in NO_VERDICT]
@@ -151,8 +151,8 @@ class ProgramKind(TaskKind[ProgramRow]):
             not_judged=tuple(sorted({why for row in scores.rows if (why := row.why_not_judged)})),
             beyond_trained_length=self.requests.num_longer_than(self.setup.trained_length),
         )
-        metrics = estimates([row.example for row in scores.rows])
-        return task_result(scores, TaskEstimates(metrics, {}, {}), facts, details)
+        metrics = estimates([row.score for row in scores.rows])
+        return task_result(scores, TaskEstimates(metrics, {}, {}), details)
 
     def example_results(self, scores: TaskScores[ProgramRow]) -> Iterator[ExampleResult]:
         for row in scores.rows:
@@ -169,16 +169,16 @@ class ProgramKind(TaskKind[ProgramRow]):
                     prompt=problem.prompt[-TAIL:],
                     prompt_sha256=digest_of(problem.prompt),
                 ),
-                correct=row.example.correct,
+                correct=row.score.correct,
                 answered=Programs(programs=tuple(texts), ceiling=row.ceiling.ended),
-                metrics=row.example.metrics,
+                metrics=row.score.metrics,
                 meta=submitted_meta(problem),
                 reason=_why_unscored(row),
             )
 
 
 def _why_unscored(row: ProgramRow) -> str:
-    if row.example.correct is not None:
+    if row.score.correct is not None:
         return ""
     if row.why_not_judged:
         return f"not judged: {row.why_not_judged}"

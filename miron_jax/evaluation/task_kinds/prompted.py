@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from miron_jax.definitions.records import Example
 from miron_jax.errors import InputError
-from miron_jax.evaluation.task_kinds.interface import RunFacts, ScoredRow, TaskKind, TaskScores
+from miron_jax.evaluation.task_kinds.interface import ScoredRow, TaskKind, TaskScores
 from miron_jax.evaluation.task_kinds.summary import num_shots_of, task_result
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.prompting.prompts import Prompt, render
@@ -23,7 +23,7 @@ from miron_jax.statistics.robustness import Robustness, Worded, robustness
 
 @dataclass(slots=True)
 class PromptedRow(ScoredRow):
-    example: ExampleScore  # pyright: ignore[reportIncompatibleVariableOverride] - always spelled
+    score: ExampleScore  # pyright: ignore[reportIncompatibleVariableOverride] - always spelled
     prompt: Prompt  # without its few-shot examples
     question: Example
 
@@ -63,18 +63,17 @@ class PromptedKind(TaskKind[AnyPrompted]):
         """An answer in the form that is compared with the right one."""
         return answer
 
-    def result(self, scores: TaskScores[AnyPrompted], facts: RunFacts) -> TaskResult:
+    def result(self, scores: TaskScores[AnyPrompted]) -> TaskResult:
         return task_result(
             scores,
             self.estimates(scores),
-            facts,
             self.details(scores),
             num_shots_of([row.prompt for row in scores.rows]),
             self.robustness(scores),
         )
 
     def estimates(self, scores: TaskScores[AnyPrompted]) -> TaskEstimates:
-        examples = [row.example for row in scores.rows]
+        examples = [row.score for row in scores.rows]
         categories = [row.prompt.category for row in scores.rows]
         rule = self.source.task.profile.categories
         return by_category(examples, categories, rule, self._whole_set(scores))
@@ -84,7 +83,7 @@ class PromptedKind(TaskKind[AnyPrompted]):
         asked = [
             Worded(
                 row.question,
-                row.example,
+                row.score,
                 (row.prompt.contexts[0], row.prompt.continuations),
                 row.answer and self.compared(row.answer),
             )

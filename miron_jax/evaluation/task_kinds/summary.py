@@ -15,7 +15,7 @@ import numpy as np
 from miron_jax.definitions.records import Example, Problem
 from miron_jax.definitions.rules import printed
 from miron_jax.engine.records import Score
-from miron_jax.evaluation.task_kinds.interface import RunFacts, TaskScores
+from miron_jax.evaluation.task_kinds.interface import TaskScores
 from miron_jax.files.places import public
 from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import ExampleScore
@@ -32,18 +32,18 @@ from miron_jax.statistics.robustness import Robustness
 def task_result(
     scores: TaskScores,
     estimates: TaskEstimates,
-    facts: RunFacts,
     details: Details,
     num_shots: Mapping[str, int] | None = None,
     robustness: Robustness | None = None,
 ) -> TaskResult:
     source = scores.source
-    task = scores.source.task
+    setup = scores.kind.setup
+    task = source.task
     baselines = dict(task.baselines)
     if task.chance is not None:
         baselines |= task.chance(source.examples)
     rows = len(source.examples)
-    human = gaps(estimates.metrics, task.human, facts.config.human_baseline, rows, source.data)
+    human = gaps(estimates.metrics, task.human, setup.config.human_baseline, rows, source.data)
     for gap in human:
         if gap.metric == task.main:
             baselines["human"] = gap.human.value
@@ -59,8 +59,8 @@ def task_result(
         rescaled=_rescaled(estimates.metrics.get("accuracy"), baselines["random"]),
         profile={
             **printed(task.profile),
-            "bos_token": facts.bos.how if facts.bos and task.profile.bos == "always" else None,
-            "max_length": facts.limit.of(task.profile),
+            "bos_token": setup.bos.how if setup.bos and task.profile.bos == "always" else None,
+            "max_length": scores.kind.max_length,
         },
         kind=task.kind,
         main=task.main,
@@ -76,7 +76,7 @@ def task_result(
         reference=dict(task.reference or {}),
         licence=task.licence,
         sampled=scores.sampled,
-        limit=facts.config.limit,
+        limit=setup.config.limit,
     )
 
 

@@ -22,7 +22,6 @@ from miron_jax.errors import InputError
 from miron_jax.evaluation.task_kinds.interface import (
     LoadedTask,
     RowSizes,
-    RunFacts,
     ScoredRow,
     Setup,
     TaskKind,
@@ -65,7 +64,7 @@ class DocumentWindows(NamedTuple):
 
 @dataclass(slots=True)
 class TextRow(ScoredRow):
-    example: ExampleScore  # pyright: ignore[reportIncompatibleVariableOverride] - always spelled
+    score: ExampleScore  # pyright: ignore[reportIncompatibleVariableOverride] - always spelled
     document: Document
     nll: float  # nats
     num_tokens: int
@@ -73,7 +72,7 @@ class TextRow(ScoredRow):
     beyond_trained: bool = False  # a window is longer than the length the model was trained at
     token_nll: np.ndarray | None = None  # float32, if losses of bytes are asked for
     ends: np.ndarray | None = None  # byte at which each token ends, likewise
-    score: Score | None = None  # with --token_stats
+    span: Score | None = None  # with --token_stats
 
     @property
     def is_nan(self) -> bool:
@@ -191,7 +190,7 @@ class TextKind(TaskKind[TextRow]):
                 beyond_trained=bool(
                     (lengths[slice(*of_document)] - 1 > self.setup.trained_length).any()
                 ),
-                score=whole if whole.has_distribution else None,
+                span=whole if whole.has_distribution else None,
             )
             if ends is not None:
                 row.token_nll = -np.concatenate([np.zeros(0, np.float32), *logprobs])
@@ -199,7 +198,7 @@ class TextKind(TaskKind[TextRow]):
             rows.append(row)
         return rows
 
-    def result(self, scores: TaskScores[TextRow], facts: RunFacts) -> TaskResult:
+    def result(self, scores: TaskScores[TextRow]) -> TaskResult:
         rows = scores.rows
         texts = [row.document.text for row in rows]
         units = {
@@ -216,10 +215,10 @@ class TextKind(TaskKind[TextRow]):
         )
         bits = np.asarray([row.nll for row in rows]) / math.log(2)
         metrics = {name: ratio(bits, unit) for name, unit in units.items()}
-        for name in TOKEN_STATS if any(row.score for row in rows) else ():
-            means = np.asarray([row.example.metrics[name] for row in rows])
+        for name in TOKEN_STATS if any(row.span for row in rows) else ():
+            means = np.asarray([row.score.metrics[name] for row in rows])
             metrics[name] = ratio(means * units["bits_per_token"], units["bits_per_token"])
-        return task_result(scores, TaskEstimates(metrics, {}, {}), facts, details)
+        return task_result(scores, TaskEstimates(metrics, {}, {}), details)
 
     def example_results(self, scores: TaskScores[TextRow]) -> Iterator[ExampleResult]:
         for row in scores.rows:
@@ -227,7 +226,7 @@ class TextKind(TaskKind[TextRow]):
             reason = ""
             if row.is_nan:
                 reason = why_unscored(True)
-            elif not all(map(math.isfinite, (row.nll, *row.example.metrics.values()))):
+            elif not all(map(math.isfinite, (row.nll, *row.score.metrics.values()))):
                 reason = f"the document {'has no token' if document.text else 'is empty'}"
             yield ExampleResult(
                 id=row.id,
@@ -240,8 +239,8 @@ class TextKind(TaskKind[TextRow]):
                     num_bytes=_num_bytes(document.text),
                     text_sha256=sha256(document.text.encode()).hexdigest(),
                 ),
-                options=(option_of("", row.score),) if row.score and row.num_tokens else (),
-                metrics=row.example.metrics,
+                options=(option_of("", row.span),) if row.span and row.num_tokens else (),
+                metrics=row.score.metrics,
                 reason=reason,
             )
 

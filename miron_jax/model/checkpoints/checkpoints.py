@@ -21,6 +21,7 @@ from miron_jax.errors import InputError, some_of
 from miron_jax.files.places import is_url, local_path, public
 from miron_jax.files.store import SEEN_SECONDS
 from miron_jax.model import demo
+from miron_jax.model.checkpoints.averages import average_of
 from miron_jax.model.checkpoints.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.checkpoints.hf_files import has_tensors
 from miron_jax.model.checkpoints.hf_reader import from_hub, resolve_model
@@ -131,6 +132,7 @@ def check_without_checkpoint(config: RunConfig, remedy: str) -> None:
         "params_key": "says where an Orbax checkpoint holds the weights",
         "steps": "selects checkpoints of a training run",
         "watch": "waits for checkpoints of a training run",
+        "average": "is of checkpoints of a training run",
     }
     # MaxText's own config says what a model computes, whoever gives its weights
     if is_maxtext_config(config.param_map):
@@ -310,14 +312,15 @@ def rounds(
     may score it.  A step whose files have changed since they were read comes again, and one that
     has been removed is named once.  The first host looks, and all others follow it.  Ends when for
     --watch_timeout seconds each checkpoint was scored, by other processes too; raises InputError if
-    one that is there still cannot be read then.
+    one that is there still cannot be read then.  The average of --average comes last.
     """
     if hosts.is_first:
         count = -1
         excused = _excused(config, hosts)
         looks = _rounds_of_first_host(config, files, progress, scored, take, excused)
         for count, new in enumerate(looks):
-            hosts.agree(f"round/{count}", [checkpoint.step for checkpoint in new.checkpoints])
+            steps = [checkpoint.averaged_steps or checkpoint.step for checkpoint in new.checkpoints]
+            hosts.agree(f"round/{count}", steps)
             yield new
         hosts.agree(f"round/{count + 1}")
         return
@@ -325,7 +328,11 @@ def rounds(
         steps = hosts.agree(f"round/{count}")
         if steps is None:
             return
-        yield Round(_await_steps(config, files, steps))
+        if config.average is not None and isinstance(steps[0], list):
+            averaged = tuple(_await_steps(config, files, steps[0]))
+            yield Round([Checkpoint.average_of(config.average, averaged)])
+        else:
+            yield Round(_await_steps(config, files, steps))
 
 
 def _excused(config: RunConfig, hosts: Hosts) -> Literal["none", "gone", "all"]:
@@ -366,6 +373,9 @@ def _rounds_of_first_host(
     take: Callable[[Checkpoint], bool],
     excused: Literal["none", "gone", "all"],
 ) -> Iterator[Round]:
+    average: Checkpoint | None = None
+    if config.average is not None and not config.watch:
+        average = _average_now(config, files)  # refused before a step is scored
     seen = _Seen(progress)
     last_new = time.monotonic()
     num_behind = 0
@@ -388,16 +398,39 @@ def _rounds_of_first_host(
         if not config.watch:
             if removed and not seen.done:
                 raise removed[0]
-            return
+            break
         if time.monotonic() - last_new > config.watch_timeout:
             for _, error in seen.failed.values():
                 raise error
             seen.skipped.clear()
             seen.new_of(checkpoints_of(config, files), scored)  # those of other processes
             progress.say(f"nothing new in {files.weights} for {config.watch_timeout:.0f} s")
-            return
+            break
         if not look.read:
             time.sleep(min(POLL_SECONDS, config.watch_timeout))
+    if config.average is None:
+        return
+    average = average or _average_now(config, files)
+    while not scored(average):
+        look = Round([average], take=take)
+        yield look
+        if look.read:
+            return
+        time.sleep(POLL_SECONDS)  # another process scores it
+        average = _average_now(config, files)
+    progress.say(f"{average.title} is scored already")
+
+
+def _average_now(config: RunConfig, files: ModelFiles) -> Checkpoint:
+    """The average of the steps that --steps selects, of all where it selects the last one.  Raises
+    InputError if there are too few."""
+    assert config.average is not None
+    steps = config.steps
+    if steps in (None, "latest"):  # a folder with steps may hold weights too
+        assert files.weights is not None
+        steps = ":" if training_steps(files.weights, config.params_key) else None
+    checkpoints = checkpoints_of(replace(config, steps=steps), files)
+    return average_of(config.average, checkpoints, str(files.weights))
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,10 +32,9 @@ def weights_fingerprint(state: Tree) -> str:
     of a hash of each word and its position.  Zeros that pad an axis add nothing.
     """
     leaves = jax.tree_util.tree_flatten_with_path(state)[0]
-    hashes = [
-        (leaf_name(path), str(leaf.dtype), np.asarray(sums).tobytes().hex())
-        for (path, leaf), sums in zip(leaves, _sums([leaf for _, leaf in leaves]), strict=True)
-    ]
+    hashes = []
+    for (path, leaf), sums in zip(leaves, _sums([leaf for _, leaf in leaves]), strict=True):
+        hashes.append((leaf_name(path), str(leaf.dtype), np.asarray(sums).tobytes().hex()))
     return blake2b(json.dumps(hashes).encode(), digest_size=16).hexdigest()
 
 
@@ -85,10 +84,9 @@ def tokenizer_fingerprint(tokenizer: Tokenizer) -> str:
     """Fingerprint of a tokenizer's vocabulary, rules and special tokens."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     rules = backend.to_str() if backend is not None else sorted(tokenizer.get_vocab().items())
-    special = {
-        name: str(value)
-        for name, value in sorted(getattr(tokenizer, "special_tokens_map", {}).items())
-    }
+    special = {}
+    for name, value in sorted(getattr(tokenizer, "special_tokens_map", {}).items()):
+        special[name] = str(value)
     text = json.dumps(
         [type(tokenizer).__name__, rules, special, getattr(tokenizer, "all_special_ids", [])]
     )

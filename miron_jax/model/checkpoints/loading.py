@@ -5,10 +5,10 @@ checkpoint's while one is scored.  It deliberately does not know how checkpoints
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -19,12 +19,13 @@ from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.files.places import public
 from miron_jax.files.regular import NOT_REGULAR
+from miron_jax.model.checkpoints.averages import Sums, in_float32
 from miron_jax.model.checkpoints.checkpoints import Architecture, Round
-from miron_jax.model.checkpoints.hf_reader import Put, shapes_of
+from miron_jax.model.checkpoints.hf_reader import Put, on_default_device, shapes_of
 from miron_jax.model.checkpoints.plausible import check_finite
 from miron_jax.model.checkpoints.remote import local_copy
 from miron_jax.model.checkpoints.training_run import Checkpoint, load_step
-from miron_jax.model.checkpoints.versions import settled_version, version_of
+from miron_jax.model.checkpoints.versions import FolderVersion, settled_version, version_of
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.sharding import put_weight
 from miron_jax.model.families.family import KnownModel
@@ -95,41 +96,59 @@ def load(
     placement: Placement,
     progress: Progress = SILENT,
 ) -> Loaded:
-    """The weights of one checkpoint on the devices of `placement`, or on the mesh that a user's own
-    model gives them.
+    """The weights of one checkpoint, or an average of several, on the devices of `placement`, or on
+    the mesh that a user's own model gives them.
 
     Weights whose files change meanwhile are read again once.  Raises InputError if they change
     again, and for weights that cannot be read or do not fit the devices' memory.
     """
-    folder = checkpoint.folder
-    if folder is None:
+    steps = checkpoint.averaged or (checkpoint,)
+    folders = [step.folder for step in steps if step.folder is not None]
+    if not folders:
         return Loaded(checkpoint, _load(architecture, config, checkpoint, placement, progress))
+    changed: Path | None = None
     for _ in range(2):
-        version = settled_version(folder, checkpoint.shared)
-        if checkpoint.version and not version.weights:
-            break  # it is gone
-        if version.odd:
-            raise InputError(f"{version.odd}: {NOT_REGULAR}; remove it")
+        versions: list[FolderVersion] = []
+        for folder, step in zip(folders, steps, strict=True):
+            version = settled_version(folder, step.shared)
+            if step.version and not version.weights:
+                raise _removed(folder)
+            if version.odd:
+                raise InputError(f"{version.odd}: {NOT_REGULAR}; remove it")
+            versions.append(version)
         try:
             state = _load(architecture, config, checkpoint, placement, progress)
         except InputError:
-            if version_of(folder).weights == version.weights:
+            changed = _changed(folders, versions)
+            if changed is None:
                 raise
             continue
-        if version_of(folder).weights == version.weights:
-            read = replace(checkpoint, fingerprint=version.fingerprint, version=version.weights)
-            return Loaded(read, state)
+        changed = _changed(folders, versions)
+        if changed is None:
+            return Loaded(checkpoint.with_versions(versions), state)
         del state
-        progress.detail(f"{folder} has changed while it was read")
-    if not checkpoint.is_there():
-        raise InputError(
-            f"{folder}: was removed before it was read, expected a checkpoint that stays; name "
-            "another"
-        )
+        progress.detail(f"{changed} has changed while it was read")
+    for folder, step in zip(folders, steps, strict=True):
+        if not step.is_there():
+            raise _removed(folder)
     raise InputError(
-        f"{folder}: its files changed while they were read, twice, expected those of a checkpoint "
+        f"{changed}: its files changed while they were read, twice, expected those of a checkpoint "
         "that is finished; wait for its writer, or name a copy"
     )
+
+
+def _removed(folder: Path) -> InputError:
+    return InputError(
+        f"{folder}: was removed before it was read, expected a checkpoint that stays; name another"
+    )
+
+
+def _changed(folders: Sequence[Path], versions: Sequence[FolderVersion]) -> Path | None:
+    """The first folder whose weights are of another version by now."""
+    for folder, version in zip(folders, versions, strict=True):
+        if version_of(folder).weights != version.weights:
+            return folder
+    return None
 
 
 def _load(
@@ -143,15 +162,18 @@ def _load(
     fit the devices' memory."""
     model = architecture.config
     check_one_copy(model, config, placement)
+    is_own = isinstance(model, OwnModel)
     try:
-        if isinstance(model, OwnModel):
-            progress.advance("loading")
-            return _load_own(model, config, checkpoint, placement, progress)
-        assert checkpoint.folder is not None
-        put = _counted(partial(put_weight, config=model, placement=placement), model, progress)
-        maps = (config.param_map, put, config.params_key)
-        with local_copy(checkpoint.folder) as folder:
-            return load_step(folder, model, jnp.dtype(config.dtype), *maps, progress)
+        shapes = own_params(model, config) if is_own else shapes_of(model, jnp.dtype(config.dtype))
+        if checkpoint.folder is None:
+            state = _given(config, shapes)
+        elif not checkpoint.averaged:
+            state = _read(model, config, checkpoint.folder, placement, progress)
+        else:
+            state = _averaged(model, config, checkpoint, placement, progress, shapes)
+        if not is_own or placement.mesh is None or Placement.of(state).mesh is not None:
+            return state
+        return jax.tree.map(placement.share, state)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
@@ -170,6 +192,60 @@ def _load(
         ) from error
     finally:
         progress.end("loading")
+
+
+def _read(
+    model: KnownModel | OwnModel,
+    config: RunConfig,
+    folder: Path,
+    placement: Placement,
+    progress: Progress,
+    sums: Sums | None = None,
+) -> Tree:
+    """The weights in a folder; with `sums`, the sums of an average with them, in float32."""
+    with local_copy(folder) as copy:
+        if isinstance(model, OwnModel):
+            # imported here because Orbax is slow to import
+            from miron_jax.model.checkpoints.orbax_reader import load_tree
+
+            progress.advance("loading")
+            params = own_params(model, config)
+            put = on_default_device
+            if sums is not None:
+                params = in_float32(params)
+                put = sums.adding(put)
+            maps = (config.param_map, config.params_key, put, progress)
+            return check_finite(copy, load_tree(copy, params, *maps))
+        dtype = jnp.dtype(config.dtype)
+        put = _counted(partial(put_weight, config=model, placement=placement), model, progress)
+        if sums is not None:
+            dtype = jnp.dtype(jnp.float32)
+            put = sums.adding(put)
+        return load_step(copy, model, dtype, config.param_map, put, config.params_key, progress)
+
+
+def _averaged(
+    model: KnownModel | OwnModel,
+    config: RunConfig,
+    average: Checkpoint,
+    placement: Placement,
+    progress: Progress,
+    shapes: Tree,
+) -> Tree:
+    """The average of checkpoints, which are read one after the other."""
+    sums = Sums(average.average)
+    leaves: list[jax.Array] = []
+    treedef = None
+    for step in average.averaged:
+        progress.detail(f"averaging: {step.folder}")
+        assert step.folder is not None
+        del leaves[:]  # they are in the sums
+        leaves, treedef = jax.tree.flatten(
+            _read(model, config, step.folder, placement, progress, sums)
+        )
+    assert treedef is not None
+    sums.round_in_place(leaves, [leaf.dtype for leaf in jax.tree.leaves(shapes)])
+    return jax.tree.unflatten(treedef, leaves)
 
 
 def _counted(put: Put, model: KnownModel, progress: Progress) -> Put:
@@ -211,30 +287,11 @@ def own_params(own_model: OwnModel, config: RunConfig) -> Tree:
     return own_model.params
 
 
-def _load_own(
-    own_model: OwnModel,
-    config: RunConfig,
-    checkpoint: Checkpoint,
-    placement: Placement,
-    progress: Progress,
-) -> Tree:
-    """The weights of a user's own model: those of the checkpoint, or those that the factory
-    made."""
-    params = own_params(own_model, config)
-    if checkpoint.folder is not None:
-        # imported here because Orbax is slow to import
-        from miron_jax.model.checkpoints.orbax_reader import load_tree
-
-        with local_copy(checkpoint.folder) as folder:
-            maps = (config.param_map, config.params_key)
-            state = check_finite(folder, load_tree(folder, params, *maps, progress=progress))
-    elif any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(params)):
+def _given(config: RunConfig, params: Tree) -> Tree:
+    """The weights that a user's factory made.  Raises InputError if they are shapes alone."""
+    if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(params)):
         raise InputError(
             f"--model={config.model}: its params are shapes without numbers: name them with "
             "--checkpoint"
         )
-    else:
-        state = check_finite(config.model, jax.tree.map(jnp.asarray, params))
-    if placement.mesh is None or Placement.of(state).mesh is not None:
-        return state
-    return jax.tree.map(placement.share, state)
+    return check_finite(config.model, jax.tree.map(jnp.asarray, params))

@@ -10,7 +10,7 @@ a tied model), attentions.py, nnx_decoders.py, configs/base.yml, and five blocks
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from jax.typing import DTypeLike
 from miron_jax.errors import InputError
 from miron_jax.files.places import local_path
 from miron_jax.files.readers import Json, parse_yaml, shown
-from miron_jax.files.regular import read_regular
+from miron_jax.files.regular import read_regular, read_text
 from miron_jax.model.config import ModelConfig, Rope
 from miron_jax.model.decoder.rope import Parameters, rope_of
 
@@ -45,35 +45,12 @@ _ROPE_TYPES = ("default", "llama3.1", "yarn")
 _CAPPED_BLOCKS = ("llama2", "gemma2", "gemma3")  # the others never read attn_logits_soft_cap
 _CONFIG_SAYS = {"gemma2": ("attn", "final"), "gemma3_text": ("final",)}  # soft caps
 
+_FIELDS: Json = json.loads(read_text(Path(__file__).with_name("maxtext_fields.json")))
 # Fields whose absence means MaxText's default, with it; what is not fixed below, this file reads
-_DEFAULTS: Mapping[str, Json] = {
-    "rope_use_scale": True,
-    "rope_interleave": True,
-    "rope_attention_scaling": False,
-    "rope_truncate": True,
-    "rope_factor": 40,
-    "original_max_position_embeddings": 4096,
-    "beta_fast": 32,
-    "beta_slow": 1,
-    "rope_linear_scaling_factor": 1.0,
-    "attn_logits_soft_cap": 0.0,
-    "final_logits_soft_cap": 0.0,
-    "param_scan_axis": 1,
-    "global_parameter_scale": 1,
-}
+_DEFAULTS: Mapping[str, Json] = _FIELDS["defaults"]
 # Fields that move a score, and at other values than these, of which the first is MaxText's default,
 # compute what is not read
-_FIXED: Mapping[str, tuple[Json, ...]] = {
-    "rope_min_timescale": (1,),
-    "trainable_position_size": (-1, 0),
-    "use_untrainable_positional_embedding": (False,),
-    "attention_type": ("global",),
-    "training_objective": ("causal_lm",),
-    "moba": (False,),
-    "quantization": ("", None),
-    "weight_sparsity_n": (None,),
-    "base_config": ("base.yml", None),
-}
+_FIXED: Mapping[str, list[Json]] = _FIELDS["fixed"]
 _NOT_READ = "such a model is not read"
 _REMEDIES = {
     "quantization": "leave the line out to score the weights as they are, unquantized",
@@ -135,9 +112,11 @@ def maxtext_settings(param_map: str, family: str) -> MaxTextSettings:
     """The layout of a tree of this family.  Raises InputError as `_Fields.read` does."""
     fields = _Fields.read(param_map, family)
     is_tied = fields.is_true("logits_via_embedding")
-    doubtful = ["attn_logits_soft_cap"] if fields.is_capped else []
-    doubtful += ["final_logits_soft_cap"] if is_tied else []
-    doubtful += ["rope_interleave"] if fields.rope == "yarn" else []
+    doubtful = {
+        "attn_logits_soft_cap": fields.is_capped,
+        "final_logits_soft_cap": is_tied,
+        "rope_interleave": fields.rope == "yarn",
+    }
     says = [f"{kind}_logits_soft_cap" for kind in _CONFIG_SAYS.get(family, ())]
     axis = fields.number("param_scan_axis")
     if axis not in (0, 1):
@@ -148,7 +127,11 @@ def maxtext_settings(param_map: str, family: str) -> MaxTextSettings:
         tied=is_tied,
         divided=is_tied and fields.is_true("normalize_embedding_logits"),
         layer_axis=int(axis),
-        assumed=tuple(name for name in doubtful if name not in {*fields.raw, *says}),
+        assumed=tuple(
+            name
+            for name, matters in doubtful.items()
+            if matters and name not in {*fields.raw, *says}
+        ),
     )
 
 
@@ -320,7 +303,7 @@ def _plain(value: Json) -> Json:
     return value
 
 
-def _is_one_of(value: Json, values: tuple[Json, ...]) -> bool:
+def _is_one_of(value: Json, values: Sequence[Json]) -> bool:
     return any(type(value) is type(each) and value == each for each in values)
 
 

@@ -80,12 +80,11 @@ def below_root(
     prefix."""
     mapped_names = [array.name for mapped in mapping.values() for array in mapped.arrays]
     root = max(ROOTS, key=lambda root: sum(root + name in names for name in mapped_names))
-    below = {
-        leaf: Mapped(
+    below = {}
+    for leaf, mapped in mapping.items():
+        below[leaf] = Mapped(
             tuple(array._replace(name=root + array.name) for array in mapped.arrays), mapped.change
         )
-        for leaf, mapped in mapping.items()
-    }
     return below, root
 
 

@@ -106,11 +106,10 @@ def _load(
     flat, treedef = jax.tree_util.tree_flatten_with_path(tree)
     named = {leaf_name(path): leaf for path, leaf in flat}
     random = _random_state(named)
-    leaves = {
-        name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
-        for name, leaf in named.items()
-        if name not in random
-    }
+    leaves = {}
+    for name, leaf in named.items():
+        if name not in random:
+            leaves[name] = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
     optional = {name: leaf.shape for name, leaf in random.items()}
     read = _reader(checkpoint, leaves, optional, param_map, config)
     arrays = random | _restore(leaves, read, put)

@@ -61,9 +61,9 @@ def implausible(state: Tree, num_tokens: int, is_own: bool = False) -> list[str]
     Rows of vocabulary tables from `num_tokens` on belong to no token, and may be zero.  `is_own`: a
     user's own model, whose leaves may hold other numbers than weights: only zeros are looked for.
     """
-    leaves = {
-        leaf_name(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]
-    }
+    leaves = {}
+    for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
+        leaves[leaf_name(path)] = leaf
     is_matrix = _may_be_matrix if is_own else _is_matrix
     matrices = {name: leaf for name, leaf in leaves.items() if is_matrix(name, leaf)}
     nonzero = dict(zip(matrices, _nonzero([*matrices.values()]), strict=True))

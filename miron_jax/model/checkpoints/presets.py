@@ -38,10 +38,9 @@ def gemma(config: ModelConfig, shapes: Shapes) -> MapEntries:
 def tunix(config: ModelConfig, shapes: Shapes) -> MapEntries:
     """Kernels are (D, heads, head) or (heads, head, D); Gemma keeps its library's order of them."""
     layer = "layers/{}"
-    mlp = {
-        f"layers/mlp/{leaf}/kernel_IO": f"{layer}/mlp/{leaf}_proj/kernel"
-        for leaf in ("gate", "up", "down")
-    }
+    mlp = {}
+    for leaf in ("gate", "up", "down"):
+        mlp[f"layers/mlp/{leaf}/kernel_IO"] = f"{layer}/mlp/{leaf}_proj/kernel"
     if config.family == "gemma2":
         return _gemma_like(config, layer, "post_attn_norm") | mlp
     if config.family.startswith("gemma"):

@@ -6,8 +6,9 @@ scored.
 """
 
 import shlex
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -25,7 +26,7 @@ from miron_jax.model.checkpoints.plausible import check_finite
 from miron_jax.model.checkpoints.remote import is_remote, seen_anew
 from miron_jax.model.checkpoints.step_names import step_of
 from miron_jax.model.checkpoints.unlike_trainers import unlike_trainer
-from miron_jax.model.checkpoints.versions import VANISHED, version_of
+from miron_jax.model.checkpoints.versions import VANISHED, FolderVersion, version_of
 from miron_jax.model.families.family import KnownModel
 from miron_jax.model.families.family_model import FamilyModel
 from miron_jax.runtime.devices import Tree
@@ -38,11 +39,13 @@ _MSGPACK_MAPS = bytes([*range(0x80, 0x90), 0xDE, 0xDF])  # first byte of a map i
 class Checkpoint:
     """Weights to score."""
 
-    step: int | None  # step of its training run; None: a model without steps
+    step: int | None  # step of its training run; None: a model without steps, or an average
     folder: Path | None  # None: the weights are not read from files
     fingerprint: str | None = None  # of its files when they were read, or found
     version: str = ""  # of the files that its weights are read from (versions.py)
     shared: tuple[Path, ...] = ()  # files outside the folder that its score depends on
+    average: str = ""  # the rule of --average, if its weights are an average
+    averaged: tuple["Checkpoint", ...] = ()  # the steps that this is an average of
 
     @classmethod
     def at(cls, step: int | None, folder: Path, shared: Iterable[Path] = ()) -> Self:
@@ -50,8 +53,39 @@ class Checkpoint:
         version = version_of(folder, shared)
         return cls(step, folder, version.fingerprint, version.weights, tuple(shared))
 
+    @property
+    def title(self) -> str:
+        if self.averaged:
+            return f"average {self.average} of steps {some_of(self.averaged_steps, 8)}"
+        return f"step {self.step}"
+
+    @property
+    def averaged_steps(self) -> list[int]:
+        return [part.step for part in self.averaged if part.step is not None]
+
+    def with_versions(self, versions: Sequence[FolderVersion]) -> "Checkpoint":
+        """The checkpoint with the versions that were read, one for each step of an average."""
+        if not self.averaged:
+            [version] = versions
+            return replace(self, fingerprint=version.fingerprint, version=version.weights)
+        steps = tuple(
+            part.with_versions([version])
+            for part, version in zip(self.averaged, versions, strict=True)
+        )
+        return Checkpoint.average_of(self.average, steps)
+
+    @classmethod
+    def average_of(cls, rule: str, steps: tuple["Checkpoint", ...]) -> "Checkpoint":
+        """The average of steps by a rule of --average."""
+        read = [(part.step, part.fingerprint) for part in steps]
+        fingerprint = blake2b(repr((rule, read)).encode(), digest_size=16).hexdigest()
+        assert steps[-1].folder is not None
+        return cls(None, steps[-1].folder.parent, fingerprint, average=rule, averaged=steps)
+
     def is_there(self) -> bool:
         """Whether its weights have not been removed since they were found."""
+        if self.averaged:
+            return all(part.is_there() for part in self.averaged)
         if self.folder is None or not self.version:
             return True
         return version_of(self.folder).weights != ""

@@ -133,7 +133,7 @@ class Attention(nnx.Module):
         """Also returns the keys and values of these slots; attention reads those of `context.past`
         too."""
         dtype = self.q.kernel_IO[...].dtype
-        q_BTNH = self._heads(self.q(x_BTD), self.q_norm, context)
+        q_BTNH = self._heads(self.q(x_BTD, dtype), self.q_norm, context)
         scale = self.config.attn_scale
         if self.config.alibi_slopes:  # what is multiplied with positions is not scaled
             q_BTNH = q_BTNH * scale
@@ -141,8 +141,8 @@ class Attention(nnx.Module):
         if context.kind.scale is not None:
             q_BTNH = q_BTNH * context.kind.scale
         q_BTNH = q_BTNH.astype(dtype)
-        k_BTKH = self._heads(self.k(x_BTD), self.k_norm, context).astype(dtype)
-        v_BTKH = _split_heads(self._clipped(self.v(x_BTD)), self.config.head_dim).astype(dtype)
+        k_BTKH = self._heads(self.k(x_BTD, dtype), self.k_norm, context).astype(dtype)
+        v_BTKH = _split_heads(self._clipped(self.v(x_BTD, dtype)), self.config.head_dim)
         if self.config.alibi_slopes:
             q_BTNH, k_BTKH, v_BTKH = with_places(
                 self.config, context.position_BT, q_BTNH, k_BTKH, v_BTKH
@@ -167,7 +167,8 @@ class Attention(nnx.Module):
         return x_BTO if most is None else jnp.clip(x_BTO, -most, most)
 
     def _heads(self, x_BTO: jax.Array, norm: Norm | None, context: LayerContext) -> jax.Array:
-        """Queries or keys by head, normed and rotated in the order of the config."""
+        """Queries or keys by head, normed and rotated in the order of the config, in float32."""
+        x_BTO = x_BTO.astype(jnp.float32)
         if self.config.qk_norm == "all_heads":
             x_BTO = normed(norm, x_BTO)
             norm = None

@@ -14,6 +14,7 @@ MESHES   `expert` splits the experts and `model` the hidden units of each; every
          devices is split by rows again
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from flax import nnx
 from jax.sharding import PartitionSpec
 from jax.typing import DTypeLike
 
+from miron_jax.kernels import grouped_matmul
 from miron_jax.model.config import Activation, Experts, ModelConfig
 from miron_jax.model.decoder.modules import (
     ACTIVATE,
@@ -59,6 +61,8 @@ def axes_of(leaf: str) -> str:
 class ExpertMlp(nnx.Module):
     """Experts that are gated MLPs, and the MLP that computes every token, if there is one."""
 
+    on_hopper = False  # whether `grouped_matmul` computes where the programs are for NVIDIA GPUs
+
     def __init__(
         self, config: ModelConfig, stack: tuple[int, ...], dtype: DTypeLike, rngs: nnx.Rngs
     ):
@@ -90,7 +94,7 @@ class ExpertMlp(nnx.Module):
     def __call__(self, x_BTD: jax.Array, rows_are_split: bool) -> jax.Array:
         kernels = Kernels._make(array_of(getattr(self, name)) for name in Kernels._fields)
         router = self.router.kernel_IO[...], array_of(self.router.bias_O)
-        y_BTD = _on_each_device(x_BTD, router, kernels, self.config, rows_are_split)
+        y_BTD = _on_each_device(x_BTD, router, kernels, self.config, rows_are_split, self.on_hopper)
         if self.shared is None or self.shared_gate is None:
             return y_BTD
         share_BT1 = jax.nn.sigmoid(self.shared_gate(x_BTD))
@@ -117,6 +121,7 @@ def expert_sum(
     kernels: Kernels,
     act: "Act",
     first: jax.Array | int = 0,
+    on_hopper: bool = False,
 ) -> jax.Array:
     """Weighted sum over each token's experts of their outputs, float32 [M, D].
 
@@ -134,6 +139,8 @@ def expert_sum(
     size_E = jnp.bincount(sort_by_R, length=num_experts).astype(jnp.int32)
     arguments = x_MD[order_R // active], size_E, kernels
     forms = {"tpu": partial(_ragged, act), "default": partial(_in_blocks, act)}
+    if on_hopper and len(order_R) >= grouped_matmul.FEWEST:
+        forms["cuda"] = partial(_ragged, act, matmul=grouped_matmul.grouped_matmul)
     y_RD = jax.lax.platform_dependent(*arguments, **forms)
     y_MAD = y_RD[jnp.argsort(order_R)].reshape(*expert_MA.shape, -1)
     return jnp.sum(jnp.where(is_local_MA[..., None], weight_MA[..., None] * y_MAD, 0.0), axis=1)
@@ -156,27 +163,28 @@ class Act(NamedTuple):
         return up_RF if self.limit is None else jnp.clip(up_RF, -self.limit, self.limit) + 1.0
 
 
+def _ragged_dot(x: jax.Array, kernel: jax.Array, size_E: jax.Array) -> jax.Array:
+    # Mosaic does not compile the engine's "highest" precision for operands of bfloat16.
+    precision = "default" if x.dtype == jnp.bfloat16 else "highest"
+    return jax.lax.ragged_dot(
+        x, kernel, size_E, precision=precision, preferred_element_type=jnp.float32
+    )
+
+
 def _ragged(
     act: Act,
     x_RD: jax.Array,
     size_E: jax.Array,
     kernels: Kernels,
+    matmul: Callable[[jax.Array, jax.Array, jax.Array], jax.Array] = _ragged_dot,
 ) -> jax.Array:
     """Outputs of the experts, float32 [R, D]: the first size_E[0] rows by the first expert, and so
     on; the rows after these are any."""
-    # Mosaic does not compile the engine's "highest" precision for operands of bfloat16.
-    precision = "default" if x_RD.dtype == jnp.bfloat16 else "highest"
-    matmul = partial(
-        jax.lax.ragged_dot,
-        group_sizes=size_E,
-        precision=precision,
-        preferred_element_type=jnp.float32,
-    )
     experts_E = jnp.arange(size_E.shape[0], dtype=jnp.int32)
     expert_R = jnp.repeat(experts_E, size_E, total_repeat_length=x_RD.shape[0])
 
     def linear(x: jax.Array, kernel: jax.Array, bias: jax.Array | None) -> jax.Array:
-        y = matmul(x, kernel)
+        y = matmul(x, kernel, size_E).astype(jnp.float32)
         return y if bias is None else y + bias[expert_R]
 
     gate_RF = linear(x_RD, kernels.gate_EDF, kernels.gate_bias_EF)
@@ -232,6 +240,7 @@ def _on_each_device(
     kernels: Kernels,
     config: ModelConfig,
     rows_are_split: bool,
+    on_hopper: bool,
 ) -> jax.Array:
     """`expert_sum` of a batch; on a mesh, of each device's rows by its experts and hidden units,
     summed over devices."""
@@ -257,7 +266,9 @@ def _on_each_device(
             is_first = jax.lax.axis_index(MODEL) == 0
             kernels = kernels._replace(down_bias_ED=jnp.where(is_first, kernels.down_bias_ED, 0.0))
         router_DE, bias_E = router
-        y_MD = expert_sum(x_MD, *route(x_MD, router_DE, experts, bias_E), kernels, act, first)
+        y_MD = expert_sum(
+            x_MD, *route(x_MD, router_DE, experts, bias_E), kernels, act, first, on_hopper
+        )
         y_BTD = y_MD.reshape(x_BTD.shape)
         if by_hidden:
             y_BTD = jax.lax.psum(y_BTD, MODEL)

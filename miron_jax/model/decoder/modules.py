@@ -44,16 +44,17 @@ class Linear(nnx.Module):
         self.bias_O = weight_if(bias, rngs, (*stack, shape[1]))
 
     @jax.named_scope("linear")
-    def __call__(self, x_BTI: jax.Array) -> jax.Array:
+    def __call__(self, x_BTI: jax.Array, dtype: DTypeLike = jnp.float32) -> jax.Array:
+        """`dtype`: of the outputs.  A bias is added to float32 sums, which are then rounded."""
         kernel_IO = self.kernel_IO[...]
         # Weights that `fsdp` splits are gathered while a matmul runs.
         is_whole = jax.sharding.get_abstract_mesh().shape.get(FSDP, 1) == 1
         if is_whole and not self.by_head and x_BTI.shape[0] * x_BTI.shape[1] >= SLICED_FROM:
             kernel_IO = stored(kernel_IO)
-        y_BTO = jnp.dot(
-            x_BTI.astype(kernel_IO.dtype), kernel_IO, preferred_element_type=jnp.float32
-        )
-        return plus(y_BTO, array_of(self.bias_O))
+        bias_O = array_of(self.bias_O)
+        sums = dtype if bias_O is None else jnp.float32
+        y_BTO = jnp.dot(x_BTI.astype(kernel_IO.dtype), kernel_IO, preferred_element_type=sums)
+        return plus(y_BTO, bias_O).astype(dtype)
 
 
 class Norm(nnx.Module):
@@ -114,13 +115,15 @@ class Mlp(nnx.Module):
         self.down = Linear(stack, (d_ff, config.d_model), bias, dtype, rngs)
 
     def __call__(self, x_BTD: jax.Array) -> jax.Array:
-        activate = ACTIVATE[self.activation]
-        if self.gate is None:
-            return self.down(activate(self.up(x_BTD)))
-        # In the run's dtype: the widest array of a layer is written and read again.
+        # In the run's dtype, as published models have them: the widest arrays of a layer are
+        # written and read again.
         dtype = self.up.kernel_IO[...].dtype
-        gate_BTF = stored(activate(self.gate(x_BTD)).astype(dtype))
-        return self.down(stored((gate_BTF.astype(jnp.float32) * self.up(x_BTD)).astype(dtype)))
+        up_BTF = self.up(x_BTD, dtype).astype(jnp.float32)
+        if self.gate is None:
+            return self.down(ACTIVATE[self.activation](up_BTF))
+        gate_BTF = ACTIVATE[self.activation](self.gate(x_BTD, dtype).astype(jnp.float32))
+        gate_BTF = stored(gate_BTF.astype(dtype))
+        return self.down(stored((gate_BTF.astype(jnp.float32) * up_BTF).astype(dtype)))
 
 
 def normal(

@@ -34,8 +34,9 @@ def check() -> None:
 def write_sums(folder: Path) -> None:
     """Of a folder's files, as sha256sum writes them."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SUMS)
-    lines = [
-        f"{sha256(read_regular(path)).hexdigest()}  {path.relative_to(folder).as_posix()}\n"
-        for path in paths
-    ]
+    lines = []
+    for path in paths:
+        lines.append(
+            f"{sha256(read_regular(path)).hexdigest()}  {path.relative_to(folder).as_posix()}\n"
+        )
     (folder / SUMS).write_text("".join(lines), encoding="ascii")

@@ -71,10 +71,9 @@ def names_of(model: FamilyModel) -> Table:
 
 def tree_of(shapes: Shapes) -> Tree:
     """Float32 ShapeDtypeStructs in nested dicts, by the parts of their names."""
-    leaves = {
-        tuple(name.split("/")): jax.ShapeDtypeStruct(shape, jnp.float32)
-        for name, shape in shapes.items()
-    }
+    leaves = {}
+    for name, shape in shapes.items():
+        leaves[tuple(name.split("/"))] = jax.ShapeDtypeStruct(shape, jnp.float32)
     return unflatten_dict(leaves)
 
 

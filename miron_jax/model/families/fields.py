@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, shown
+from miron_jax.files.regular import read_text
 from miron_jax.runtime.timeline import spent_on
 
 if TYPE_CHECKING:
@@ -243,33 +244,8 @@ class Fields:
                 )
 
 
-# Fields that change nothing in a forward pass: bookkeeping, generation and training settings, token
-# ids. router_* are noise and loss of training; reorder_and_upcast_attn only asks for a float32
-# softmax, which this engine always uses; pretraining_tp splits a matmul.
-_HARMLESS_NAMES = (
-    r"_.* .*_token_id .*token_index .*_dropout(_prob)? .*_pdrop max_sequence_length "
-    r"model_max_length summary_.* output_.* num_beam.* .*_penalty .*ngram_size "
-    r"(begin_)?suppress_tokens forced_.* unsloth_.* transformers.* top_[kp] typical_p "
-    r"(max|min)_length model_type architectures (torch_)?dtype use_cache pretraining_tp "
-    r"initializer_range task_specific_params id2label label2id num_labels problem_type "
-    r"finetuning_task n_ctx return_dict(_in_generate)? is_encoder_decoder is_decoder "
-    r"chunk_size_feed_forward is_llama_config tokenizer_class prefix do_sample early_stopping "
-    r"temperature bad_words_ids num_return_sequences remove_invalid_values torchscript "
-    r"cache_implementation router_aux_loss_coef router_jitter_noise reorder_and_upcast_attn "
-    r"vision_config mm_tokens_per_image gradient_checkpointing name_or_path "
-    r"no_bias "  # of levanter: Qwen has no such biases, and the tensors tell
-    # EasyDeL 0.3.0, infra/base_config.py: how it computes and where
-    r"sharding_.* sequence_axis_name partition_axis "
-    r"(decode_|mla_)?attn_(mechanism|dtype|softmax_dtype) blocksize_[bkq] "
-    r"moe_(tiling_size_.*|method|force_xla_gmm) "
-    r"use_(sharded_kv_caching|sharding_constraint|scan_mlp|expert_tensor_mode) "
-    r"use_(ring_of_experts|qmm_best_config) (fsdp|sp)_is_ep_bound backend platform easy_method "
-    r"qmm_.* kvdtype scan_(ring_attention|attention_layers|layers|mlp_chunk_size) "
-    r"gradient_checkpointing_targets precompute_masks lmhead_chunksize kv_cache_.* "
-    r"flash_attention_backward_pass_impl fcm_.*_ratio hardware_abstraction pallas_.* "
-    r"operation_configs number_rep_kv "
-)
-_HARMLESS = re.compile("|".join(_HARMLESS_NAMES.split()))
+_HARMLESS_NAMES = read_text(Path(__file__).with_name("harmless_fields.txt"))
+_HARMLESS = re.compile("|".join(re.sub("#.*", "", _HARMLESS_NAMES).split()))
 
 
 def _with_transformers_defaults(path: Path, raw: Mapping[str, Json]) -> "PretrainedConfig":

@@ -15,9 +15,9 @@ from miron_jax.model.families.reading import LLAMA_FIELDS, llama_like
 def _nanochat_config(fields: Fields) -> ModelConfig:
     plain = llama_like(fields, LLAMA_FIELDS + "attention_bias final_logit_softcapping")
     # nanochat rotates in the opposite direction.
-    reversed_ropes = [
-        replace(rope, frequencies=tuple(-f for f in rope.frequencies)) for rope in plain.layer_ropes
-    ]
+    reversed_ropes = []
+    for rope in plain.layer_ropes:
+        reversed_ropes.append(replace(rope, frequencies=tuple(-f for f in rope.frequencies)))
     return replace(
         plain,
         layer_ropes=tuple(reversed_ropes),

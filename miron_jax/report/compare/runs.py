@@ -72,6 +72,43 @@ class Comparison:
     notes: tuple[str, ...]
 
 
+def turned(comparison: Comparison) -> Comparison:
+    """The same runs compared the other way round: p-values stay."""
+    tasks = tuple(
+        replace(
+            task,
+            first=task.second,
+            second=task.first,
+            difference=_negative(task.difference),
+            only_first=task.only_second,
+            only_second=task.only_first,
+        )
+        for task in comparison.tasks
+    )
+    composites = tuple(
+        replace(each, first=each.second, second=each.first, paired=_negative(each.paired))
+        for each in comparison.composites
+    )
+    return replace(
+        comparison,
+        first=comparison.second,
+        second=comparison.first,
+        tasks=tasks,
+        composites=composites,
+    )
+
+
+def _negative(paired: Difference) -> Difference:
+    low, high = paired.ci95
+    return replace(
+        paired,
+        value=0.0 - paired.value,  # not -0.0
+        ci95=(0.0 - high, 0.0 - low),
+        only_first=paired.only_second,
+        only_second=paired.only_first,
+    )
+
+
 class _Pairs(NamedTuple):
     """The examples of a task that both runs have."""
 

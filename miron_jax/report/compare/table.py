@@ -7,6 +7,7 @@ deliberately computes nothing.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from operator import attrgetter
 
 from rich.console import Console
 
@@ -14,7 +15,7 @@ from miron_jax.errors import some_of
 from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import LOWER_IS_BETTER
 from miron_jax.report.compare.runs import Comparison, TaskDifference, decided_after
-from miron_jax.report.compare.training_noise import TaskNoise
+from miron_jax.report.compare.training_noise import Decisions, TaskNoise
 from miron_jax.report.compare.verdicts import LEVEL, moved_sentence
 from miron_jax.report.numbers import shown
 from miron_jax.report.tables.console import NumberTable, table_of
@@ -26,6 +27,8 @@ MARK = "*"
 LOWER = "\u2193"  # beside metrics of which less is better
 LARGE_SHARE = 0.05  # of a composite's variance
 SHARES = "share of the variance"
+RISES = "rises"
+ABOVE_CHANCE = "above chance"
 _SIDES = ("first", "second")
 GIVES_WAY = (SHARES, "unpaired", "detectable", "only 1st | 2nd", "p", _SIDES, "Holm")
 
@@ -74,19 +77,20 @@ def print_noise(
     (noise)."""
     columns = list[str]()
     for label in labels:
-        columns += [f"mean {label}", "noise", "stderr"]
+        columns += [f"mean {label}", "noise", "stderr", RISES, ABOVE_CHANCE]
     more = ()
     if len(labels) > 1:
         more = ("signal", "signal/noise", f"{labels[1]} overtakes at step")
     table = table_of(
         ("task or composite", "metric"),
         (*columns, *more),
-        gives_way=(*more[:1], "stderr", *more[1:]),
+        gives_way=(RISES, ABOVE_CHANCE, *more[:1], "stderr", *more[1:]),
     )
     for each in noises:
         cells = list[str]()
-        for noise, stderr in zip(each.noise, each.stderr, strict=True):
-            cells += [shown(noise.mean), shown(noise.deviation), shown(stderr)]
+        for i, noise in enumerate(each.noise):
+            cells += [shown(noise.mean), shown(noise.deviation), shown(each.stderr[i])]
+            cells += [shown(each.monotonicity[i], ".2f"), shown(each.above_chance[i], "d")]
         if more:
             cells += [shown(each.signal), shown(each.signal_to_noise), shown(each.overtakes, "d")]
         table.add_row(each.name, each.metric, *cells)
@@ -102,9 +106,23 @@ def print_noise(
             console.print(f"{each.name}: of its variance over examples {shares}", soft_wrap=True)
     console.print(
         "mean, noise: over checkpoints, the same examples each time, without their trend; stderr: "
-        "of the last checkpoint, over examples. They answer different questions and are not added.",
+        "of the last checkpoint, over examples. They answer different questions and are not added. "
+        f"{RISES}: rank correlation of step and value, 1 of a curve that only gets better; "
+        f"{ABOVE_CHANCE}: the step from which on the whole interval is",
         soft_wrap=True,
     )
+
+
+def print_decisions(console: Console, decided: Sequence[Decisions]) -> None:
+    table = table_of(("task or composite", "metric"), ("decision accuracy", "pairs"))
+    for each in sorted(decided, key=attrgetter("accuracy"), reverse=True):
+        table.add_row(each.name, each.metric, shown(each.accuracy, ".2f"), str(each.num_pairs))
+    console.print(
+        "decision accuracy: the share of pairs of runs that stand in the order of their --larger "
+        "runs; 0.5 is a coin's. What some runs have with other data, rules or limits is left out",
+        soft_wrap=True,
+    )
+    console.print(table)
 
 
 def comparison_json(comparison: Comparison, seed: int | None = None) -> JsonObject:

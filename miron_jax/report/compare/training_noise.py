@@ -1,21 +1,23 @@
-"""Training runs side by side: noise of each task over the last checkpoints, signal, and which step
-overtakes another run.
+"""Training runs side by side: noise of each task over the last checkpoints, signal, which step
+overtakes another run, and whether small runs decide as larger ones do.
 
-Arrives: `Run`s with checkpoints.  Leaves: `TaskNoise`s.  It deliberately does not know how a score
-is made.
+Arrives: `Run`s with checkpoints.  Leaves: `TaskNoise`s, `Decisions`.  It deliberately does not
+know how a score is made.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
 from types import MappingProxyType
+from typing import NamedTuple
 
 from miron_jax.metrics.choices import LOWER_IS_BETTER
-from miron_jax.results.records import CompositeResult, RunResult
+from miron_jax.results.records import CompositeResult, RunResult, TaskResult
 from miron_jax.results.run_folder import Run
+from miron_jax.results.same_rules import other_rule
 from miron_jax.statistics.estimate import Estimate
-from miron_jax.statistics.noise import Noise, noise, signal
+from miron_jax.statistics.noise import Noise, decision_accuracy, monotonicity, noise, signal
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,10 @@ class TaskNoise:
     shares: Mapping[str, float]
     # the second run's first step that is better than the first run's last one; None: none is
     overtakes: int | None
+    monotonicity: tuple[float, ...]  # of each run's curve; 1: it only gets better
+    # of each run, the step from which on the whole interval is better than chance; None: it never
+    # is, or chance is not known
+    above_chance: tuple[int | None, ...]
 
     @property
     def signal_to_noise(self) -> float:
@@ -39,24 +45,38 @@ class TaskNoise:
         return self.signal / relative if relative else math.nan
 
 
+class _Number(NamedTuple):
+    """A task's main metric, or a composite, that all runs have."""
+
+    name: str
+    metric: str
+    values: list[dict[int, Estimate | CompositeResult]]  # of each run, by step
+    tasks: Collection[str]  # that it is made of
+    chance: float | None = None
+    shares: Mapping[str, float] = MappingProxyType({})  # see `TaskNoise`
+
+
 def training_noise(runs: Sequence[Run], last: int) -> list[TaskNoise]:
     """For tasks and composites that all runs have; none where no run has several checkpoints."""
-    steps = [run.steps() or {run.result.step or 0: run} for run in runs]
-    if max(map(len, steps)) < 2:
+    if all(len(run.steps()) < 2 for run in runs):
         return []
-    noises = []
+    noises = [_noise_of(number, last) for number in _numbers(runs)]
+    return [each for each in noises if any(noise.num_steps for noise in each.noise)]
+
+
+def _numbers(runs: Sequence[Run]) -> Iterator[_Number]:
+    steps = [run.steps() or {run.result.step or 0: run} for run in runs]
     for name, task in runs[0].tasks.items():
         if all(name in run.tasks for run in runs):
             metric = task.main_metric
             values = _values(steps, methodcaller("metric", name, metric))
-            noises.append(_noise_of(name, metric, values, last))
+            yield _Number(name, metric, values, (name,), task.chance(metric))
     for suite, result in runs[0].result.suites.items():
         for name, composite in result.composites.items():
             values = _values(steps, methodcaller("composite", suite, name))
             metric = runs[0].result.metric_of(composite)
             shares = _shares(runs[0], composite)
-            noises.append(_noise_of(f"{suite}: {name}", metric, values, last, shares))
-    return [each for each in noises if any(noise.num_steps for noise in each.noise)]
+            yield _Number(f"{suite}: {name}", metric, values, composite.weights, shares=shares)
 
 
 def _values(
@@ -79,30 +99,78 @@ def _shares(run: Run, composite: CompositeResult) -> dict[str, float]:
     return {name: square / total for name, square in squares.items()}
 
 
-def _noise_of(
-    name: str,
-    metric: str,
-    values: Sequence[Mapping[int, Estimate | CompositeResult]],
-    last: int,
-    shares: Mapping[str, float] = MappingProxyType({}),
-) -> TaskNoise:
+def _noise_of(number: _Number, last: int) -> TaskNoise:
+    sign = -1.0 if number.metric in LOWER_IS_BETTER else 1.0
     noises = []
     stderrs = []
-    for of_run in values:
+    curves = []
+    for of_run in number.values:
         noises.append(noise({step: each.value for step, each in of_run.items()}, last))
         stderrs.append(of_run[max(of_run)].stderr)
+        curves.append(monotonicity({step: sign * each.value for step, each in of_run.items()}))
     overtakes = None
-    if len(values) > 1 and len(values[1]) > 1:
-        end = values[0][max(values[0])].value
-        sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
-        better = (step for step, each in values[1].items() if sign * (each.value - end) > 0)
+    if len(number.values) > 1 and len(number.values[1]) > 1:
+        first, second, *_ = number.values
+        end = first[max(first)].value
+        better = (step for step, each in second.items() if sign * (each.value - end) > 0)
         overtakes = next(better, None) if math.isfinite(end) else None
     return TaskNoise(
-        name=name,
-        metric=metric,
+        name=number.name,
+        metric=number.metric,
         noise=tuple(noises),
         stderr=tuple(stderrs),
         signal=signal([each.mean for each in noises]),
-        shares=shares,
+        shares=number.shares,
         overtakes=overtakes,
+        monotonicity=tuple(curves),
+        above_chance=tuple(_above_chance(of_run, number.chance) for of_run in number.values),
     )
+
+
+def _above_chance(
+    of_run: Mapping[int, Estimate | CompositeResult], chance: float | None
+) -> int | None:
+    first = None
+    for step, each in of_run.items():
+        low = each.ci95[0] if each.ci95 is not None else math.nan
+        if chance is None or not low > chance:
+            first = None
+        elif first is None:
+            first = step
+    return first
+
+
+def _is_alike(first: TaskResult, name: str, runs: Sequence[Run]) -> bool:
+    for run in runs:
+        task = run.tasks.get(name)
+        if task is None or task.limit != first.limit:
+            return False
+        if other_rule(first, task.data.git_blob_sha1, task.profile):
+            return False
+    return True
+
+
+class Decisions(NamedTuple):
+    """Whether small runs order recipes as larger ones of the same recipes do."""
+
+    name: str  # a task or composite that all runs have
+    metric: str
+    accuracy: float
+    num_pairs: int
+
+
+def decisions(small: Sequence[Run], large: Sequence[Run], last: int) -> list[Decisions]:
+    """Of means over each run's last checkpoints.  `large[i]` is of the recipe of `small[i]`.  What
+    some runs have with other data, rules or limits is left out."""
+    runs = [*small, *large]
+    alike = {name for name, task in runs[0].tasks.items() if _is_alike(task, name, runs)}
+    rows = []
+    for number in _numbers(runs):
+        if not alike.issuperset(number.tasks):
+            continue
+        means = []
+        for of_run in number.values:
+            means.append(noise({step: each.value for step, each in of_run.items()}, last).mean)
+        decided = decision_accuracy(means[: len(small)], means[len(small) :])
+        rows.append(Decisions(number.name, number.metric, *decided))
+    return [row for row in rows if row.num_pairs]

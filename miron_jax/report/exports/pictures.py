@@ -11,7 +11,7 @@ from typing import Any
 
 from miron_jax.errors import InputError
 from miron_jax.report.compare.runs import compare
-from miron_jax.report.figures.all import Drawn, figures_of, trained_of
+from miron_jax.report.figures.all import Drawn, Trained, figures_of, trained_of
 from miron_jax.report.figures.curves import single_curves
 from miron_jax.report.figures.panels import comparison_figure, tasks_figure
 from miron_jax.results.run_folder import Run
@@ -28,9 +28,10 @@ def picture_files(runs: Sequence[Run]) -> Iterator[tuple[str, bytes]]:
     """(name, content) of an SVG and a PNG of each figure that the runs have numbers for."""
     import matplotlib
 
+    trained = trained_of(runs)
     with matplotlib.rc_context(_STYLE):
         for name, figure, *_ in chain(
-            _tasks(runs), _comparisons(runs), figures_of(runs), _curves(runs)
+            _tasks(runs), _comparisons(runs), figures_of(runs, trained), _curves(trained)
         ):
             for suffix, metadata in (("svg", {"Date": None}), ("png", {})):
                 content = io.BytesIO()
@@ -38,9 +39,9 @@ def picture_files(runs: Sequence[Run]) -> Iterator[tuple[str, bytes]]:
                 yield f"{name}.{suffix}", content.getvalue()
 
 
-def _curves(runs: Sequence[Run]) -> Iterator[Drawn]:
+def _curves(trained: Trained) -> Iterator[Drawn]:
     """Beside all curves in one figure, each in its own."""
-    for name, figure in single_curves(trained_of(runs)):
+    for name, figure in single_curves(trained):
         yield Drawn(f"curve_{_UNSAFE.sub('_', name)}", figure, "")
 
 

@@ -32,7 +32,7 @@ def write_finished(config: RunConfig, run: FinishedRun, times: Callable[[], Time
         run.result,
         run.examples,
         times,
-        lambda result: chain(run.further_files, in_layout(result)),
+        lambda result: chain(run.further_files(), in_layout(result)),
     )
 
 

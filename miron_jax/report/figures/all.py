@@ -24,18 +24,20 @@ class Drawn(NamedTuple):
     hover: Mapping[str, Sequence[Point]] = MappingProxyType({})  # id of a line -> its points
 
 
-def trained_of(runs: Sequence[Run]) -> dict[str, Steps]:
+Trained = Mapping[str, Steps]  # by label of a run
+
+
+def trained_of(runs: Sequence[Run]) -> Trained:
     """The steps of each run that has several, by its label."""
     steps = {run.label: {step: each.result for step, each in run.steps().items()} for run in runs}
     return {name: results for name, results in steps.items() if len(results) > 1}
 
 
-def figures_of(runs: Sequence[Run]) -> Iterator[Drawn]:
+def figures_of(runs: Sequence[Run], trained: Trained) -> Iterator[Drawn]:
     """Categories, curves over the steps of training, and MIRON's fragmentation and noise."""
     radar = radar_spokes(runs)
     if len(radar.spokes) > 2:
         yield Drawn("categories", radar_figure(runs, radar.spokes), radar.caption)
-    trained = trained_of(runs)
     if figure := curves_figure(trained):
         names = " and ".join(trained)
         caption = f"{names}: over the steps of training, with 95 % intervals; chance is dashed"

@@ -1,6 +1,6 @@
 """The head of the page: a card a run, and sentences that sum them up.
 
-Arrives: `Run`s, each with its comparison with the pinned or the earlier one.  Leaves: texts for the
+Arrives: `Run`s, with their comparisons with each run that can be pinned.  Leaves: texts for the
 template.  It deliberately computes no statistic.
 """
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from miron_jax.errors import InputError, printable, some_of
 from miron_jax.metrics.choices import LOWER_IS_BETTER
-from miron_jax.report.compare.runs import Comparison, CompositeDifference, compare
+from miron_jax.report.compare.runs import Comparison, compare, turned
 from miron_jax.report.compare.table import LOWER, difference_text
 from miron_jax.report.compare.verdicts import moved_sentence, verdict_of_composite
 from miron_jax.report.numbers import interval, number
@@ -20,9 +20,11 @@ from miron_jax.report.tables.results import LEAST_SECONDS, activity
 from miron_jax.results.records import CompositeResult, RunResult
 from miron_jax.results.run_folder import Run
 
+MOST_PINNED = 4  # runs of which each can be pinned; of more the first is
+
 
 class Against(NamedTuple):
-    """A run beside the pinned run, which is the first, or its step before."""
+    """A run beside the pinned run, or the pinned one beside its step before."""
 
     title: str
     comparison: Comparison | None
@@ -37,11 +39,10 @@ class Change(NamedTuple):
 class Headline(NamedTuple):
     """A composite of a run."""
 
-    name: str
-    metric: str
+    name: str  # with its metric
     value: str
     interval: str
-    change: Change | None
+    changes: Sequence[Change | None]  # by the pinned run
 
 
 class Spent(NamedTuple):
@@ -57,10 +58,25 @@ class Card(NamedTuple):
     timeline: Sequence[Spent]
 
 
-def against_of(runs: Sequence[Run]) -> dict[str, Against]:
-    """By label, of those runs that have one to stand beside."""
-    pairs = [(_step_before(runs[0]), runs[0]), *((runs[0], run) for run in runs[1:])]
-    return {second.label: _against(first, second) for first, second in pairs if first}
+Beside = Mapping[str, Against]  # by label of a run, of those that have one to stand beside
+
+
+def against_of(runs: Sequence[Run]) -> list[Beside]:
+    """What the runs stand beside, by the pinned run."""
+    compared = dict[tuple[str, str], Against]()
+    for i, first in enumerate(runs):
+        for second in runs[i + 1 :] if i == 0 or len(runs) <= MOST_PINNED else ():
+            there = compared[first.label, second.label] = _against(first, second)
+            back = there.comparison and turned(there.comparison)
+            title = _title(second, first)
+            compared[second.label, first.label] = Against(title, back, there.why_not)
+    besides = []
+    for pinned in runs if len(runs) <= MOST_PINNED else runs[:1]:
+        before = _step_before(pinned)
+        beside = {pinned.label: _against(before, pinned)} if before else {}
+        others = [run.label for run in runs if run is not pinned]
+        besides.append({**beside, **{label: compared[pinned.label, label] for label in others}})
+    return besides
 
 
 def _step_before(run: Run) -> Run | None:
@@ -69,14 +85,18 @@ def _step_before(run: Run) -> Run | None:
 
 
 def _against(first: Run, second: Run) -> Against:
-    title = printable(f"{second.label} (second) against {first.label} (first)")
+    title = _title(first, second)
     try:
         return Against(title, compare(first, second), "")
     except InputError as error:
         return Against(title, None, printable(str(error)))
 
 
-def sentences_of(runs: Sequence[Run], beside: Mapping[str, Against]) -> Iterator[str]:
+def _title(first: Run, second: Run) -> str:
+    return printable(f"{second.label} (second) against {first.label} (first)")
+
+
+def sentences_of(runs: Sequence[Run], beside: Beside) -> Iterator[str]:
     """What moved, or what lies above chance where nothing is compared."""
     for against in beside.values():
         if against.comparison:
@@ -85,11 +105,11 @@ def sentences_of(runs: Sequence[Run], beside: Mapping[str, Against]) -> Iterator
         yield from above_chance(runs[0].result)
 
 
-def card_of(run: Run, beside: Mapping[str, Against]) -> Card:
-    comparison = beside[run.label].comparison if run.label in beside else None
-    changes = {each.name: each for each in comparison.composites} if comparison else {}
+def card_of(run: Run, besides: Sequence[Beside]) -> Card:
+    of_run = [beside.get(run.label) for beside in besides]
+    comparisons = [each and each.comparison for each in of_run]
     headlines = [
-        _headline(run.result, f"{suite}: {name}", composite, changes)
+        _headline(run.result, suite, name, composite, comparisons)
         for suite, of_suite in run.result.suites.items()
         for name, composite in of_suite.composites.items()
         if math.isfinite(composite.value)
@@ -99,19 +119,27 @@ def card_of(run: Run, beside: Mapping[str, Against]) -> Card:
 
 def _headline(
     result: RunResult,
+    suite: str,
     name: str,
     composite: CompositeResult,
-    changes: Mapping[str, CompositeDifference],
+    comparisons: Sequence[Comparison | None],
 ) -> Headline:
     metric = result.metric_of(composite)
-    change = None
-    if name in changes:
-        word = verdict_of_composite(changes[name], metric)
-        change = Change(difference_text(changes[name].paired), word)
+    changes = [each and _change(each, f"{suite}: {name}", metric) for each in comparisons]
+    shown = name if name.startswith(suite) else f"{suite}: {name}"
+    if metric not in name:
+        shown += f", {metric}"
     if metric in LOWER_IS_BETTER:
-        metric += f" {LOWER}"
-    value = number(composite.value)
-    return Headline(printable(name), printable(metric), value, interval(composite.ci95), change)
+        shown += f" {LOWER}"
+    around = interval(composite.ci95) or "no interval, as a task of it has none"
+    return Headline(printable(shown), number(composite.value), around, changes)
+
+
+def _change(comparison: Comparison, name: str, metric: str) -> Change | None:
+    for each in comparison.composites:
+        if each.name == name:
+            return Change(difference_text(each.paired), verdict_of_composite(each, metric))
+    return None
 
 
 def _facts(run: Run) -> Iterator[tuple[str, str]]:
@@ -119,13 +147,19 @@ def _facts(run: Run) -> Iterator[tuple[str, str]]:
     scored = sum(task.n for task in result.tasks.values())
     parameters = sum(result.checkpoint.dtypes.values())
     seconds = result.speed.wall_seconds
+    weights = result.checkpoint
+    average = ""
+    if weights.average:
+        average = f"{weights.average} of steps {some_of(weights.averaged, 8)}"
     facts = {
         "model": result.config.get("model"),
         "step": result.step,
+        "average": average,
         "parameters": f"{parameters:,}" if parameters else "",
         "dtype": result.config.get("dtype"),
         "devices": _devices(result),
         "examples": f"{scored:,} in {len(result.tasks)} tasks",
+        "finished": result.speed.finished,
         "wall time": f"{seconds:,.1f} s" if seconds else "",
         "missing": "; ".join(_missing(run)) or "nothing",
     }

@@ -1,7 +1,8 @@
-"""The matrix of tasks: a row a task by suites, a column a run, the other metrics beneath.
+"""The matrix of tasks: a row a task by suites and sections, a column a run, the other metrics
+beneath.
 
-Arrives: `Run`s, each with its comparison with the pinned or the earlier one.  Leaves: texts for the
-template.  It deliberately computes no statistic.
+Arrives: `Run`s, with their comparisons with each run that can be pinned, and their steps.  Leaves:
+texts for the template.  It deliberately computes no statistic.
 """
 
 import math
@@ -13,7 +14,8 @@ from miron_jax.metrics.choices import LOWER_IS_BETTER, PROPORTIONS
 from miron_jax.report.compare.runs import TaskDifference
 from miron_jax.report.compare.table import LOWER, difference_text
 from miron_jax.report.compare.verdicts import NOISE, verdict_of_task
-from miron_jax.report.html.head import Against
+from miron_jax.report.figures.all import Trained
+from miron_jax.report.html.head import Beside
 from miron_jax.report.numbers import interval, number, shown, with_interval
 from miron_jax.results.records import UNKNOWN, TaskResult
 from miron_jax.results.run_folder import Run
@@ -36,6 +38,8 @@ class Cell(NamedTuple):
     value: str
     sort: str  # what the table sorts by; "": comes last
     bar: Bar | None
+    steps: Sequence[str]  # lines over the steps, where they have a value; (): not of several
+    steps_words: str
 
 
 class Change(NamedTuple):
@@ -48,52 +52,87 @@ class Row(NamedTuple):
     name: str
     metric: str
     n: str
-    cells: Sequence[tuple[Cell, Change | None]]  # of each run
+    cells: Sequence[tuple[Cell, Sequence[Change | None]]]  # of each run, by the pinned run
     others: Sequence[Sequence[str]]  # metric, then a number a run
 
 
 class Matrix(NamedTuple):
-    heads: Sequence[tuple[str, str]]  # a run, and what it stands beside; "": nothing
-    suites: Mapping[str, Sequence[Row]]
+    # a run, and what it stands beside, by the pinned run; "": nothing
+    heads: Sequence[tuple[str, Sequence[str]]]
+    groups: Mapping[str, Sequence[Row]]
 
 
-def matrix_of(runs: Sequence[Run], beside: Mapping[str, Against]) -> Matrix:
-    changes = dict[str, dict[str, TaskDifference]]()
+_Changes = Sequence[Mapping[str, TaskDifference] | None]  # by the pinned run; None: no comparison
+
+
+def matrix_of(runs: Sequence[Run], besides: Sequence[Beside], trained: Trained) -> Matrix:
+    changes = list[_Changes]()  # of each run
     heads = []
     for run in runs:
-        pinned = ""
-        if run.label in beside and (comparison := beside[run.label].comparison):
-            pinned = comparison.first.label
-            changes[run.label] = {task.task: task for task in comparison.tasks if task.is_main}
-        heads.append((printable(run.label), printable(pinned)))
-    suites = dict[str, list[Row]]()
+        of_run = [beside.get(run.label) for beside in besides]
+        comparisons = [each and each.comparison for each in of_run]
+        heads.append(
+            (printable(run.label), [each and printable(each.first.label) for each in comparisons])
+        )
+        changes.append(
+            [
+                each and {task.task: task for task in each.tasks if task.is_main}
+                for each in comparisons
+            ]
+        )
+    groups = dict[str, list[Row]]()
     for name in dict.fromkeys(name for run in runs for name in run.tasks):
+        known = next(run.tasks[name] for run in runs if name in run.tasks)
         suite, _, _ = name.partition("/")
-        row = _row(name, runs, [changes.get(run.label) for run in runs])
-        suites.setdefault(printable(suite), []).append(row)
-    return Matrix(heads, suites)
+        group = f"{suite}: {known.section}" if known.section else suite
+        groups.setdefault(printable(group), []).append(_row(name, known, runs, changes, trained))
+    return Matrix(heads, groups)
 
 
 def _row(
-    name: str, runs: Sequence[Run], changes: Sequence[Mapping[str, TaskDifference] | None]
+    name: str,
+    known: TaskResult,
+    runs: Sequence[Run],
+    changes: Sequence[_Changes],
+    trained: Trained,
 ) -> Row:
-    known = next(run.tasks[name] for run in runs if name in run.tasks)
     metric = known.main_metric
-    cells = [_cell(known, metric, run.result.metric(name, metric)) for run in runs]
+    cells = []
+    for run, of_run in zip(runs, changes, strict=True):
+        steps = trained.get(run.label, {})
+        values = [steps[step].metric(name, metric).value for step in sorted(steps)]
+        cell = _cell(known, metric, run.result.metric(name, metric), values)
+        cells.append((cell, [None if each is None else _change(each.get(name)) for each in of_run]))
     counts = [run.result.metric(name, metric).num_examples for run in runs if name in run.tasks]
-    differences = [None if each is None else _change(each.get(name)) for each in changes]
     return Row(
         name=printable(name),
         metric=printable(f"{metric} {LOWER}" if metric in LOWER_IS_BETTER else metric),
         n=" | ".join(map(str, dict.fromkeys(counts))),
-        cells=[*zip(cells, differences, strict=True)],
+        cells=cells,
         others=[*_others(name, metric, runs)],
     )
 
 
-def _cell(task: TaskResult, metric: str, estimate: Estimate) -> Cell:
+def _cell(task: TaskResult, metric: str, estimate: Estimate, of_steps: Sequence[float]) -> Cell:
     value = number(estimate.value, "none")
-    return Cell(value, shown(estimate.value, ".17g"), _bar(task, metric, estimate))
+    words = "over the steps: " + ", ".join(number(each, "none") for each in of_steps)
+    bar = _bar(task, metric, estimate)
+    return Cell(value, shown(estimate.value, ".17g"), bar, [*_sparkline(of_steps)], words)
+
+
+def _sparkline(values: Sequence[float]) -> Iterator[str]:
+    """Points of lines in a box of 60 by 12, from the lowest value to the highest; a step without a
+    value parts two lines."""
+    known = [value for value in values if math.isfinite(value)]
+    height = max(known, default=0.0) - min(known, default=0.0)
+    points = list[str]()
+    for i, value in enumerate([*values, math.nan]):
+        if math.isfinite(value):
+            y = 6.0 if not height else 11 - 10 * (value - min(known)) / height
+            points.append(f"{60 * i / max(1, len(values) - 1):.1f},{y:.1f}")
+        elif points:
+            yield " ".join(points)
+            points = []
 
 
 def _bar(task: TaskResult, metric: str, estimate: Estimate) -> Bar | None:

@@ -49,6 +49,14 @@ const visible = (text) => text.replace(/[\u0000-\u0008\u000b-\u001f\u007f]/g, (c
   $("filter").addEventListener("input", filter);
   filter();
 
+  const textIn = (cell) => [...cell.childNodes].filter((node) => node.nodeName !== "svg").map((node) => node.textContent).join("").trim();
+
+  // Differences are those to the pinned run.
+  const pin = $("pin");
+  if (pin) pin.addEventListener("change", () => {
+    for (const element of document.querySelectorAll("[data-pin]")) element.hidden = element.dataset.pin !== pin.value;
+  });
+
   // What is shown of the table, as text for other programs; where the clipboard is closed it is there to be selected.
   const forms = {
     markdown: ([head, ...rows]) => [head, head.map(() => "---"), ...rows]
@@ -58,8 +66,8 @@ const visible = (text) => text.replace(/[\u0000-\u0008\u000b-\u001f\u007f]/g, (c
   document.querySelectorAll("[data-copy]").forEach((button) => button.addEventListener("click", async () => {
     $("copied").replaceChildren();
     const bodies = groups.flatMap((group) => group.slice(1)).filter((body) => !body.hidden);
-    const rows = bodies.map((body) => cellsOf(body).map((cell) => (cell.querySelector("summary") || cell).textContent.trim()));
-    const text = forms[button.dataset.copy]([heads.map((head) => head.textContent), ...rows]).join("\n");
+    const rows = bodies.map((body) => cellsOf(body).filter((cell) => !cell.hidden).map((cell) => textIn(cell.querySelector("summary") || cell)));
+    const text = forms[button.dataset.copy]([heads.filter((head) => !head.hidden).map(textIn), ...rows]).join("\n");
     try {
       await navigator.clipboard.writeText(text);
       $("copied").textContent = `copied: ${rows.length}`;

@@ -16,8 +16,15 @@ from markupsafe import Markup
 
 from miron_jax.errors import printable
 from miron_jax.report.compare.table import comparison_lines, composite_rows, task_rows
+from miron_jax.report.figures.all import trained_of
 from miron_jax.report.html.examples import examples_of
-from miron_jax.report.html.head import Against, against_of, card_of, sentences_of
+from miron_jax.report.html.head import (
+    MOST_PINNED,
+    Against,
+    against_of,
+    card_of,
+    sentences_of,
+)
 from miron_jax.report.html.matrix import matrix_of
 from miron_jax.report.html.pictures import pictures_of
 from miron_jax.report.tables.notes import notes_of
@@ -38,7 +45,8 @@ def page_of(runs: Sequence[Run]) -> str:
     style = _part("page.css")
     script = _part("page.js") + _part("examples.js")
     examples = examples_of(runs)
-    beside = against_of(runs)
+    besides = against_of(runs)
+    trained = trained_of(runs)
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -48,11 +56,12 @@ def page_of(runs: Sequence[Run]) -> str:
         script=Markup(script),
         style_hash=_hash(style),
         script_hash=_hash(script),
-        sentences=list(sentences_of(runs, beside)),
-        cards=[card_of(run, beside) for run in runs],
-        pictures=pictures_of(runs),
-        comparisons=[*map(_compared, beside.values())],
-        matrix=matrix_of(runs, beside),
+        sentences=[list(sentences_of(runs, beside)) for beside in besides],
+        cards=[card_of(run, besides) for run in runs],
+        pictures=pictures_of(runs, trained),
+        most_pinned=MOST_PINNED,
+        comparisons=[[*map(_compared, beside.values())] for beside in besides],
+        matrix=matrix_of(runs, besides, trained),
         notes=_notes(runs),
         robustness=[section for run in runs for section in _robustness(run, len(runs) > 1)],
         index=_json_in_html(examples.index),

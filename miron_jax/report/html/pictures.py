@@ -12,7 +12,7 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 from miron_jax.errors import printable
-from miron_jax.report.figures.all import figures_of
+from miron_jax.report.figures.all import Trained, figures_of
 from miron_jax.report.figures.curves import Point
 from miron_jax.results.run_folder import Run
 
@@ -36,14 +36,14 @@ class Picture(NamedTuple):
     caption: str
 
 
-def pictures_of(runs: Sequence[Run]) -> list[Picture]:
+def pictures_of(runs: Sequence[Run], trained: Trained) -> list[Picture]:
     """The pictures that these runs have numbers for."""
     import matplotlib
 
     with matplotlib.rc_context(_STYLE):
         return [
             Picture(inline_svg(drawn.figure, drawn.caption, drawn.hover), drawn.caption)
-            for drawn in figures_of(runs)
+            for drawn in figures_of(runs, trained)
         ]
 
 

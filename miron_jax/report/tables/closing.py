@@ -9,6 +9,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from miron_jax.errors import InputError, some_of
@@ -75,16 +76,25 @@ def closing_lines(run: Run, against: Run | None, is_asked: bool) -> Iterator[str
     yield f"look at it: miron-jax report {shlex.quote(run.folder)} --html={shlex.quote(page)}"
 
 
+def average_lines(average: Run, last: Run) -> Iterator[str]:
+    """What an average of a run's checkpoints scores, beside the last one."""
+    weights = average.result.checkpoint
+    steps = some_of(weights.averaged, 8)
+    yield f"average {weights.average} of steps {steps}: {_headline(average)}; in {average.folder}"
+    try:
+        yield from _changes(compare(replace(last, label=f"step {last.result.step}"), average))
+    except InputError as error:
+        yield str(error)
+
+
 def _headline(run: Run) -> str:
-    composites = [
-        f"{_short(name)} {with_interval(composite)}"
-        for name, (composite,) in composites_of([run]).items()
-        if math.isfinite(composite.value)
-    ]
-    tasks = [
-        f"{name} {task.main_metric} {with_interval(task.main_estimate)}"
-        for name, task in run.tasks.items()
-    ]
+    composites = []
+    for name, (composite,) in composites_of([run]).items():
+        if math.isfinite(composite.value):
+            composites.append(f"{_short(name)} {with_interval(composite)}")
+    tasks = []
+    for name, task in run.tasks.items():
+        tasks.append(f"{name} {task.main_metric} {with_interval(task.main_estimate)}")
     return some_of(composites or tasks, MOST)
 
 
@@ -100,23 +110,22 @@ def _changes(comparison: Comparison) -> Iterator[str]:
     """Composites and tasks, newer less older."""
     against = f"against {comparison.first.label}: "
     if comparison.composites:
-        shown = [
-            f"{each.name} {each.paired.value:+.4f} (paired, {each.paired.ci95[0]:+.4f} to "
-            f"{each.paired.ci95[1]:+.4f})"
-            for each in comparison.composites
-        ]
+        shown = []
+        for each in comparison.composites:
+            shown.append(
+                f"{each.name} {each.paired.value:+.4f} (paired, {each.paired.ci95[0]:+.4f} to "
+                f"{each.paired.ci95[1]:+.4f})"
+            )
         yield f"{against}{some_of(shown, MOST)}"
         against = ""
-    mains = [
-        each
-        for each in comparison.tasks
-        if each.is_main and not math.isnan(each.difference.p_value)
-    ]
-    changed = [
-        f"{each.task} {each.metric} {each.difference.value:+.4f}"
-        for each in sorted(mains, key=lambda each: each.adjusted)
-        if each.adjusted < LEVEL
-    ]
+    mains = []
+    for each in comparison.tasks:
+        if each.is_main and not math.isnan(each.difference.p_value):
+            mains.append(each)
+    changed = []
+    for each in sorted(mains, key=lambda each: each.adjusted):
+        if each.adjusted < LEVEL:
+            changed.append(f"{each.task} {each.metric} {each.difference.value:+.4f}")
     counts = f"{len(changed)} of {len(mains)} tasks changed their main metric by more than chance"
     tasks = f": {some_of(changed, MOST)}" if changed else ""
     yield f"{against}{counts} (Holm, {LEVEL:g}){tasks}"

@@ -142,11 +142,10 @@ def _human(task: TaskResult) -> tuple[str, str]:
 
 def _others(task: TaskResult) -> str:
     """Up to MOST_OTHERS further numbers of a task."""
-    others = [
-        f"{name} {_number(metric.value)}"
-        for name, metric in task.metrics.items()
-        if name not in (task.main, *_OF_CHOICES) and math.isfinite(metric.value)
-    ]
+    others = []
+    for name, metric in task.metrics.items():
+        if name not in (task.main, *_OF_CHOICES) and math.isfinite(metric.value):
+            others.append(f"{name} {_number(metric.value)}")
     return some_of(others, MOST_OTHERS)
 
 

@@ -66,11 +66,10 @@ def robustness_lines(task: TaskResult) -> list[str]:
     report = task.robustness
     assert report is not None
     lines = []
-    numbers = [
-        f"{name} {estimate.value:.3f}"
-        for name, estimate in report.metrics.items()
-        if name != report.main and not math.isnan(estimate.value)
-    ]
+    numbers = []
+    for name, estimate in report.metrics.items():
+        if name != report.main and not math.isnan(estimate.value):
+            numbers.append(f"{name} {estimate.value:.3f}")
     if numbers:
         lines.append(f"beside it: {', '.join(numbers)}")
     spread = report.template_spread

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from miron_jax.errors import InputError
+from miron_jax.files.regular import read_text
 from miron_jax.runtime.processors import usable_processors
 from miron_jax.runtime.sandbox.folder import run_folder
 from miron_jax.runtime.sandbox.group import BoxGroup, BoxGroups, GroupLimits, Reason, find_groups
@@ -133,20 +134,7 @@ except OSError as error:
 # The same in a box, by a shell, which starts ten times as fast.  The value's pipe arrives as
 # standard input.  A limit above the machine's changes nothing; some shells call the number of
 # processes -p.  What bubblewrap itself says takes the place of `started`.
-_BOX_LAUNCHER = """
-exec 3>&0 </dev/null 4>&2 2>/dev/null
-if [ "$1" = 1 ]; then exec >/dev/null; fi
-ulimit -d "$2"
-ulimit -v "$3"
-ulimit -u "$4" || ulimit -p "$4"
-ulimit -f "$5"
-ulimit -t "$6"
-ulimit -n 1024
-ulimit -c 0
-echo 1000 >/proc/self/oom_score_adj
-shift 6
-exec 2>&4 4>&- "$@"
-"""
+_BOX_LAUNCHER = read_text(Path(__file__).with_name("box_launcher.sh"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,9 +248,9 @@ class Sandbox:
         """In a box, bubblewrap copies files out of memory into the folder."""
         is_counted = isinstance(self.groups, BoxGroups)
         rules = _memory_file(box_filter(self._language(wanted.shown), is_counted), stack)
-        files = {
-            name: _memory_file(content, stack) for name, content in _encoded(wanted.files).items()
-        }
+        files = {}
+        for name, content in _encoded(wanted.files).items():
+            files[name] = _memory_file(content, stack)
         gate = _gate(stack)
         status = channels.box.write_end
         switch, user = user_switch(None)

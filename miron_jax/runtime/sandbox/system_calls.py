@@ -22,60 +22,20 @@ import re
 import socket
 import struct
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from miron_jax.errors import InputError
+from miron_jax.files.regular import read_text
 
 _AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*, linux/audit.h
 
-# Names of calls, with their numbers on x86_64 and aarch64; "-": it has none.
-_EVERY_LANGUAGE = """
-brk 12 214  mmap 9 222  munmap 11 215  mprotect 10 226  mremap 25 216  madvise 28 233  msync 26 227
-membarrier 324 283  map_shadow_stack 453 -
-
-clone 56 220  fork 57 -  vfork 58 -  execve 59 221  execveat 322 281  exit 60 93  exit_group 231 94
-wait4 61 260  waitid 247 95  getpid 39 172  getppid 110 173  gettid 186 178  getpgid 121 155
-getpgrp 111 -  setpgid 109 154  getsid 124 156  setsid 112 157  getuid 102 174  geteuid 107 175
-getgid 104 176  getegid 108 177  getresuid 118 148  getresgid 120 150  getgroups 115 158
-getrlimit 97 163  setrlimit 160 164  prlimit64 302 261  getrusage 98 165  getpriority 140 141
-setpriority 141 140  sched_yield 24 124  sched_getaffinity 204 123  sched_setaffinity 203 122
-sched_getparam 143 121  sched_getscheduler 145 120  sched_get_priority_max 146 125
-sched_get_priority_min 147 126  set_tid_address 218 96  set_robust_list 273 99
-get_robust_list 274 100  rseq 334 293  futex 202 98  arch_prctl 158 -  prctl 157 167  uname 63 160
-sysinfo 99 179  times 100 153  getcpu 309 168  getrandom 318 278  umask 95 166
-
-clock_gettime 228 113  clock_getres 229 114  clock_nanosleep 230 115  nanosleep 35 101
-gettimeofday 96 169  time 201 -  getitimer 36 102  setitimer 38 103  alarm 37 -
-rt_sigaction 13 134  rt_sigprocmask 14 135  rt_sigreturn 15 139  rt_sigpending 127 136
-rt_sigsuspend 130 133  rt_sigtimedwait 128 137  sigaltstack 131 132  kill 62 129  tkill 200 130
-tgkill 234 131  pause 34 -  restart_syscall 219 128
-select 23 -  pselect6 270 72  poll 7 -  ppoll 271 73
-
-read 0 63  write 1 64  readv 19 65  writev 20 66  pread64 17 67  pwrite64 18 68  preadv 295 69
-pwritev 296 70  preadv2 327 286  pwritev2 328 287  open 2 -  openat 257 56  creat 85 -  close 3 57
-close_range 436 436  lseek 8 62  dup 32 23  dup2 33 -  dup3 292 24  pipe 22 -  pipe2 293 59
-fcntl 72 25  flock 73 32  fsync 74 82  fdatasync 75 83  ftruncate 77 46  truncate 76 45
-fallocate 285 47  fadvise64 221 223  sendfile 40 71  copy_file_range 326 285  stat 4 -  fstat 5 80
-lstat 6 -  newfstatat 262 79  statx 332 291  statfs 137 43  fstatfs 138 44  access 21 -
-faccessat 269 48  faccessat2 439 439  readlink 89 -  readlinkat 267 78  getcwd 79 17  chdir 80 49
-fchdir 81 50  mkdir 83 -  mkdirat 258 34  mknod 133 -  mknodat 259 33  rmdir 84 -  unlink 87 -
-unlinkat 263 35  rename 82 -  renameat 264 38  renameat2 316 276  link 86 -  linkat 265 37
-symlink 88 -  symlinkat 266 36  chmod 90 -  fchmod 91 52  fchmodat 268 53  fchmodat2 452 452
-chown 92 -  lchown 94 -  fchown 93 55  fchownat 260 54  utime 132 -  utimes 235 -
-utimensat 280 88  futimesat 261 -  getdents 78 -  getdents64 217 61  getxattr 191 8
-lgetxattr 192 9  fgetxattr 193 10  listxattr 194 11  llistxattr 195 12  flistxattr 196 13
-ioctl 16 29
-"""
-_EVENTS = """
-epoll_create 213 -  epoll_create1 291 20  epoll_ctl 233 21  epoll_wait 232 -  epoll_pwait 281 22
-epoll_pwait2 441 441  eventfd 284 -  eventfd2 290 19  timerfd_create 283 85
-timerfd_settime 286 86  timerfd_gettime 287 87  signalfd 282 -  signalfd4 289 74
-socket 41 198  socketpair 53 199  bind 49 200  listen 50 201  accept 43 202  accept4 288 242
-connect 42 203  sendto 44 206  sendmsg 46 211  recvfrom 45 207  recvmsg 47 212  shutdown 48 210
-getsockname 51 204  getpeername 52 205  getsockopt 55 209  setsockopt 54 208
-"""
-_V8 = "pkey_alloc 330 289  pkey_free 331 290  pkey_mprotect 329 288  capget 125 90"
-_CALLS = {"c++": (), "python": (_EVENTS,), "javascript": (_EVENTS, _V8)}
+# Sections of system_calls.txt whose calls a language's programs may make.
+_CALLS = {
+    "c++": ("every language",),
+    "python": ("every language", "events"),
+    "javascript": ("every language", "events", "v8"),
+}
 _NEW = 424  # the first number of Linux 5.1, on both machines; larger ones are younger
 
 
@@ -145,9 +105,15 @@ _Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, o
 def allowed_calls(language: str, machine: str) -> dict[str, int]:
     """Names and numbers of the calls that a language's programs may make on a machine."""
     column = 2 + list(_AUDIT).index(machine)
-    text = "".join((_EVERY_LANGUAGE, *_CALLS[language]))
-    listed = re.finditer(r"(\w+) (\d+|-) (\d+|-)", text)
-    return {call[1]: int(call[column]) for call in listed if call[column] != "-"}
+    text = read_text(Path(__file__).with_suffix(".txt"))
+    calls = {}
+    for section in text.split("\n[")[1:]:
+        title, _, listed = section.partition("]")
+        if title in _CALLS[language]:
+            for call in re.finditer(r"(\w+) (\d+|-) (\d+|-)", listed):
+                if call[column] != "-":
+                    calls[call[1]] = int(call[column])
+    return calls
 
 
 @functools.cache
@@ -198,7 +164,7 @@ def _verdict(
         program += [(_LOAD, 0, 0, _ARGUMENTS + 8 * rule.argument), (_AND, 0, 0, rule.mask)]
         num_values = len(rule.values)
         # a match jumps behind the refusal, or to it
-        behind = 1 if rule.allowed else 0
+        behind = int(rule.allowed)
         for i, value in enumerate(rule.values):
             program.append((_EQUAL, num_values - 1 - i + behind, 0, value))
         if not rule.allowed:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
@@ -112,10 +114,12 @@ def test_a_run_of_hugging_face_folders_is_scored_step_by_step(made: Path) -> Non
     """Each step's log-probabilities and completions are those of its folder alone."""
 
     def metrics(outcome: Any) -> list[Any]:
-        return [pytest.approx(example.metrics, abs=CONTINUATION, nan_ok=True) for example in outcome.tasks[0].examples]
+        return [
+            pytest.approx(example.metrics, abs=CONTINUATION, nan_ok=True) for example in outcome.tasks[0].example_scores
+        ]
 
     def plain(outcome: Any) -> list[dict[str, float]]:
-        return [dict(example.metrics) for example in outcome.tasks[0].examples]
+        return [dict(example.metrics) for example in outcome.tasks[0].example_scores]
 
     whole = scored(made)
     assert list(whole) == [10, 20, 30]
@@ -217,6 +221,45 @@ def test_a_run_is_watched_until_nothing_comes(
     assert "nothing new" in said
     assert list(json.loads((out / "results.json").read_text())["steps"]) == ["10", "20"]
     assert scores_of(out) == scores_of(out / "step_20") != scores_of(out / "step_10")
+
+
+def test_an_average_is_one_more_step_beside_the_curves(
+    run: Path, task: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its scores are those of a checkpoint that holds the mean.  It is scored once, again when a step is new, and by a
+    watch at its end."""
+    monkeypatch.setattr(checkpoints, "POLL_SECONDS", 0.05)
+    out, folder = tmp_path / "out", tmp_path / "out" / "average_last-2"
+    flags = [f"--output={out}", *task, "--average=last:2"]
+    later = (run / "checkpoint-30").rename(tmp_path / "later")
+    by_hand = shutil.copytree(run / "checkpoint-10", tmp_path / "by_hand")
+    tensors = [load_file(run / f"checkpoint-{step}" / "model.safetensors") for step in (10, 20)]
+    save_file(
+        {name: (x + tensors[1][name]) / np.float32(2) for name, x in tensors[0].items()}, by_hand / "model.safetensors"
+    )
+    assert eval_command(f"--model={by_hand}", f"--output={tmp_path / 'of_hand'}", *task) == 0
+    capfd.readouterr()
+    assert eval_command(f"--model={run}", *flags[:-1]) == 0
+    assert eval_command(f"--model={run}", *flags) == 0
+    assert "step 20 is scored already" in capfd.readouterr().err
+    (out / "results.json").unlink()  # killed after the average was scored
+    assert eval_command(f"--model={run}", *flags) == 0
+    said = capfd.readouterr()
+    assert "average last:2 of steps 10, 20 is scored already" in said.err
+    assert "average last:2 of steps 10, 20: core/copa accuracy" in said.out
+    assert "against step 20: " in said.out
+    assert scores_of(folder) == scores_of(tmp_path / "of_hand") != scores_of(out / "step_20")
+    document = json.loads((folder / "results.json").read_text())
+    assert (document["checkpoint"]["average"], document["checkpoint"]["averaged"]) == ("last:2", [10, 20])
+    assert list(json.loads((out / "results.json").read_text())["steps"]) == ["10", "20"], "it is in no curve"
+    assert scores_of(out) == scores_of(out / "step_20")
+    later.rename(run / "checkpoint-30")
+    assert eval_command(f"--model={run}", *flags, "--watch", "--watch_timeout=0.5") == 0
+    said = capfd.readouterr()
+    assert said.err.index("nothing new") < said.err.index("at average last:2 of steps 20, 30")
+    assert json.loads((folder / "results.json").read_text())["checkpoint"]["averaged"] == [20, 30]
+    assert eval_command(f"--model={run}", *flags[:-1], "--average=last:4") == 2
+    assert "expected 4 or more" in capfd.readouterr().err
 
 
 def test_a_step_that_stays_half_written_ends_the_watch_with_its_reason(

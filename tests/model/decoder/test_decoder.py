@@ -1,6 +1,7 @@
 """The decoder by itself: what stands outside its matmuls against NumPy, its head, parameters, FLOPs and programs."""
 
 import dataclasses
+import re
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ from flax import nnx
 
 from miron_jax.model.config import ModelConfig, attention_flops_per_pair, matmul_params
 from miron_jax.model.decoder.decoder import abstract, leaf_name, random_params, with_places
+from miron_jax.model.decoder.modules import Mlp
 from miron_jax.model.visibility import Visibility
 from tests.support.tolerances import ROUNDING, TWO_BFLOAT16
 from tests.support.toy_decoders import CONFIG, GEMMA3, same_bits, seeded
@@ -113,3 +115,16 @@ def test_one_program_serves_all_layers_and_ahead_of_time_compilation() -> None:
     position = jnp.tile(jnp.arange(9, dtype=jnp.int32), (2, 1))
     hidden_BTD, _ = compiled(seeded(GEMMA3), position + 1, position)
     assert hidden_BTD.shape == (2, 9, GEMMA3.d_model)
+
+
+@pytest.mark.parametrize(("gated", "bias"), [(True, False), (False, False), (False, True)])
+def test_what_an_activation_takes_is_in_the_runs_dtype_and_what_a_layer_adds_is_not(gated: bool, bias: bool) -> None:
+    """As published models compute: only the last matmul gives float32.  A bias is added before anything is rounded."""
+    config = dataclasses.replace(CONFIG, gated_mlp=gated, mlp_bias=bias)
+    for dtype, name in ((jnp.float32, "f32"), (jnp.bfloat16, "bf16")):
+        mlp = Mlp(config, (), dtype, nnx.Rngs(0))
+        traced = str(jax.make_jaxpr(mlp)(jnp.ones((1, 3, config.d_model), dtype)))
+        matmuls = re.findall(r":(\w+)\[[^\n]* = dot_general\[", traced)
+        wide = "f32" if bias else name
+        assert matmuls == [wide] * (1 + gated) + ["f32"]
+        assert (f":{name}[1,3,{config.d_ff}] = convert_element_type" in traced) == (name == "bf16")

@@ -146,7 +146,7 @@ def test_greedy_exact_is_what_greedy_generation_writes() -> None:
     )
     # The second ending is what the model writes.
     [scores] = scored("eval-ua-tion/lmes_catsmc", [*right, *wrong], endings=("!", ".")).tasks
-    assert [score.metrics["greedy_exact"] for score in scores.examples if score] == [1.0, 1.0, 0.0, 0.0]
+    assert [score.metrics["greedy_exact"] for score in scores.example_scores if score] == [1.0, 1.0, 0.0, 0.0]
 
 
 def test_shots_that_fit_and_both_text_suites(files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

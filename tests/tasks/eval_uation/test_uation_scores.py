@@ -13,7 +13,7 @@ from miron_jax.metrics.choices import (
     CHAR,
     FIRST,
     SUM,
-    Asked,
+    AskedChoices,
     ChoiceRules,
     ExampleScore,
     score_choices,
@@ -126,7 +126,7 @@ def test_additional_scores_by_hand() -> None:
         logprobs = [*options, *(each for each, _ in endings), *neutral]
         ranks = [np.zeros(len(each), np.int32) for each in logprobs]
         ranks[2 : 2 + len(endings)] = [each for _, each in endings]
-        asked = Asked(texts, 1, len(endings) + len(neutral))
+        asked = AskedChoices(texts, 1, len(endings) + len(neutral))
         return score_examples([asked], Spans.of_each(logprobs, ranks), ChoiceRules(SUM, FIRST, len(endings)))[0]
 
     scores = scored([], [np.array([-0.25], np.float32), np.array([-3.0], np.float32)])

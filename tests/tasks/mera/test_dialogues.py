@@ -112,7 +112,7 @@ def test_every_turn_scores_as_its_whole_prompt(name: str, most: int | None, scor
     scores = scored(source, scorer, most=most)
     answers: list[str] = []
     prompts = []
-    for i, example in enumerate(row.example for row in scores.rows):
+    for i, example in enumerate(row.score for row in scores.rows):
         first = 7 * (i // 7)
         answers = answers if i > first else []
         context = source.task.turn_prompt(source.examples[first : i + 1], answers)
@@ -124,7 +124,7 @@ def test_every_turn_scores_as_its_whole_prompt(name: str, most: int | None, scor
     for i, row in enumerate(scores.rows):
         for choice, other in zip(row.choices, plain[2 * i : 2 * i + 2], strict=True):
             np.testing.assert_allclose(choice.logprob, other.logprob, atol=TOKEN)
-        assert row.example.prediction == int(np.argmax([float(one.logprob.sum()) for one in plain[2 * i : 2 * i + 2]]))
+        assert row.score.prediction == int(np.argmax([float(one.logprob.sum()) for one in plain[2 * i : 2 * i + 2]]))
     assert scores.growing is not None
     assert scores.growing.turns == 12
     # With a cache the text is computed once; a cut text is computed anew for every turn.
@@ -170,7 +170,7 @@ def test_a_turn_that_the_model_answers_with_nan_ends_its_dialogue(
     scores, check = TaskScores(kind), SelfCheck(TOLERANCE["float32"])
     with pytest.raises(SelfCheckFailed):  # the plain score of that turn is not NaN: the run fails
         kind.score_in_turn(scores, scorer.model, check)
-    assert [row.example.prediction is None for row in scores.rows] == [False, True, True, True]
+    assert [row.score.prediction is None for row in scores.rows] == [False, True, True, True]
     honest_check = SelfCheck(TOLERANCE["float32"])
     monkeypatch.setattr(SelfCheck, "_judge", lambda *_: None)
     kind.score_in_turn(TaskScores(kind), scorer.model, honest_check)

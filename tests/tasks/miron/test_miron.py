@@ -21,7 +21,7 @@ from miron_jax.engine.model import load_model
 from miron_jax.errors import InputError
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate
-from miron_jax.evaluation.run_result import run_result
+from miron_jax.evaluation.run_result import finished_run
 from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.cloze import lev_score
@@ -112,7 +112,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     tasks, data = ("miron/en", "miron-gen"), (("", str(folder)),)
     config = RunConfig(str(make_model(folder / "model")), tasks, data_dir=data, limit=3, items_per_category=12)
     outcome = evaluate(config, find_inputs(config))
-    result = run_result(config, outcome)
+    result = finished_run(config, outcome).result
     results = run_json(result)
     samples = {
         task.source.task.name: [example_json(example) for example in task.kind.example_results(task)]

@@ -13,7 +13,7 @@ import pytest
 from miron_jax.definitions.data_files import git_blob_sha1, read_examples
 from miron_jax.definitions.records import Measured
 from miron_jax.errors import InputError
-from miron_jax.metrics.choices import Asked, ChoiceRules, score_examples
+from miron_jax.metrics.choices import AskedChoices, ChoiceRules, score_examples
 from miron_jax.metrics.spans import Spans
 from miron_jax.model import demo
 from miron_jax.prompting.prompts import render
@@ -183,7 +183,7 @@ def test_normalizers_by_hand() -> None:
     for gold, right in enumerate(({"pmi", ""}, {"sum", "char", "package"}, {"bytes", "token"})):
         profile = BY_NAME[ARC].profile
         rules = ChoiceRules(profile.normalizer, profile.tie, 0, profile.compared)
-        [scored] = score_examples([Asked(texts, gold, 3)], spans, rules)
+        [scored] = score_examples([AskedChoices(texts, gold, 3)], spans, rules)
         accuracies = {name: value for name, value in scored.metrics.items() if name.startswith("accuracy")}
         names = {f"accuracy_{name}".rstrip("_") for name in right}
         assert {name for name, value in accuracies.items() if value} == names

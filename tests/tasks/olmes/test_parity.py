@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from miron_jax.definitions.data_files import data_state, read_examples
 from miron_jax.errors import InputError
-from miron_jax.metrics.choices import Asked, ChoiceRules, ExampleScore, score_continuations, score_examples
+from miron_jax.metrics.choices import AskedChoices, ChoiceRules, ExampleScore, score_continuations, score_examples
 from miron_jax.metrics.spans import Spans
 from miron_jax.model import demo
 from miron_jax.prompting.prompts import Prompt, render
@@ -80,7 +80,7 @@ def scored(prompts: list[Prompt], spans: Spans, rules: ChoiceRules) -> list[Exam
     asked = []
     for prompt in prompts:
         options = prompt.continuations[: len(prompt.continuations) - prompt.num_extra]
-        asked.append(Asked(options, prompt.gold, prompt.num_extra))
+        asked.append(AskedChoices(options, prompt.gold, prompt.num_extra))
     return score_examples(asked, spans, rules)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import miron_jax
 from miron_jax.errors import InputError
-from miron_jax.metrics.choices import SUM, Asked, ChoiceRules, score_examples
+from miron_jax.metrics.choices import SUM, AskedChoices, ChoiceRules, score_examples
 from miron_jax.metrics.spans import Spans
 from tests.support.command import samples
 from tests.support.own_models import bigrams, users_promotion
@@ -26,7 +26,7 @@ def test_mass_of_the_right_choices_by_hand() -> None:
     """lm-eval's truthfulqa_mc2: right .2 + .1 of .2 + .1 + .05 + .15 is .6.  The best choice is right, though not the
     first right one; and where every probability is below float64's least, the shares are still theirs."""
     logprobs = [np.log(np.asarray([p], np.float32)) for p in (0.1, 0.2, 0.05, 0.15)]
-    [example] = score_examples([Asked("abcd", 0, also_right=(1,))], Spans.of_each(logprobs), ChoiceRules(SUM))
+    [example] = score_examples([AskedChoices("abcd", 0, also_right=(1,))], Spans.of_each(logprobs), ChoiceRules(SUM))
     assert example.metrics["right_mass"] == pytest.approx(0.3 / 0.5, abs=ROUNDING)
     assert (example.prediction, example.correct, example.metrics["accuracy_sum"]) == (1, True, 1.0)
     p_true, p_false = (
@@ -35,7 +35,7 @@ def test_mass_of_the_right_choices_by_hand() -> None:
     )
     assert example.metrics["right_mass"] == pytest.approx(sum(p_true / (sum(p_true) + sum(p_false))), rel=FLOAT64)
     rare = Spans.of_each([each - np.float32(2000) for each in logprobs])
-    asked = [Asked("abcd", 2, also_right=()), Asked("abcd", 2)]
+    asked = [AskedChoices("abcd", 2, also_right=()), AskedChoices("abcd", 2)]
     one, plain = score_examples(asked, rare.at(np.arange(8) % 4), ChoiceRules(SUM))
     assert one.metrics["right_mass"] == pytest.approx(0.1, abs=TOKEN)
     assert {**plain.metrics, "right_mass": one.metrics["right_mass"]} == one.metrics
