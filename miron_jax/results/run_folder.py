@@ -64,18 +64,20 @@ class Run:
         """A file of the run, as its store names it."""
         return joined(self.below, name)
 
-    def examples(self, task: str, with_options: bool = True) -> Iterator[ExampleResult]:
+    def examples(self, task: str, with_texts: bool = True) -> Iterator[ExampleResult]:
         """The examples of a task, in its order.  Raises InputError.
 
-        `with_options`: False leaves them out, which take most of the time and memory.
+        `with_texts`: False leaves out options, prompts and what was generated, which take most of
+        the time and memory.
         """
         name = self.path_of(sample_name(task))
         lines = self._samples(task).splitlines()
         for number, line in enumerate(lines, 1):
             try:
                 fields = parse_json(line)
-                if not with_options and isinstance(fields, dict):
-                    fields.pop("options", None)
+                if not with_texts and isinstance(fields, dict):
+                    for text in ("options", "prompt", "generated"):
+                        fields.pop(text, None)
                 example = example_of(fields)
             except ValueError as error:
                 raise InputError(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from miron_jax.errors import InputError
-from miron_jax.report.compare.runs import Comparison, compare
+from miron_jax.report.compare.runs import Comparison, compare, turned
 from miron_jax.report.compare.training_noise import training_noise
 from miron_jax.results.run_folder import Run, read_runs
 from miron_jax.statistics.paired import bonett_price
@@ -74,11 +74,30 @@ def test_what_follows_from_the_model_is_noted_not_refused(tmp_path: Path) -> Non
     undigested = [{k: v for k, v in sample.items() if k != "prompt_sha256"} for sample in samples_of([1, 0, 1])]
     old = write_run(tmp_path / "old", {"own/x": undigested})
     for other, parts in (
-        (second, ("bos_token is declared and <|bos|>", "max_length is 512 and 99", "differs: float32 and bfloat16")),
+        (
+            second,
+            (
+                "bos_token is declared in a and <|bos|> in b",
+                "is 512 in a and 99 in b",
+                "differs: float32 in a and bfloat16 in b",
+            ),
+        ),
         (old, ("has no digests",)),
     ):
         notes = "\n".join(compared(first, other).notes)
         assert all(part in notes for part in parts), notes
+
+
+def test_what_a_comparison_says_is_true_of_it_turned(tmp_path: Path) -> None:
+    samples = {"own/x": samples_of([1, 0, 1]), "own/y": samples_of([1, 1, 0])}
+    first = write_run(tmp_path / "a", {**samples, "own/z": samples_of([1])}, config={"limit": 5})
+    second = write_run(tmp_path / "b", samples, of_task={"profile": {**PROFILE, "max_length": 99}})
+    with changed(second) as results:
+        results["tasks"]["own/x"]["profile"]["num_fewshot"] = 0
+    back, there = turned(compared(first, second)), compared(second, first)
+    assert back.refused == there.refused == {"own/x": "its rule num_fewshot differs: 0 and 5"}
+    assert sorted(back.notes) != sorted(there.notes), "they name the runs"
+    assert all("in a and" in note or note.startswith("only in a: own/z") for note in back.notes), back.notes
 
 
 def test_holms_family_is_the_main_metrics_of_all_tasks(tmp_path: Path) -> None:
@@ -348,7 +367,7 @@ def test_bad_folders_are_one_sentence(tmp_path: Path, miron) -> None:
         ("good unfinished", "holds an unfinished run, without results yet: run the same eval again"),
         ("good broken", "is no results.json"),
         ("good schema", "has schema 2, expected 1: read it with the version that wrote it, 0.1.0"),
-        ("good other", "have no task in common: the first has own/x, the second own/y"),
+        ("good other", "have no task in common: good has own/x, other has own/y"),
         ("good later", "own/x: the runs have no example of it in common"),
         ("good bare", "x.jsonl is missing"),
         ("good torn", "line 2 is no sample"),

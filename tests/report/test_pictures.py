@@ -1,5 +1,6 @@
 """Pictures for papers, and curves of the page: what they show is what the runs have."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -74,10 +75,14 @@ def test_curves_of_runs_lie_in_one_panel_with_bands_and_chance(tmp_path: Path) -
     assert len(axes.collections) == 2, "intervals"
     assert [name for name, _ in single_curves(trained)] == ["own/x accuracy"]
     page = page_of(read_runs(folders))
-    words = re.findall(r'<a href="#own/x">.*?<title>([^<]*)</title></a>', page, re.DOTALL)
-    assert [text.partition(" (")[0] for text in words] == [
-        "a, step 1: 0.5000", "a, step 2: 1.0000", "b, step 1: 0.5000", "b, step 2: 0.7500"
+    data = re.search(r'id="curves-data">(.*?)</script>', page)
+    assert data is not None
+    (panel,) = json.loads(data[1])["panels"]
+    assert (panel["task"], panel["title"], panel["chance"], panel["people"]) == ("own/x", "own/x: accuracy", 0.5, None)
+    assert [[point[:2] for point in line["points"]] for line in panel["lines"]] == [
+        [[1, 0.5], [2, 1.0]], [[1, 0.5], [2, 0.75]]
     ]  # fmt: skip
+    assert panel["lines"][0]["points"][1][2:] == pytest.approx([0.9124, 1.0], abs=1e-4), "Wilson's interval of 40 of 40"
 
 
 def test_report_writes_svg_and_png_into_a_folder(runs: list[Run], tmp_path: Path, miron: Any) -> None:

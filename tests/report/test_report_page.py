@@ -80,7 +80,7 @@ def test_a_report_is_drawn_sorted_filtered_and_opened(browser: Any, tmp_path: Pa
     file = reported(tmp_path / "out.html", *runs)
     opened = Page(browser, file, color_scheme="light")
     page = opened.page
-    assert page.locator("figure svg").count() == 1  # curves of the training run
+    assert page.locator("#panels figure").count() == 1  # of the training run
     # 0.3, then 0.4: a line from the bottom to the top.
     assert page.locator("#all svg.steps polyline").get_attribute("points") == "0.0,11.0 60.0,1.0"
     assert page.locator("#all svg.steps").get_attribute("aria-label") == "over the steps: 0.3000, 0.4000"
@@ -166,6 +166,76 @@ def test_the_matrix_opens_by_keys_or_a_link_and_is_copied(browser: Any, tmp_path
         assert head.startswith(start)
         assert len(lines) == (2 if form == "Markdown" else 1)
         assert lines[-1].startswith("| own/x\\| | accuracy | 80 | 0.5000 |" if form == "Markdown" else '"own/x|","acc')
+    assert opened.errors == []
+
+
+def test_the_filter_reads_what_is_shown(browser: Any, tmp_path: Path) -> None:
+    """Of the runs a and b, both right in 10 of 20, and c, right in all: only c differs beyond chance, from a and b."""
+    rights = {"a": [1, 0] * 10, "b": [1, 0] * 10, "c": [1] * 20}
+    folders = [write_run(tmp_path / name, {"own/x": samples_of(right)}) for name, right in rights.items()]
+    page = Page(browser, reported(tmp_path / "out.html", *folders)).page
+    for pinned, wanted, count in (("a", "better", 1), ("c", "better", 0), ("c", "worse", 1), ("c", "examples", 0)):
+        page.locator("#pin").select_option(label=pinned)
+        page.locator("#filter").fill(wanted)
+        assert page.locator("#shown").text_content() == f"{count} of 1", (pinned, wanted)
+
+
+def test_curves_change_their_axes_and_lead_to_a_checkpoint(browser: Any, tmp_path: Path) -> None:
+    """Run a has steps 0, 10, 100 and 1000, run b steps 10 and 1000; the page has the examples of both runs' last."""
+    folders = []
+    for name, steps in (("a", (0, 10, 100, 1000)), ("b", (10, 1000))):
+        samples = {step: {"own/x": samples_of([1] * (i + 3) + [0] * 7), "own/y": samples_of([1] * 9)}
+                   for i, step in enumerate(steps)}  # fmt: skip
+        folders.append(write_training_run(tmp_path / name, samples))
+    opened = Page(browser, reported(tmp_path / "out.html", *folders))
+    page = opened.page
+    points = page.locator("#panels figure").first.locator("a circle")
+
+    def places() -> list[int]:
+        """Of a's points, per cent of the way from the first to the last."""
+        x = [float(points.nth(i).get_attribute("cx") or "") for i in range(4)]
+        return [round(100 * (each - x[0]) / (x[3] - x[0])) for each in x]
+
+    assert points.count() == 6
+    # 0 lies a sixth of the way from 10 to 1000 below 10.
+    assert places() == [0, 14, 57, 100]
+    page.locator("#axis").select_option("linear")
+    assert places() == [0, 1, 10, 100]
+    # A step of b has twice the tokens of one of a; nothing is drawn of a run that they are not known of.
+    page.locator("#over").select_option("training tokens")
+    assert points.count() == 0
+    assert "name them for a and b." in (page.locator("#unknown").text_content() or "")
+    page.get_by_label("Tokens a step of a").fill("1000")
+    assert points.count() == 4
+    page.get_by_label("Tokens a step of b").fill("2000")
+    assert places() == [0, 1, 10, 100]
+    assert page.locator("#panels text").filter(has_text="2M").count() == 2
+    # By keys: along a to its last point, down to b's, to its first.
+    page.locator("#panels figure").first.locator("a[tabindex='0']").last.focus()
+    said = []
+    for key in ("ArrowRight", "ArrowRight", "ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft", "ArrowLeft"):
+        page.keyboard.press(key)
+        said.append(page.evaluate("document.activeElement.getAttribute('aria-label')").partition(" (")[0])
+    assert said == [
+        "a, step 10, 10K tokens: 0.3636", "a, step 100, 100K tokens: 0.4167", *["a, step 1000, 1M tokens: 0.4615"] * 2,
+        "b, step 1000, 2M tokens: 0.3636", *["b, step 10, 20K tokens: 0.3000"] * 2,
+    ]  # fmt: skip
+    assert "0.3000 (0.1078 to 0.6032)" in (page.locator("#hint").text_content() or "")
+    # It opens its task, though the filter hides it, and says where the examples are; those of a last step are here.
+    page.locator("#filter").fill("own/y")
+    page.locator("#panels figure").first.locator("a[aria-label^='b, step 10,']").press("Enter")
+    assert page.url.endswith("#own/x")
+    point = page.locator("#all #point")
+    assert point.is_visible()
+    assert f"miron-jax report {folders[1]}/step_10 --html=FILE" in (point.text_content() or "")
+    points.nth(5).scroll_into_view_if_needed()
+    box = points.nth(5).bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + 14, box["y"] + 4)  # beside the point
+    assert (point.text_content() or "").startswith("b, step 1000, 2M tokens: own/x: accuracy 0.3636")
+    point.get_by_role("link", name="Its examples").click()
+    opened.wait_for("11 of 11 examples")
+    assert page.locator("#run option:checked").text_content() == "b"
     assert opened.errors == []
 
 

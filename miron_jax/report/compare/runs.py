@@ -8,7 +8,7 @@ beside the model must be equal: the data's hash, the rules of the profile, the t
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -74,6 +74,11 @@ class Comparison:
 
 def turned(comparison: Comparison) -> Comparison:
     """The same runs compared the other way round: p-values stay."""
+    first, second = comparison.second, comparison.first
+    refused = {
+        name: (name in first.tasks and _other_rule(name, first, second)) or why
+        for name, why in comparison.refused.items()
+    }
     tasks = tuple(
         replace(
             task,
@@ -91,10 +96,11 @@ def turned(comparison: Comparison) -> Comparison:
     )
     return replace(
         comparison,
-        first=comparison.second,
-        second=comparison.first,
+        first=first,
+        second=second,
         tasks=tasks,
         composites=composites,
+        refused=refused,
     )
 
 
@@ -117,30 +123,48 @@ class _Pairs(NamedTuple):
     num_alone: int  # examples of one run only
 
 
+Keyed = Mapping[tuple[int, int], ExampleResult]  # by row, and its place among those of the row
+
+
+def keyed_examples(run: Run, task: str) -> Keyed:
+    """Without their texts.  Raises InputError."""
+    seen = Counter[int]()
+    keyed = {}
+    for example in run.examples(task, with_texts=False):
+        row = example.row
+        keyed[row, seen[row]] = example
+        seen[row] += 1
+    return keyed
+
+
 def compare(
-    first: Run, second: Run, metrics: Sequence[str] = (), confidence: float = 0.95
+    first: Run,
+    second: Run,
+    metrics: Sequence[str] = (),
+    confidence: float = 0.95,
+    read: Callable[[Run, str], Keyed] = keyed_examples,
 ) -> Comparison:
     """`metrics`: of each task that has them; absent: its main one and bits per byte.
-    `confidence`: of the intervals.
+    `confidence`: of the intervals.  `read`: the examples of a task.
 
     Raises InputError if nothing can be compared.
     """
     common = [name for name in first.tasks if name in second.tasks]
     if not common:
         raise InputError(
-            f"{first.label} and {second.label} have no task in common: the first has "
-            f"{_some(first.tasks)}, the second {_some(second.tasks)}: name runs of the same tasks"
+            f"{first.label} and {second.label} have no task in common: {first.label} "
+            f"has {_some(first.tasks)}, {second.label} has {_some(second.tasks)}: name runs of the "
+            "same tasks"
         )
     _check_names(metrics, first, second, common)
     refused: dict[str, str] = {}
     unchecked: list[str] = []
     tasks: list[TaskDifference] = []
     for name in common:
-        other = second.tasks[name]
-        if why := other_rule(first.tasks[name], other.data.git_blob_sha1, other.profile):
+        if why := _other_rule(name, first, second):
             refused[name] = why
             continue
-        pairs = _pairs_of(first, second, name)
+        pairs = _pairs_of(read(first, name), read(second, name))
         if why := _other_prompts(pairs):
             refused[name] = why
             continue
@@ -194,27 +218,20 @@ def _adjusted(tasks: Sequence[TaskDifference]) -> list[TaskDifference]:
     return adjusted
 
 
-def _pairs_of(first: Run, second: Run, task: str) -> _Pairs:
+def _other_rule(name: str, first: Run, second: Run) -> str:
+    other = second.tasks[name]
+    return other_rule(first.tasks[name], other.data.git_blob_sha1, other.profile)
+
+
+def _pairs_of(ours: Keyed, theirs: Keyed) -> _Pairs:
     """Examples of the same row; of rows that occur more than once, the first with the first and so
     on."""
-    ours = _keyed(first.examples(task, with_options=False))
-    theirs = _keyed(second.examples(task, with_options=False))
     pairs = _Pairs([], [], len(ours.keys() ^ theirs.keys()))
     for key, example in ours.items():
         if key in theirs:
             pairs.first.append(example)
             pairs.second.append(theirs[key])
     return pairs
-
-
-def _keyed(examples: Iterable[ExampleResult]) -> dict[tuple[int, int], ExampleResult]:
-    seen = Counter[int]()
-    keyed = {}
-    for example in examples:
-        row = example.row
-        keyed[row, seen[row]] = example
-        seen[row] += 1
-    return keyed
 
 
 def _other_prompts(pairs: _Pairs) -> str:
@@ -435,14 +452,14 @@ def _notes(first: Run, second: Run, common: Sequence[str]) -> list[str]:
         theirs = {str(second.tasks[name].profile.get(key)) for name in common}
         if ours != theirs:
             notes.append(
-                f"{key} is {_some(sorted(ours))} and {_some(sorted(theirs))}, as the models and "
-                "tokenizers have it: compared all the same"
+                f"{key} is {_some(sorted(ours))} in {first.label} and {_some(sorted(theirs))} in "
+                f"{second.label}, as the models and tokenizers have it: compared all the same"
             )
     for key in ("dtype", "limit"):
         one = first.result.config.get(key)
         other = second.result.config.get(key)
         if one != other:
-            notes.append(f"--{key} differs: {one} and {other}")
+            notes.append(f"--{key} differs: {one} in {first.label} and {other} in {second.label}")
     return notes
 
 

@@ -154,7 +154,7 @@ def hub_yaml(benchmarks: Mapping[str, tuple[str, str]], runs: Sequence[Run]) -> 
 def requests_sha256(run: Run, task: str) -> str | None:
     """The hash of what a task asked; None where an older version wrote no digests."""
     lines = list[str]()
-    for example in run.examples(task, with_options=False):
+    for example in run.examples(task, with_texts=False):
         if not example.digest:
             return None
         lines.append(f"{example.row} {example.digest}\n")

@@ -12,7 +12,7 @@ from typing import Any
 from miron_jax.errors import InputError
 from miron_jax.report.compare.runs import compare
 from miron_jax.report.figures.all import Drawn, Trained, figures_of, trained_of
-from miron_jax.report.figures.curves import single_curves
+from miron_jax.report.figures.curves import curves_figure, single_curves
 from miron_jax.report.figures.panels import comparison_figure, tasks_figure
 from miron_jax.results.run_folder import Run
 
@@ -28,10 +28,9 @@ def picture_files(runs: Sequence[Run]) -> Iterator[tuple[str, bytes]]:
     """(name, content) of an SVG and a PNG of each figure that the runs have numbers for."""
     import matplotlib
 
-    trained = trained_of(runs)
     with matplotlib.rc_context(_STYLE):
         for name, figure, *_ in chain(
-            _tasks(runs), _comparisons(runs), figures_of(runs, trained), _curves(trained)
+            _tasks(runs), _comparisons(runs), figures_of(runs), _curves(trained_of(runs))
         ):
             for suffix, metadata in (("svg", {"Date": None}), ("png", {})):
                 content = io.BytesIO()
@@ -40,7 +39,9 @@ def picture_files(runs: Sequence[Run]) -> Iterator[tuple[str, bytes]]:
 
 
 def _curves(trained: Trained) -> Iterator[Drawn]:
-    """Beside all curves in one figure, each in its own."""
+    """All in one figure, and each in its own."""
+    if figure := curves_figure(trained):
+        yield Drawn("curves", figure, "")
     for name, figure in single_curves(trained):
         yield Drawn(f"curve_{_UNSAFE.sub('_', name)}", figure, "")
 

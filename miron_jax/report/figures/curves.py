@@ -4,8 +4,6 @@ Arrives: the `RunResult` of each step of each run.  Leaves: a figure, an SVG fil
 does not know how numbers are made.
 """
 
-import itertools
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -13,7 +11,6 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from miron_jax.report.figures.drawing import color, label
-from miron_jax.report.numbers import with_interval
 from miron_jax.report.tables.curves import LABELS, Curve, curves_of
 from miron_jax.results.records import RunResult, TaskResult
 
@@ -27,22 +24,14 @@ WIDTH, HEIGHT = 4.2, 3.2  # of a panel and the margins around it, in inches
 Steps = Mapping[int, RunResult]
 
 
-class Point(NamedTuple):
-    """What is said of a point of a line."""
-
-    task: str
-    words: str
-
-
-class _Line(NamedTuple):
-    key: str  # its id in the SVG
+class Line(NamedTuple):
     run: int  # among the runs
     name: str  # of the run, or of the category of the only run
     steps: Sequence[int]
     curve: Curve
 
 
-_Panels = Mapping[tuple[str, str], Sequence[_Line]]  # by task and metric
+Panels = Mapping[tuple[str, str], Sequence[Line]]  # by task and metric
 
 
 def draw_curves(results: Steps, file: IO[bytes]) -> None:
@@ -57,17 +46,17 @@ def curves_figure(runs: Mapping[str, Steps]) -> "Figure | None":
     A line is a run with its 95 % interval, or a category of cloze items; chance is dashed, people
     are dotted.
     """
-    panels = _lines_of(runs)
+    panels = lines_of(runs)
     return _figure(runs, panels) if panels else None
 
 
 def single_curves(runs: Mapping[str, Steps]) -> "Iterator[tuple[str, Figure]]":
     """Each panel of `curves_figure` as a figure, with its name."""
-    for (task, metric), lines in _lines_of(runs).items():
+    for (task, metric), lines in lines_of(runs).items():
         yield f"{task} {metric}", _figure(runs, {(task, metric): lines})
 
 
-def _figure(runs: Mapping[str, Steps], panels: _Panels) -> "Figure":
+def _figure(runs: Mapping[str, Steps], panels: Panels) -> "Figure":
     from matplotlib.figure import Figure
 
     columns = min(COLUMNS, len(panels))
@@ -97,29 +86,15 @@ def _figure(runs: Mapping[str, Steps], panels: _Panels) -> "Figure":
     return figure
 
 
-def points_of_lines(runs: Mapping[str, Steps]) -> dict[str, list[Point]]:
-    """The points of each line that have a value, by the line's id in `curves_figure`."""
-    return {
-        line.key: [
-            Point(line.curve.task, f"{line.name or line.curve.task}, step {step}: {words}")
-            for step, estimate in zip(line.steps, line.curve.estimates, strict=True)
-            if math.isfinite(estimate.value) and (words := with_interval(estimate))
-        ]
-        for lines in _lines_of(runs).values()
-        for line in lines
-    }
-
-
-def _lines_of(runs: Mapping[str, Steps]) -> _Panels:
+def lines_of(runs: Mapping[str, Steps]) -> Panels:
     """By task and metric, of those that have a value."""
-    panels = defaultdict[tuple[str, str], list[_Line]](list)
-    count = itertools.count()
+    panels = defaultdict[tuple[str, str], list[Line]](list)
     for i, (name, results) in enumerate(runs.items()):
         for curve in curves_of(results):
             if set(curve.values) != {None}:
                 shown = name if len(runs) > 1 else curve.category
                 lines = panels[curve.task, curve.metric]
-                lines.append(_Line(f"curve-{next(count)}", i, shown, sorted(results), curve))
+                lines.append(Line(i, shown, sorted(results), curve))
     return panels
 
 
@@ -127,14 +102,14 @@ def _last(runs: Mapping[str, Steps]) -> list[RunResult]:
     return [results[max(results)] for results in runs.values()]
 
 
-def _draw(axes: Any, lines: Sequence[_Line], are_runs: bool) -> None:
+def _draw(axes: Any, lines: Sequence[Line], are_runs: bool) -> None:
     drawn = set[str]()
     for line in lines:
         shade = color(line.run) if are_runs else None
         name = None if line.name in drawn else label(line.name, MOST_CHARS) or None
         drawn.add(line.name)
         values = line.curve.values
-        style = {"marker": "o", "markersize": 3, "color": shade, "gid": line.key}
+        style = {"marker": "o", "markersize": 3, "color": shade}
         axes.plot(line.steps, values, label=name, **style)
         if not line.curve.category:
             low, high = np.asarray([estimate.ci95 for estimate in line.curve.estimates]).T

@@ -2,6 +2,7 @@
 
     page        the file: template, style and script of this folder
     pictures    SVG by matplotlib
+    curves      steps of training -> numbers, which curves.js draws
     examples    samples -> compressed chunks
 
 Arrives: `Run`s.  Leaves: bytes of one file.  It deliberately does not know how a score is made.  A

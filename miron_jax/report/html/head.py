@@ -5,15 +5,22 @@ template.  It deliberately computes no statistic.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
 from miron_jax.errors import InputError, printable, some_of
 from miron_jax.metrics.choices import LOWER_IS_BETTER
-from miron_jax.report.compare.runs import Comparison, compare, turned
+from miron_jax.report.compare.runs import Comparison, Keyed, compare, keyed_examples, turned
 from miron_jax.report.compare.table import LOWER, difference_text
-from miron_jax.report.compare.verdicts import moved_sentence, verdict_of_composite
+from miron_jax.report.compare.verdicts import (
+    moved,
+    moved_sentence,
+    verdict_of_composite,
+    verdict_of_task,
+)
+from miron_jax.report.figures.curves import Steps
 from miron_jax.report.numbers import interval, number
 from miron_jax.report.tables.notes import above_chance
 from miron_jax.report.tables.results import LEAST_SECONDS, activity
@@ -29,6 +36,19 @@ class Against(NamedTuple):
     title: str
     comparison: Comparison | None
     why_not: str  # "" with a comparison
+
+
+class Moved(NamedTuple):
+    """A task that differs beyond chance."""
+
+    name: str
+    difference: str  # with its interval
+    word: str  # better or worse
+
+
+class Sentence(NamedTuple):
+    text: str
+    moved: Sequence[Moved]
 
 
 class Change(NamedTuple):
@@ -64,16 +84,23 @@ Beside = Mapping[str, Against]  # by label of a run, of those that have one to s
 def against_of(runs: Sequence[Run]) -> list[Beside]:
     """What the runs stand beside, by the pinned run."""
     compared = dict[tuple[str, str], Against]()
+    kept = dict[tuple[str, str], Keyed]()  # by run and task: each is read once
+
+    def read(run: Run, task: str) -> Keyed:
+        if (run.folder, task) not in kept:
+            kept[run.folder, task] = keyed_examples(run, task)
+        return kept[run.folder, task]
+
     for i, first in enumerate(runs):
         for second in runs[i + 1 :] if i == 0 or len(runs) <= MOST_PINNED else ():
-            there = compared[first.label, second.label] = _against(first, second)
+            there = compared[first.label, second.label] = _against(first, second, read)
             back = there.comparison and turned(there.comparison)
             title = _title(second, first)
             compared[second.label, first.label] = Against(title, back, there.why_not)
     besides = []
     for pinned in runs if len(runs) <= MOST_PINNED else runs[:1]:
         before = _step_before(pinned)
-        beside = {pinned.label: _against(before, pinned)} if before else {}
+        beside = {pinned.label: _against(before, pinned, read)} if before else {}
         others = [run.label for run in runs if run is not pinned]
         besides.append({**beside, **{label: compared[pinned.label, label] for label in others}})
     return besides
@@ -84,10 +111,10 @@ def _step_before(run: Run) -> Run | None:
     return next(reversed(before), None)
 
 
-def _against(first: Run, second: Run) -> Against:
+def _against(first: Run, second: Run, read: Callable[[Run, str], Keyed]) -> Against:
     title = _title(first, second)
     try:
-        return Against(title, compare(first, second), "")
+        return Against(title, compare(first, second, read=read), "")
     except InputError as error:
         return Against(title, None, printable(str(error)))
 
@@ -96,16 +123,23 @@ def _title(first: Run, second: Run) -> str:
     return printable(f"{second.label} (second) against {first.label} (first)")
 
 
-def sentences_of(runs: Sequence[Run], beside: Beside) -> Iterator[str]:
+def sentences_of(runs: Sequence[Run], beside: Beside) -> Iterator[Sentence]:
     """What moved, or what lies above chance where nothing is compared."""
     for against in beside.values():
         if against.comparison:
-            yield printable(moved_sentence(against.comparison))
+            decided, _ = moved(against.comparison)
+            names = [
+                Moved(printable(task.task), difference_text(task.difference), verdict_of_task(task))
+                for task in decided
+            ]
+            yield Sentence(printable(moved_sentence(against.comparison)), names)
     if not beside:
-        yield from above_chance(runs[0].result)
+        for line in above_chance(runs[0].result):
+            yield Sentence(line, ())
 
 
-def card_of(run: Run, besides: Sequence[Beside]) -> Card:
+def card_of(run: Run, besides: Sequence[Beside], steps: Steps) -> Card:
+    """`steps`: of a training run; else empty."""
     of_run = [beside.get(run.label) for beside in besides]
     comparisons = [each and each.comparison for each in of_run]
     headlines = [
@@ -114,7 +148,7 @@ def card_of(run: Run, besides: Sequence[Beside]) -> Card:
         for name, composite in of_suite.composites.items()
         if math.isfinite(composite.value)
     ]
-    return Card(printable(run.label), headlines, [*_facts(run)], [*_timeline(run.result)])
+    return Card(printable(run.label), headlines, [*_facts(run, steps)], [*_timeline(run.result)])
 
 
 def _headline(
@@ -126,13 +160,19 @@ def _headline(
 ) -> Headline:
     metric = result.metric_of(composite)
     changes = [each and _change(each, f"{suite}: {name}", metric) for each in comparisons]
+    shown = name_of_composite(suite, name, metric)
+    around = interval(composite.ci95) or "no interval, as a task of it has none"
+    return Headline(shown, number(composite.value), around, changes)
+
+
+def name_of_composite(suite: str, name: str, metric: str) -> str:
+    """With its metric."""
     shown = name if name.startswith(suite) else f"{suite}: {name}"
     if metric not in name:
         shown += f", {metric}"
     if metric in LOWER_IS_BETTER:
         shown += f" {LOWER}"
-    around = interval(composite.ci95) or "no interval, as a task of it has none"
-    return Headline(printable(shown), number(composite.value), around, changes)
+    return printable(shown)
 
 
 def _change(comparison: Comparison, name: str, metric: str) -> Change | None:
@@ -142,7 +182,38 @@ def _change(comparison: Comparison, name: str, metric: str) -> Change | None:
     return None
 
 
-def _facts(run: Run) -> Iterator[tuple[str, str]]:
+def _best_steps(steps: Steps) -> Iterator[str]:
+    """By each composite, or where none has a value, by most tasks."""
+    last = steps[max(steps)]
+    for suite, of_suite in last.suites.items():
+        for name, composite in of_suite.composites.items():
+            values = {step: each.composite(suite, name).value for step, each in steps.items()}
+            best = _best(values, last.metric_of(composite))
+            if best is not None:
+                yield f"{best} by {name}"
+
+
+def _best_of_tasks(steps: Steps) -> str:
+    bests = Counter[int]()
+    for name, task in steps[max(steps)].tasks.items():
+        metric = task.main_metric
+        values = {step: each.metric(name, metric).value for step, each in steps.items()}
+        best = _best(values, metric)
+        if best is not None:
+            bests[best] += 1
+    return "".join(
+        f"{step} on {count} of {bests.total()} tasks" for step, count in bests.most_common(1)
+    )
+
+
+def _best(values: Mapping[int, float], metric: str) -> int | None:
+    """The first of the steps with the best value."""
+    sign = -1 if metric in LOWER_IS_BETTER else 1
+    known = {step: sign * value for step, value in values.items() if math.isfinite(value)}
+    return max(known, key=known.__getitem__, default=None)
+
+
+def _facts(run: Run, steps: Steps) -> Iterator[tuple[str, str]]:
     result = run.result
     scored = sum(task.n for task in result.tasks.values())
     parameters = sum(result.checkpoint.dtypes.values())
@@ -154,6 +225,7 @@ def _facts(run: Run) -> Iterator[tuple[str, str]]:
     facts = {
         "model": result.config.get("model"),
         "step": result.step,
+        "best step": steps and ("; ".join(_best_steps(steps)) or _best_of_tasks(steps)),
         "average": average,
         "parameters": f"{parameters:,}" if parameters else "",
         "dtype": result.config.get("dtype"),

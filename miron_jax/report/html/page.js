@@ -34,11 +34,16 @@ const visible = (text) => text.replace(/[\u0000-\u0008\u000b-\u001f\u007f]/g, (c
       table.append(...group);
     }
   }));
+  const textIn = (cell) => [...cell.childNodes].filter((node) => node.nodeName !== "svg").map((node) => node.textContent).join("").trim();
+  const textsOf = (body) => cellsOf(body).filter((cell) => !cell.hidden).map((cell) => textIn(cell.querySelector("summary") || cell));
   const filter = () => {
     const wanted = $("filter").value.toLowerCase();
     let shown = 0, all = 0;
     for (const [suite, ...tasks] of groups) {
-      for (const body of tasks) body.hidden = !body.textContent.toLowerCase().includes(wanted);
+      for (const body of tasks) {  // what its row shows, and the names of its other metrics
+        const texts = [...textsOf(body), ...[...body.querySelectorAll(".more table td:first-child")].map(textIn)];
+        body.hidden = !texts.some((text) => text.toLowerCase().includes(wanted));
+      }
       const seen = tasks.filter((body) => !body.hidden).length;
       suite.hidden = !seen;
       shown += seen;
@@ -49,12 +54,17 @@ const visible = (text) => text.replace(/[\u0000-\u0008\u000b-\u001f\u007f]/g, (c
   $("filter").addEventListener("input", filter);
   filter();
 
-  const textIn = (cell) => [...cell.childNodes].filter((node) => node.nodeName !== "svg").map((node) => node.textContent).join("").trim();
-
   // Differences are those to the pinned run.
   const pin = $("pin");
   if (pin) pin.addEventListener("change", () => {
     for (const element of document.querySelectorAll("[data-pin]")) element.hidden = element.dataset.pin !== pin.value;
+    filter();
+  });
+
+  // The links from a task's row to its examples, which examples.js follows, say which are listed.
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("[data-which]");
+    if (link) $("which").value = link.dataset.which;
   });
 
   // What is shown of the table, as text for other programs; where the clipboard is closed it is there to be selected.
@@ -66,7 +76,7 @@ const visible = (text) => text.replace(/[\u0000-\u0008\u000b-\u001f\u007f]/g, (c
   document.querySelectorAll("[data-copy]").forEach((button) => button.addEventListener("click", async () => {
     $("copied").replaceChildren();
     const bodies = groups.flatMap((group) => group.slice(1)).filter((body) => !body.hidden);
-    const rows = bodies.map((body) => cellsOf(body).filter((cell) => !cell.hidden).map((cell) => textIn(cell.querySelector("summary") || cell)));
+    const rows = bodies.map(textsOf);
     const text = forms[button.dataset.copy]([heads.filter((head) => !head.hidden).map(textIn), ...rows]).join("\n");
     try {
       await navigator.clipboard.writeText(text);

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from miron_jax.errors import printable
 from miron_jax.report.compare.table import comparison_lines, composite_rows, task_rows
 from miron_jax.report.figures.all import trained_of
+from miron_jax.report.html.curves import panels_of
 from miron_jax.report.html.examples import examples_of
 from miron_jax.report.html.head import (
     MOST_PINNED,
@@ -43,10 +44,11 @@ _SPEED = (
 def page_of(runs: Sequence[Run]) -> str:
     """Raises InputError if samples are missing."""
     style = _part("page.css")
-    script = _part("page.js") + _part("examples.js")
+    script = "".join(map(_part, ("page.js", "curves.js", "examples.js")))
     examples = examples_of(runs)
     besides = against_of(runs)
     trained = trained_of(runs)
+    curves = panels_of(runs, trained)
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -57,11 +59,12 @@ def page_of(runs: Sequence[Run]) -> str:
         style_hash=_hash(style),
         script_hash=_hash(script),
         sentences=[list(sentences_of(runs, beside)) for beside in besides],
-        cards=[card_of(run, besides) for run in runs],
-        pictures=pictures_of(runs, trained),
+        cards=[card_of(run, besides, trained.get(run.label, {})) for run in runs],
+        pictures=pictures_of(runs),
         most_pinned=MOST_PINNED,
         comparisons=[[*map(_compared, beside.values())] for beside in besides],
         matrix=matrix_of(runs, besides, trained),
+        curves=curves and _json_in_html(curves),
         notes=_notes(runs),
         robustness=[section for run in runs for section in _robustness(run, len(runs) > 1)],
         index=_json_in_html(examples.index),

@@ -6,14 +6,12 @@ made.
 
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
 from xml.etree import ElementTree
 
 from miron_jax.errors import printable
-from miron_jax.report.figures.all import Trained, figures_of
-from miron_jax.report.figures.curves import Point
+from miron_jax.report.figures.all import figures_of
 from miron_jax.results.run_folder import Run
 
 if TYPE_CHECKING:
@@ -36,21 +34,20 @@ class Picture(NamedTuple):
     caption: str
 
 
-def pictures_of(runs: Sequence[Run], trained: Trained) -> list[Picture]:
+def pictures_of(runs: Sequence[Run]) -> list[Picture]:
     """The pictures that these runs have numbers for."""
     import matplotlib
 
     with matplotlib.rc_context(_STYLE):
         return [
-            Picture(inline_svg(drawn.figure, drawn.caption, drawn.hover), drawn.caption)
-            for drawn in figures_of(runs, trained)
+            Picture(inline_svg(drawn.figure, drawn.caption), drawn.caption)
+            for drawn in figures_of(runs)
         ]
 
 
-def inline_svg(figure: "Figure", caption: str, hover: Mapping[str, Sequence[Point]]) -> str:
+def inline_svg(figure: "Figure", caption: str) -> str:
     """The figure as an SVG element without style attributes, which the page's policy forbids.
-    `caption`: what screen readers say in its place; `hover`: id of a line -> its points, each of
-    which says what it is and leads to its task."""
+    `caption`: what screen readers say in its place."""
     picture = io.BytesIO()
     figure.savefig(
         picture,
@@ -69,24 +66,11 @@ def inline_svg(figure: "Figure", caption: str, hover: Mapping[str, Sequence[Poin
         for name, value in parent.attrib.items():
             if value == INK:
                 parent.set(name, "currentColor")
-    for line in list(root.iter(f"{{{_SVG}}}g")):
-        _link(line, hover.get(line.get("id", ""), ()))
     root.set("stroke-linejoin", "round")
     root.set("stroke-linecap", "butt")
-    root.set("role", "group" if hover else "img")  # an image has no links
+    root.set("role", "img")
     root.set("aria-label", printable(caption))
     return re.sub(r"^<\?xml[^>]*\?>\s*", "", ElementTree.tostring(root, encoding="unicode"))
-
-
-def _link(line: ElementTree.Element, points: Sequence[Point]) -> None:
-    marks = line.find(f"{{{_SVG}}}g") if points else None
-    if marks is None:
-        return
-    for mark, point in zip(list(marks), points, strict=True):
-        marks.remove(mark)
-        link = ElementTree.SubElement(marks, f"{{{_SVG}}}a", {"href": f"#{quote(point.task)}"})
-        link.append(mark)
-        ElementTree.SubElement(link, f"{{{_SVG}}}title").text = printable(point.words)
 
 
 def _declarations(style: str) -> Iterator[tuple[str, str]]:
