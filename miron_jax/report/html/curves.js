@@ -4,13 +4,14 @@ if ($("panels")) {
   const WIDTH = 320, HEIGHT = 190, LEFT = 46, RIGHT = 308, TOP = 8, BOTTOM = 158;  // of a panel and of its axes
   const COLORS = ["#2f81f7", "#d4761a", "#3a9d4c", "#b35bd8", "#d9435e", "#7d8590"];  // drawing.py
   const NEAR = 24;  // how far from a point a click may lie
+  const NAMESPACE = "http://www.w3.org/2000/svg";
   const { runs, panels } = JSON.parse($("curves-data").textContent);
   const names = [...new Set(panels.flatMap((panel) => panel.lines.map((line) => line.name)))];  // of categories
   const colorOf = (line) => COLORS[(runs.length > 1 ? line.run : names.indexOf(line.name)) % COLORS.length];
   const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 2 }).format;
   const addressOf = (panel) => (panel.task ? `#${encodeURIComponent(panel.task).replaceAll("%2F", "/")}` : "#curves");
   const svg = (name, attributes, ...children) => {
-    const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+    const element = document.createElementNS(NAMESPACE, name);
     for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
     element.append(...children);
     return element;
