@@ -21,6 +21,7 @@ COMMANDS = {
     "report": "what runs found: on screen, or as one HTML page, Markdown, CSV",
     "compare": "runs example by example: differences, intervals, p-values; noise of training runs",
     "gate": "GO, NO-GO or INCONCLUSIVE: a run, and a baseline, by the rules of a policy",
+    "ladder": "laws of each task over runs of several sizes, and what a larger run would score",
     "tasks": "list suites and tasks, what data each needs and whether it is there",
     "plan": (
         "what eval would do: requests, tokens, rows, programs, FLOPs; with --topology its memory "
@@ -43,6 +44,7 @@ COMMANDS = {
 TAKES = {
     "compare": "RUN [RUN ...] ",
     "gate": "POLICY.yaml RUN [BASELINE] ",
+    "ladder": "RUN [RUN ...] ",
     "report": "[RUN ...] ",
     "init": "task|model [FOLDER] ",
     "completion": "bash|zsh|fish ",

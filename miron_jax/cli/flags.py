@@ -194,6 +194,30 @@ _COMPARE = {
         "list",
     ),
 }
+_LADDER = {
+    "axis": Setting(
+        "parameters",
+        "comparison",
+        "What the sizes of runs are; flops are 6 times parameters times tokens.",
+        "enum",
+        ("parameters", "tokens", "flops"),
+    ),
+    "parameters": Setting(
+        None,
+        "comparison",
+        "RUN=1.3e8 states its parameters; absent: all weights that its results count.",
+        "list",
+    ),
+    "tokens": Setting(
+        None,
+        "comparison",
+        "RUN=1e9 states what it was trained on; RUN=2e6/step makes each checkpoint a run.",
+        "list",
+    ),
+    "predict": Setting(
+        None, "comparison", "Sizes on the axis whose scores to predict, with intervals.", "list"
+    ),
+}
 _REPORT = {
     "html": Setting(
         None,
@@ -218,7 +242,8 @@ _REPORT = {
     "pictures": Setting(
         None,
         "output",
-        "Write tasks, comparison and curves as SVG and PNG of a column's width into this folder.",
+        "Write tasks, comparison and curves, or laws of a ladder, as SVG and PNG of a column's "
+        "width into this folder.",
     ),
     "verify": Setting(
         False,
@@ -260,6 +285,7 @@ EVERY: dict[str, Setting] = {
     **_EXPORT,
     **_HUMANS,
     **_COMPARE,
+    **_LADDER,
     **_REPORT,
     **_VERIFY,
     **_MERA,
@@ -277,6 +303,7 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
     "humans": (*_HUMANS, "detox_scorer", "output"),
     "compare": (*_COMPARE, "until", "seed", *_JSON),
     "gate": (*_JSON,),
+    "ladder": (*_LADDER, "metric", "pictures", *_JSON),
     "report": (*_REPORT, "output"),
     "verify": (
         "model", "tokenizer", "checkpoint", "param_map", "params_key", "steps", "dtype", "sharding",

@@ -6,7 +6,7 @@ It deliberately computes no score.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -88,18 +88,27 @@ def _written(runs: "list[Run]") -> Iterator[tuple[str, int]]:
             raise InputError(
                 f"--{flag}={name} would overwrite another of these files: name another file"
             )
-    folder = _picture_folder() if FLAGS.pictures else None
+    folder = picture_folder() if FLAGS.pictures else None
     contents = [text_of(runs).encode("utf-8", "replace") for _, _, text_of, _ in asked]
     for (name, path, _, _), content in zip(asked, contents, strict=True):
         write_whole(path, content)
         yield name, len(content)
     if folder:
-        for name, content in picture_files(runs):
-            write_whole(folder / name, content)
-            yield f"{FLAGS.pictures}/{name}", len(content)
+        yield from write_pictures(folder, picture_files(runs))
 
 
-def _picture_folder() -> Path:
+def write_pictures(
+    folder: Path, pictures: Iterable[tuple[str, bytes]]
+) -> Iterator[tuple[str, int]]:
+    """Write each into the folder of --pictures; yields its name and size in bytes."""
+    from miron_jax.files.durable import write_whole
+
+    for name, content in pictures:
+        write_whole(folder / name, content)
+        yield f"{FLAGS.pictures}/{name}", len(content)
+
+
+def picture_folder() -> Path:
     """Raises InputError if the folder of --pictures can be neither used nor made."""
     from miron_jax.files.places import local_path
 

@@ -132,7 +132,8 @@ FLAGS = """
     votes_needed skills gold mera_submission check_submission robustness mera_version topology save_requests
     save_byte_losses results_format stride describe check metric last json html markdown csv against plan_cache until budget
     larger human mde write quiet verbose special_tokens num_fewshot verify generated rows token_stats
-    every_eval_ever hub_yaml hub_tasks pictures mlflow comet trackio newest_first keep_up average
+    every_eval_ever hub_yaml hub_tasks pictures mlflow comet trackio newest_first keep_up average axis parameters
+    tokens predict
 """
 
 

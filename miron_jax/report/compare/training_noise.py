@@ -140,7 +140,7 @@ def _above_chance(
     return first
 
 
-def _is_alike(first: TaskResult, name: str, runs: Sequence[Run]) -> bool:
+def is_alike(first: TaskResult, name: str, runs: Sequence[Run]) -> bool:
     for run in runs:
         task = run.tasks.get(name)
         if task is None or task.limit != first.limit:
@@ -163,7 +163,7 @@ def decisions(small: Sequence[Run], large: Sequence[Run], last: int) -> list[Dec
     """Of means over each run's last checkpoints.  `large[i]` is of the recipe of `small[i]`.  What
     some runs have with other data, rules or limits is left out."""
     runs = [*small, *large]
-    alike = {name for name, task in runs[0].tasks.items() if _is_alike(task, name, runs)}
+    alike = {name for name, task in runs[0].tasks.items() if is_alike(task, name, runs)}
     rows = []
     for number in _numbers(runs):
         if not alike.issuperset(number.tasks):

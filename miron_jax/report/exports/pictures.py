@@ -5,7 +5,7 @@ Arrives: `Run`s.  Leaves: files' names and contents.  It deliberately computes n
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -26,12 +26,17 @@ _STYLE: Any = {
 
 def picture_files(runs: Sequence[Run]) -> Iterator[tuple[str, bytes]]:
     """(name, content) of an SVG and a PNG of each figure that the runs have numbers for."""
+    yield from files_of(
+        chain(_tasks(runs), _comparisons(runs), figures_of(runs), _curves(trained_of(runs)))
+    )
+
+
+def files_of(drawn: Iterable[Drawn]) -> Iterator[tuple[str, bytes]]:
+    """(name, content) of an SVG and a PNG of each figure."""
     import matplotlib
 
     with matplotlib.rc_context(_STYLE):
-        for name, figure, *_ in chain(
-            _tasks(runs), _comparisons(runs), figures_of(runs), _curves(trained_of(runs))
-        ):
+        for name, figure, *_ in drawn:
             for suffix, metadata in (("svg", {"Date": None}), ("png", {})):
                 content = io.BytesIO()
                 figure.savefig(content, format=suffix, dpi=DPI, metadata=metadata)
@@ -43,7 +48,12 @@ def _curves(trained: Trained) -> Iterator[Drawn]:
     if figure := curves_figure(trained):
         yield Drawn("curves", figure, "")
     for name, figure in single_curves(trained):
-        yield Drawn(f"curve_{_UNSAFE.sub('_', name)}", figure, "")
+        yield Drawn(f"curve_{file_name(name)}", figure, "")
+
+
+def file_name(name: str) -> str:
+    """A task's name without what no file may be called."""
+    return _UNSAFE.sub("_", name)
 
 
 def _tasks(runs: Sequence[Run]) -> Iterator[Drawn]:
