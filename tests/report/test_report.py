@@ -71,6 +71,7 @@ def test_a_page_holds_everything_and_only_its_own_script(tmp_path: Path, miron) 
     ran = miron("report", str(hostile_run(tmp_path / "run")), f"--html={out}")
     assert ran.status == 0, ran.err
     page = out.read_text()
+    assert page.isascii()
     elements = Elements(page)
     assert not elements.open
     types = [each.get("type") for name, each in elements.all if name == "script"]
@@ -137,7 +138,7 @@ def test_a_card_says_better_worse_or_within_noise(tmp_path: Path) -> None:
     for pin, expected in enumerate(by_pin):
         word = rf'<div data-pin="{pin}"[^<]*<b class="[^"]*">([^<]*)</b>'
         assert [re.findall(word, card) for card in (pinned, more, same)] == expected
-    assert "bits_per_byte \u2193" in more
+    assert "bits_per_byte &#8595;" in more
     assert "+0.3000 (" in more
     assert "NONE" not in page
     assert "more against pinned: 1 of 1 compared tasks moved by more than chance: 1 better, 0 worse." in page

