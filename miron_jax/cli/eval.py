@@ -244,7 +244,7 @@ def _print_results(
     from miron_jax.report.tables.curves import curves_table
     from miron_jax.report.tables.results import print_results, speed_line, timeline_lines
     from miron_jax.results.output import folder_of
-    from miron_jax.results.run_folder import read_runs
+    from miron_jax.results.run_folder import Run, read_runs
 
     out = console()
     if not FLAGS.quiet:
@@ -255,7 +255,7 @@ def _print_results(
         if curves is not None:
             out.print(curves_table(work.by_step))
             out.print(f"curves: {curves}", soft_wrap=True)
-    run = read_runs([work.config.output])[0]
+    run = Run(work.config.output, work.store, "", result)
     if work.average is not None:
         below = folder_of(None, work.average.checkpoint.average)
         [average] = read_runs([f"{work.config.output}/{below}"])

@@ -36,9 +36,9 @@ def printed(profile: Any) -> JsonObject:
 
 
 def printed_value(value: Any) -> Any:
-    """A field of a profile, with the names of rules in their place."""
+    """A field of a profile as JSON has it: a rule gives its name, a tuple is a list."""
     if isinstance(value, tuple):
-        return tuple(map(printed_value, value))
+        return [*map(printed_value, value)]
     return value.name if isinstance(value, Rule) else value
 
 

@@ -4,8 +4,6 @@ Arrives: a `Run`, the tasks of the run to come.  Leaves: their `Earlier`, or why
 compared.  It deliberately does not know flags.
 """
 
-import json
-
 from miron_jax.definitions.rules import printed
 from miron_jax.errors import InputError
 from miron_jax.evaluation.records import Inputs
@@ -21,8 +19,7 @@ def with_earlier(inputs: Inputs, run: Run) -> Inputs:
         earlier = run.tasks.get(task.name)
         if earlier is None:
             continue
-        rules = json.loads(json.dumps(printed(task.profile)))
-        why = other_rule(earlier, source.data.git_blob_sha1, rules)
+        why = other_rule(earlier, source.data.git_blob_sha1, printed(task.profile))
         if not why and earlier.main_metric != task.main:
             why = f"its main metric differs: {earlier.main_metric} and {task.main}"
         if why:

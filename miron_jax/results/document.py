@@ -153,7 +153,8 @@ AnyRecord = TypeVar("AnyRecord")
 _LEAVES = frozenset({str, int, bool, type(None)})
 _SEQUENCES = (list, tuple)  # a union of both would be made anew at each value
 _EMPTY = (None, "", (), {})
-_ON_ONE_LINE = json.JSONEncoder(ensure_ascii=False, allow_nan=False)  # `dumps` makes one a call
+# `dumps` makes one a call; a value within itself, which it would look for, cannot come from records
+_ON_ONE_LINE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False)
 
 
 # Records -> JSON

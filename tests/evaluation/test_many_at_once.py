@@ -10,7 +10,8 @@ from miron_jax.definitions.records import Example
 from miron_jax.engine.records import Score, Scores, no_distribution
 from miron_jax.evaluation.task_kinds import choice
 from miron_jax.evaluation.task_kinds.interface import TokenizedExamples
-from miron_jax.evaluation.task_kinds.summary import option_of, options_of
+from miron_jax.evaluation.task_kinds.summary import option_of, scored_option
+from miron_jax.metrics.spans import Spans
 from miron_jax.prompting.prompts import without_shots
 from tests.tasks.test_peer_lengths import kind_with, named
 
@@ -29,11 +30,11 @@ def _scores(with_distribution: bool) -> Iterator[Score]:
 def test_options_of_many_spans_are_those_of_each(with_distribution: bool) -> None:
     scores = [*_scores(with_distribution)]
     texts = [f"choice {i}" for i in range(len(scores))]
-    options = [*options_of(texts, scores)]
+    spans = Spans.of_each([score.logprob for score in scores], [score.rank for score in scores])
+    options = [*map(scored_option, texts, scores, spans.sum.tolist(), spans.is_greedy.tolist())]
     # repr tells the last bit of a float, and that NaN is NaN
     assert [*map(repr, options)] == [*map(repr, map(option_of, texts, scores))]
     assert {option.greedy for option in options} == {True, False, None}
-    assert [*options_of([], [])] == []
 
 
 def test_prompts_of_rows_are_made_once_for_all_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:

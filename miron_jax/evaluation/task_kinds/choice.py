@@ -10,8 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from itertools import chain, islice, pairwise
-from operator import attrgetter
+from itertools import pairwise
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -37,7 +36,7 @@ from miron_jax.evaluation.task_kinds.row_sizes import (
 from miron_jax.evaluation.task_kinds.summary import (
     asked_prompt,
     num_leaked,
-    options_of,
+    scored_option,
     submitted_meta,
     why_unscored,
     with_token_stats,
@@ -81,6 +80,8 @@ class ScoredPrompt(NamedTuple):
 @dataclass(slots=True)
 class ChoiceRow(PromptedRow):
     choices: list[Score]
+    logprobs: list[float]  # of each choice, summed in float64
+    greedy: list[bool]  # of each choice, whether every token has rank 0
     truncated: bool = False  # it lost tokens to the length limit
     crossed_pairs: int = 0  # its pairs of context and continuation whose border a token crosses
     beyond_trained: bool = False  # it is longer than the length the model was trained at
@@ -230,22 +231,34 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
         flags = zip(
             truncated.tolist(), crossed_pairs.tolist(), beyond_trained.tolist(), strict=True
         )
-        spans = [*scores]
-        examples = self.score(prompts, scores)
+        spans = Spans.of(scores.logprob, scores.rank, scores.offsets)
+        examples = self.score(prompts, spans)
+        each, logprobs, greedy = [*scores], spans.sum.tolist(), spans.is_greedy.tolist()
         rows = list[ChoiceRow]()
         for (prompt, _), start, example, flags_of_prompt in zip(
             prompts, first.tolist(), examples, flags, strict=True
         ):
-            choices = spans[start : start + len(prompt.continuations)]
+            span = slice(start, start + len(prompt.continuations))
+            choices = each[span]
             gold = prompt.gold if self.chooses else 0
             if gold is not None:
                 example = with_token_stats(example, choices[gold])
-            question = self._questions[prompt.row]
-            rows.append(ChoiceRow(prompt.id, example, prompt, question, choices, *flags_of_prompt))
+            rows.append(
+                ChoiceRow(
+                    prompt.id,
+                    example,
+                    prompt,
+                    self._questions[prompt.row],
+                    choices,
+                    logprobs[span],
+                    greedy[span],
+                    *flags_of_prompt,
+                )
+            )
         return rows
 
-    def score(self, prompts: Sequence[ScoredPrompt], scores: Scores) -> list[ExampleScore]:
-        """Score examples.  `scores`: of each prompt's choices, then gold with each ending appended,
+    def score(self, prompts: Sequence[ScoredPrompt], spans: Spans) -> list[ExampleScore]:
+        """Score examples.  `spans`: of each prompt's choices, then gold with each ending appended,
         then every choice after the neutral context."""
         profile = self.source.task.profile
         asked = [
@@ -258,7 +271,6 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
             for prompt, num_extra in prompts
         ]
         rules = ChoiceRules(profile.normalizer, profile.tie, len(profile.endings), profile.compared)
-        spans = Spans.of(scores.logprob, scores.rank, scores.offsets)
         examples = score_examples(asked, spans, rules)
         if self.source.task.main:
             return examples
@@ -281,10 +293,6 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
         )
 
     def example_results(self, scores: TaskScores[ChoiceRow]) -> Iterator[ExampleResult]:
-        options = options_of(
-            chain.from_iterable(map(_texts_of, scores.rows)),
-            [*chain.from_iterable(map(attrgetter("choices"), scores.rows))],
-        )
         for row in scores.rows:
             prompt = row.prompt
             score = row.score
@@ -299,7 +307,9 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
                 also_right=prompt.also_right or (),
                 prediction=score.prediction if self.chooses else None,
                 correct=score.correct,
-                options=tuple(islice(options, len(row.choices))),
+                options=tuple(
+                    map(scored_option, _texts_of(row), row.choices, row.logprobs, row.greedy)
+                ),
                 neutral_logprobs=tuple(score.neutral_logprobs),
                 truncated=row.truncated or None,
                 metrics=score.metrics,
@@ -330,9 +340,9 @@ class PromptsOfPiece:
 class ContinuationKind(ChoiceKind):
     chooses = False
 
-    def score(self, prompts: Sequence[ScoredPrompt], scores: Scores) -> list[ExampleScore]:
-        spans = Spans.of(scores.logprob, scores.rank, scores.offsets).at(_first_requests(prompts))
-        return score_continuations([each.prompt.continuations[0] for each in prompts], spans)
+    def score(self, prompts: Sequence[ScoredPrompt], spans: Spans) -> list[ExampleScore]:
+        texts = [each.prompt.continuations[0] for each in prompts]
+        return score_continuations(texts, spans.at(_first_requests(prompts)))
 
 
 class ExpertKind(ContinuationKind):

@@ -6,9 +6,8 @@ Arrives: a task's scores and estimates, prompts, `Score`s.  Leaves: `TaskResult`
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from operator import attrgetter
 
 import numpy as np
 
@@ -19,7 +18,6 @@ from miron_jax.evaluation.task_kinds.interface import TaskScores
 from miron_jax.files.places import public
 from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import ExampleScore
-from miron_jax.metrics.spans import Spans
 from miron_jax.metrics.token_stats import token_metrics
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.results.records import Details, Group, Rescaled, TaskData, TaskResult
@@ -93,17 +91,11 @@ def data_of(scores: TaskScores, published: int | None) -> TaskData:
 
 def option_of(text: str, score: Score) -> Option:
     logprob = float(score.logprob.sum(dtype=np.float64))
-    return _option(text, score, logprob, not score.rank.any())
+    return scored_option(text, score, logprob, not score.rank.any())
 
 
-def options_of(texts: Iterable[str], scores: Sequence[Score]) -> Iterator[Option]:
-    """What `option_of` makes of each; their tokens are summed together."""
-    logprobs = [*map(attrgetter("logprob"), scores)]
-    spans = Spans.of_each(logprobs, [*map(attrgetter("rank"), scores)])
-    return map(_option, texts, scores, spans.sum.tolist(), spans.is_greedy.tolist())
-
-
-def _option(text: str, score: Score, logprob: float, is_greedy: bool) -> Option:
+def scored_option(text: str, score: Score, logprob: float, is_greedy: bool) -> Option:
+    """`logprob`: the sum over its tokens, nats; `is_greedy`: whether every rank is 0."""
     if not len(score.logprob):
         return Option(text=text, logprob=math.nan, reason="no scored token")
     option = Option(
