@@ -271,12 +271,14 @@ def test_keys_reach_what_scrolls_and_pictures_have_words(browser: Any, tmp_path:
         write_run(tmp_path / "b", samples, COMPOSITES),
     ]
     page = Page(browser, reported(tmp_path / "out.html", *runs)).page
-    for selector in (".wide", "#list", "figure svg"):
+    page.locator("#list button").first.click()
+    page.locator("#detail .wide").wait_for()
+    for selector in (".wide", "#list", "#panels svg"):
         assert page.locator(selector).count()
         for i in range(page.locator(selector).count()):
             element = page.locator(selector).nth(i)
             assert element.get_attribute("aria-label"), selector
-            assert selector == "figure svg" or element.get_attribute("tabindex") == "0"
+            assert selector == "#panels svg" or element.get_attribute("tabindex") == "0"
 
 
 def test_a_row_of_the_list_is_the_question_what_was_chosen_and_what_is_right(browser: Any, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ if ($("panels")) {
   // Axes: a function from numbers to places, and ticks.
 
   const even = (low, high) => {
-    const rough = (high - low) / 4, power = 10 ** Math.floor(Math.log10(rough));
+    const rough = (high - low) / 5, power = 10 ** Math.floor(Math.log10(rough));
     const size = power * [1, 2, 5, 10].find((each) => each * power >= rough);
     return Array.from({ length: Math.floor(high / size) - Math.ceil(low / size) + 1 }, (_, i) => (Math.ceil(low / size) + i) * size);
   };
@@ -64,9 +64,9 @@ if ($("panels")) {
     const drawn = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "group", "aria-label": `${title}, over ${$("over").value}` });
     const baselines = [["chance", panel.chance, "6 4"], ["people", panel.people, "2 3"]].filter(([, value]) => value !== null);
     const points = lines.flatMap((line) => piecesOf(line.points).flat().map((point) => ({ panel, line, point })));
-    const figure = make("figure"), caption = make("figcaption"), link = make("a", title);
-    link.href = addressOf(panel);
-    caption.append(link);
+    const figure = make("figure"), caption = make("figcaption"), name = make(panel.task ? "a" : "span", title);
+    if (panel.task) name.href = addressOf(panel);
+    caption.append(name);
     figure.append(caption, drawn);
     if (!points.length) return figure;
     const scale = $("axis").value === "log" ? logarithmic : linear;

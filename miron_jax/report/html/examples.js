@@ -140,7 +140,7 @@
   };
   const choicesOf = (views) => {
     const [{ example }] = views, table = make("table", undefined, "options"), head = make("tr"), start = commonStart(example.options);
-    head.append(make("th", ""), make("th", "choice"));
+    head.append(make("td"), make("th", "choice"));
     for (const view of views) head.append(make("th", views.length > 1 ? view.label : "share, sum in nats"));
     table.append(head);
     const parts = views.map((view) => shares(view.example.options));
@@ -232,6 +232,7 @@
     detail.append(make("pre", visible(example.prompt), "prompt"));
     if (views.some((view) => view.example.same !== example.same)) detail.append(make("p", "The two runs asked this example otherwise: the prompt is that of the first.", "wrong"));
     const box = make("div", undefined, "wide");
+    if (example.options.length) Object.assign(box, { tabIndex: 0, role: "region", ariaLabel: "Choices" });
     if (example.options.length) box.append(choicesOf(views));
     detail.append(box);
     if (example.generated.length || example.accepted.length) detail.append(textsOf(views));

@@ -185,12 +185,15 @@ def _change(comparison: Comparison, name: str, metric: str) -> Change | None:
 def _best_steps(steps: Steps) -> Iterator[str]:
     """By each composite, or where none has a value, by most tasks."""
     last = steps[max(steps)]
+    names = dict[int, list[str]]()
     for suite, of_suite in last.suites.items():
         for name, composite in of_suite.composites.items():
             values = {step: each.composite(suite, name).value for step, each in steps.items()}
             best = _best(values, last.metric_of(composite))
             if best is not None:
-                yield f"{best} by {name}"
+                names.setdefault(best, []).append(name)
+    for step, by in names.items():
+        yield f"{step} by {', '.join(by)}"
 
 
 def _best_of_tasks(steps: Steps) -> str:
