@@ -65,8 +65,11 @@ def _scored_options(task: Task[Wording], examples: Sequence[Example]) -> Iterato
     yield from _counted(
         examples, _where(examples, _begins), "have an option that begins with another one"
     )
-    if task.profile.delimiter.endswith(" "):
-        spaced = _where(examples, lambda texts: any(text[:1] == " " for text in texts))
+    joined = getattr(task.profile, "joined_delimiter", "")
+    if (task.profile.delimiter + joined).endswith(" "):
+        spaced = _where(
+            examples, lambda texts: any(text[len(joined) :][:1] == " " for text in texts)
+        )
         yield from _counted(examples, spaced, "have a space before an option and a delimiter's")
 
 
@@ -209,10 +212,10 @@ def _first_tokens(
     labels = sorted(set(examples[0].continuations))
     if any(sorted(set(example.continuations)) != labels for example in examples):
         return
-    space = " " if task.profile.delimiter.endswith(" ") else ""
-    firsts = Counter(
-        tuple(ids[:1]) for ids in encoder(tokenizer)([space + label.strip() for label in labels])
-    )
+    joined = task.profile.joined_delimiter
+    space = " " if (task.profile.delimiter + joined).endswith(" ") else ""
+    texts = [space + label[len(joined) :].strip() for label in labels]
+    firsts = Counter(tuple(ids[:1]) for ids in encoder(tokenizer)(texts))
     same = sum(count for count in firsts.values() if count > 1)
     if same:
         yield (

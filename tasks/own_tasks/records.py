@@ -7,6 +7,7 @@ files.
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -93,6 +94,18 @@ def schema(takes: Takes, record: JsonObject, row: int) -> Example:
     answer = answer_text(as_written(takes["answer"](record)), "answer")
     gold = _gold(takes, record, texts)
     return Example(row, texts, (answer,), gold, _category(takes, record))
+
+
+def joined(
+    parse: Callable[[Takes, JsonObject, int], Example],
+    delimiter: str,
+    takes: Takes,
+    record: JsonObject,
+    row: int,
+) -> Example:
+    """An example each of whose continuations begins with the delimiter, which is scored with it."""
+    example = parse(takes, record, row)
+    return replace(example, continuations=tuple(delimiter + text for text in example.continuations))
 
 
 def _gold(takes: Takes, record: JsonObject, texts: tuple[str, ...]) -> int:

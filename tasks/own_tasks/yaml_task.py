@@ -85,8 +85,8 @@ _PROMPTED = (
 )  # fmt: skip
 _OPTIONS = ("choices", "contexts")  # each a field with a list of texts, or a list of templates
 _ALSO = {
-    "choice": ("gold_is",),
-    "schema": ("gold_is",),
+    "choice": ("gold_is", "target_delimiter"),
+    "schema": ("gold_is", "target_delimiter"),
     "generation": ("stop", "extra_tokens", "answer_after"),
 }
 # of programs, with their smallest and largest values
@@ -204,6 +204,8 @@ def _task(keys: Keys, fetches: list[Data]) -> Task[Any]:
     if isinstance(profile, AnswerProfile):
         is_equal = profile.match is answers.EQUAL
         parse = partial(parse, str if is_equal else profile.answer_normalizer.call)
+    if delimiter := getattr(profile, "joined_delimiter", ""):
+        parse = partial(records.joined, parse, delimiter)
     parser = partial(records.parser, parse, _values(keys, kind), gold_is, strips_fields)
     return Task(
         name,
@@ -253,6 +255,13 @@ def _profile(keys: Keys, kind: str, of_other_file: bool) -> Any:
     except ValueError as error:
         raise keys.wrong(str(error)) from None
     stated |= {"num_fewshot": keys.number("num_fewshot", 0), "documented_num_fewshot": None}
+    if "target_delimiter" in keys:
+        if "delimiter" in keys:
+            raise keys.wrong(
+                "delimiter and target_delimiter are both given: name the one that no choice is "
+                "scored with, or the one that each choice begins with"
+            )
+        stated |= {"delimiter": "", "joined_delimiter": keys.text("target_delimiter")}
     stated.setdefault("delimiter", " ")
     if "max_length" in keys:
         stated["max_length"] = keys.number("max_length", 2)

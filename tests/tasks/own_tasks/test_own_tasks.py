@@ -532,6 +532,25 @@ def test_a_schema_scores_the_common_ending_by_each_protocol(rules: str, tmp_path
     )
 
 
+def test_a_target_delimiter_begins_each_choice(tmp_path: Path) -> None:
+    """Shots have it too; a question ends without it, so that it is scored."""
+    wanted = 'target_delimiter: "\\n-> "\nrules: lm_eval\n'
+    for text, rows in ((PLAIN.replace('delimiter: "\\nAnswer: "\n', wanted), ROWS),
+                       (SCHEMA.replace('delimiter: " "\n', wanted), TROPHY)):  # fmt: skip
+        task = task_of(write(tmp_path, text, rows))
+        assert (task.profile.delimiter, task.profile.joined_delimiter) == ("", "\n-> ")
+        for prompt in prompts_of(tmp_path / "hills.yaml"):
+            assert prompt.shots
+            assert all(shot.count("\n-> ") == 1 for shot in prompt.shots)
+            assert all("\n-> " not in context for context in prompt.contexts)
+            assert all(each.startswith("\n-> ") for each in prompt.continuations)
+    assert prompt.continuations[0].removeprefix("\n-> ") in [row["ends"] for row in TROPHY]
+    rows = _rows("x, x,y", EVEN)
+    path = write(tmp_path, PLAIN.replace('delimiter: "\\nAnswer: "\n', wanted).replace("shot: 2", "shot: 0"), rows)
+    said = [*findings(task_of(path), read_examples(task_of(path), tmp_path))]
+    assert any("have a space before an option and a delimiter's" in each for each in said)
+
+
 def test_what_is_wrong_with_a_schema_is_said(tmp_path: Path) -> None:
     path = write(tmp_path, SCHEMA, [*TROPHY, {**TROPHY[0], "begins": ["the cup", "the cup "]}])
     said = list(findings(task_of(path), read_examples(task_of(path), tmp_path)))
@@ -575,6 +594,8 @@ def test_what_is_wrong_with_a_schema_is_said(tmp_path: Path) -> None:
         (("gold: answer", "golden: answer"), "key 'golden' is not known, did you mean 'gold'?"),
         (("gold: answer", ""), "gold is None, expected a field's name or a template"),
         (("choices: options", "answer: options"), "key 'answer' is not of a task of kind choice"),
+        (("baseline: 0.333", "target_delimiter: x"), "delimiter and target_delimiter are both given: name the one that"),
+        (('delimiter: "\\nAnswer: "', "target_delimiter: 3"), "target_delimiter is 3, expected a text"),
         (("choices: options", "choices: [hot]"), "choices is ['hot'], expected a field's name or a template or a list"),
         (("hills.jsonl", "hill.jsonl"), "and there is no such file"),
         (("hills.jsonl", "hills.xlsx"), "expected files that end in .jsonl, .json, .csv, .tsv, .parquet"),
@@ -698,9 +719,17 @@ def test_rules_of_lm_eval_are_those_of_lm_eval(miron: Any, place: Place, tmp_pat
     }  # fmt: skip
     evaluate: Any = lm_eval.simple_evaluate
     model = MironLM(str(place.model))
-    for name, text, rows, docs, shots in (("hills", hills, ROWS, doc, 2), ("cups", SCHEMA, TROPHY, cups, 1)):
+    cases = [("hills", hills, ROWS, doc, 2), ("cups", SCHEMA, TROPHY, cups, 1)]
+    for name, delimiter in (("arrow", "\n-> "), ("none", "")):  # of which lm-eval scores what the choice begins with
+        target = f"target_delimiter: {json.dumps(delimiter)}"
+        for task, text, rows, docs, shots in cases[:2]:
+            named = text.replace(f"task: {task}", f"task: {task}_{name}").replace('delimiter: " "', target)
+            cases.append((f"{task}_{name}", named, rows, docs | {"target_delimiter": delimiter}, shots))
+    for name, text, rows, docs, shots in cases:
         folder = tmp_path / name
-        path = write(folder, text + "rules: lm_eval\n", rows)
+        metric = "acc_norm" if name == "hills_arrow" else "acc"  # lm-eval divides by the choice without the delimiter
+        normalizer = "normalizer: char\n" if metric == "acc_norm" else ""
+        path = write(folder, f"{text}rules: lm_eval\n{normalizer}", rows)
         files = {"data_files": {"test": str(folder / "hills.jsonl")}}
         (folder / "lm_eval").mkdir()
         (folder / "lm_eval" / "task.yaml").write_text(
@@ -709,14 +738,14 @@ def test_rules_of_lm_eval_are_those_of_lm_eval(miron: Any, place: Place, tmp_pat
         manager = TaskManager(include_path=str(folder / "lm_eval"), include_defaults=False)
         expected = evaluate(model=model, tasks=[name], task_manager=manager, bootstrap_iters=0, log_samples=True)
         run(miron, place.model, folder / "out", f"--task_path={path}")
-        _compare_samples(samples(folder / "out", f"own/{name}"), expected["samples"][name])
+        _compare_samples(samples(folder / "out", f"own/{name}"), expected["samples"][name], metric)
 
 
-def _compare_samples(mine: list[Any], theirs: list[Any]) -> None:
+def _compare_samples(mine: list[Any], theirs: list[Any], metric: str) -> None:
     for sample, other in zip(mine, theirs, strict=True):
         sums = [float(response[0][0]) for response in other["resps"]]
         assert [option["logprob"] for option in sample["options"]] == pytest.approx(sums, abs=CONTINUATION)
-        assert sample["metrics"]["accuracy"] == other["acc"]
+        assert sample["metrics"]["accuracy"] == other[metric]
 
 
 def _rows(options: str, golds: list[int], questions: str = "abcdefghijklmnopqrstuvwxyz") -> list[Any]:
