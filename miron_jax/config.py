@@ -73,8 +73,9 @@ class RunConfig:
     tasks: tuple[str, ...] = setting(
         MISSING,
         "tasks",
-        "Suites, tasks or globs: core, core/arc_easy, core/arc_*; absent: core, miron-gen for the "
-        "demo model, or what --icl_tasks, --task_path and --requests bring.",
+        "Suites, tasks or globs: core, core/arc_easy, core/arc_*, or @FILE of compare --subset; "
+        "absent: core, miron-gen for the demo model, or what --icl_tasks, --task_path and "
+        "--requests bring.",
         flag_default=None,
         everyday=True,
     )

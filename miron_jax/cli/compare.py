@@ -37,17 +37,22 @@ def command(folders: list[str]) -> None:
 
 
 def _compare(folders: list[str], document: JsonOutput) -> None:
+    from miron_jax.cli.report import checked_path
+    from miron_jax.files.durable import write_whole
     from miron_jax.report.compare.byte_gaps import print_byte_gaps
     from miron_jax.report.compare.runs import compare
+    from miron_jax.report.compare.subset import subset
     from miron_jax.report.compare.table import (
         comparison_json,
         print_comparison,
         print_decided,
         print_decisions,
         print_noise,
+        print_subset,
     )
     from miron_jax.report.compare.training_noise import decisions, training_noise
     from miron_jax.report.tables.console import console
+    from miron_jax.results.document import plain, strict_json
     from miron_jax.results.run_folder import RunChanged, read_runs
 
     runs = read_runs(folders)
@@ -57,6 +62,12 @@ def _compare(folders: list[str], document: JsonOutput) -> None:
             f"--larger names {len(larger)} runs for {len(runs)} runs, expected one of the same "
             "recipe for each, in their order"
         )
+    if (FLAGS.subset is None) != (FLAGS.budget is None):
+        raise InputError(
+            "--subset=FILE and --budget=TOKENS go together: name the file of chosen tasks and how "
+            "many unique tokens they may cost"
+        )
+    path = None if FLAGS.subset is None else checked_path(FLAGS.subset, "subset")
     out = console()
     noises = training_noise(runs, FLAGS.last)
     if len(runs) == 1 and (larger or not noises or FLAGS.until):
@@ -79,6 +90,10 @@ def _compare(folders: list[str], document: JsonOutput) -> None:
         print_noise(out, noises, [run.label for run in runs], FLAGS.last)
     if larger:
         print_decisions(out, decisions(runs, larger, FLAGS.last))
+    if path is not None:
+        chosen = subset(runs, FLAGS.budget, FLAGS.last)
+        write_whole(path, f"{strict_json(plain(chosen.json()), indent=1)}\n".encode())
+        print_subset(out, chosen, str(FLAGS.subset))
     seed = None if FLAGS.until is None else FLAGS.seed
     document.write([comparison_json(comparison, seed) for comparison in comparisons])
     if document.path is not None:

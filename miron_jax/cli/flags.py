@@ -193,6 +193,12 @@ _COMPARE = {
         "decide between two recipes as these do.",
         "list",
     ),
+    "subset": Setting(
+        None,
+        "comparison",
+        "With --budget=TOKENS: choose tasks by signal to noise, and write them into this file for "
+        "eval --tasks=@FILE.",
+    ),
 }
 _LADDER = {
     "axis": Setting(
@@ -301,7 +307,7 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
         "items_per_category", "model", "tokenizer", "max_length", *_TASKS, *_EXPORT, *_JSON,
     ),
     "humans": (*_HUMANS, "detox_scorer", "output"),
-    "compare": (*_COMPARE, "until", "seed", *_JSON),
+    "compare": (*_COMPARE, "until", "seed", "budget", *_JSON),
     "gate": (*_JSON,),
     "ladder": (*_LADDER, "metric", "pictures", *_JSON),
     "report": (*_REPORT, "output"),

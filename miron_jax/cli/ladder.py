@@ -71,15 +71,18 @@ def _stated(name: str, runs: "Sequence[Run]", value_of: Callable[[str, str], T])
     stated = dict[str, T]()
     for text in FLAGS[name].value or ():
         run, _, value = text.rpartition("=")
-        labels = [each.label for each in runs if run in (each.label, each.folder)]
-        if not labels:
+        label = None
+        for each in runs:
+            if run in (each.label, each.folder):
+                label = each.label
+        if label is None:
             raise InputError(
                 f"--{name}: {text!r} names none of the runs, expected RUN=1e9 with RUN of "
                 f"{', '.join(each.label for each in runs)}"
             )
-        if labels[0] in stated:
-            raise InputError(f"--{name} names {labels[0]} twice: state it once")
-        stated[labels[0]] = value_of(f"--{name}={run}", value)
+        if label in stated:
+            raise InputError(f"--{name} names {label} twice: state it once")
+        stated[label] = value_of(f"--{name}={run}", value)
     return stated
 
 

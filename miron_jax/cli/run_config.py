@@ -1,7 +1,7 @@
 """Parsed flags -> a RunConfig, and the values that other commands read in the same way.
 
-Arrives: parsed flags.  Leaves: a `RunConfig`; folders.  It deliberately does not open the files
-that they name.
+Arrives: parsed flags.  Leaves: a `RunConfig`; folders.  It deliberately opens no file that
+they name but that of --tasks=@FILE.
 """
 
 from collections.abc import Callable, Collection
@@ -11,6 +11,8 @@ from absl import flags
 from miron_jax.config import SETTINGS, RunConfig, parse_mesh
 from miron_jax.errors import InputError
 from miron_jax.files.places import local_path, place
+from miron_jax.files.readers import parse_json
+from miron_jax.files.regular import read_text
 
 FLAGS = flags.FLAGS
 
@@ -22,7 +24,25 @@ def _tasks() -> tuple[str, ...]:
         return tuple(suite for suite, files in brought.items() if files)
     if FLAGS.tasks is None:
         return ("miron-gen",) if FLAGS.model == "demo" else ("core",)
-    return tuple(filter(None, FLAGS.tasks))
+    names = list[str]()
+    for name in filter(None, FLAGS.tasks):
+        names.extend(_tasks_in(name[1:]) if name.startswith("@") else [name])
+    return tuple(names)
+
+
+def _tasks_in(name: str) -> list[str]:
+    """The tasks of a file that compare --subset has written.  Raises InputError."""
+    try:
+        document = parse_json(read_text(local_path(name)))
+        tasks = isinstance(document, dict) and document.get("tasks")
+        if not (tasks and isinstance(tasks, list) and {*map(type, tasks)} == {str}):
+            raise ValueError("it has no list of names under tasks")
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"--tasks=@{name} holds no tasks ({error!s:.120}): name a JSON file such as compare "
+            "--subset writes"
+        ) from None
+    return tasks
 
 
 def local(name: str | None) -> str | None:

@@ -93,6 +93,7 @@ def _speed(outcome: Outcome) -> RunSpeed:
         requests=totals.requests,
         load_seconds=outcome.load_seconds,
         unique_tokens=totals.unique_tokens,
+        tokens_by_task=totals.by_task,
         padded_tokens=speed.batch_tokens,
         plain_tokens=totals.plain_tokens,
         batch_slots=max((shape.slots for shape in speed.batches), default=0),

@@ -90,6 +90,8 @@ class RunTasks(NamedTuple):
         if self.shared is not None:
             self.shared.promise([*self._piece_jobs(surveyed)])
         totals.expect(surveyed.plain_tokens, surveyed.unique_tokens)
+        for index, sizes in surveyed.sizes.items():
+            totals.by_task[self.kinds[index].source.task.name] = round(sizes.unique_tokens)
         lengths = surveyed.lengths
         planner = RequestPlanner(cost, totals, lengths, self.setup.table.id_sets, self.setup.kept)
         parts = parts_of(self.kinds, surveyed.order)

@@ -41,6 +41,8 @@ class Totals:
     lengths: Counter[int] = field(default_factory=Counter)  # rows of each length
     expected: float = 0.0  # plain tokens of the whole run, about; 0: not estimated
     expected_unique: float = 0.0  # unique tokens, likewise
+    # task -> unique tokens of it alone, about, however much of it runs
+    by_task: dict[str, int] = field(default_factory=dict)
 
     @property
     def share(self) -> float:

@@ -114,7 +114,7 @@ ABSENT: Mapping[type, frozenset[str]] = {
     ),
     ProgramDetails: frozenset({"not_judged", "no_sandbox", "no_cgroup"}),
     CompositeResult: frozenset({"metric"}),
-    RunSpeed: frozenset({"finished"}),
+    RunSpeed: frozenset({"finished", "tokens_by_task"}),
     Robustness: frozenset({"template_spread", "swapped"}),
     ExampleResult: frozenset(
         {"answered", "neutral_logprobs", "truncated", "meta", "reason", "also_right"}

@@ -187,6 +187,8 @@ class RunSpeed:
     requests: int = 0
     load_seconds: float = 0.0
     unique_tokens: int = 0
+    # task -> unique tokens of it alone, about; without tasks that only generate
+    tokens_by_task: Mapping[str, int] = field(default_factory=dict)
     padded_tokens: int = 0
     plain_tokens: int = 0
     # of the largest batch on a device, padding included: what --token_budget came to

@@ -93,3 +93,10 @@ def signal(means: Sequence[float]) -> float:
     known = [*filter(math.isfinite, means)]
     middle = float(np.mean(known)) if len(known) > 1 else 0.0
     return (max(known) - min(known)) / abs(middle) if middle else math.nan
+
+
+def signal_to_noise(noises: Sequence[Noise]) -> float:
+    """Of several runs: their signal over the largest relative noise; NaN where there is none."""
+    known = [each.relative for each in noises if math.isfinite(each.relative)]
+    relative = max(known, default=math.nan)
+    return signal([each.mean for each in noises]) / relative if relative else math.nan

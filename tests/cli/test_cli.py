@@ -165,7 +165,11 @@ def test_a_limit_that_has_grown_goes_on(miron, place: Place, finished: Finished,
             ]
     # of the tasks' examples a third are new
     assert 0 < grown["speed"]["computed_tokens"] < 0.5 * fresh["speed"]["computed_tokens"]
-    assert grown["speed"]["unique_tokens"] == fresh["speed"]["unique_tokens"]
+    for number in ("unique_tokens", "tokens_by_task"):
+        assert grown["speed"][number] == fresh["speed"][number]
+    assert fresh["speed"]["tokens_by_task"].keys() == fresh["tasks"].keys()
+    # a plan of all tasks shares no less than those of each alone
+    assert sum(fresh["speed"]["tokens_by_task"].values()) >= fresh["speed"]["unique_tokens"]
     assert {path.name for path in (tmp_path / "grown").iterdir()} == {
         path.name for path in (tmp_path / "fresh").iterdir()
     }

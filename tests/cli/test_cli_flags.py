@@ -133,7 +133,7 @@ FLAGS = """
     save_byte_losses results_format stride describe check metric last json html markdown csv against plan_cache until budget
     larger human mde write quiet verbose special_tokens num_fewshot verify generated rows token_stats
     every_eval_ever hub_yaml hub_tasks pictures mlflow comet trackio newest_first keep_up average axis parameters
-    tokens predict
+    tokens predict subset
 """
 
 
@@ -211,6 +211,14 @@ def test_what_makes_another_run_and_what_names_files() -> None:
         "model", "tokenizer", "data_dir", "icl_tasks", "eval_gauntlet", "output", "checkpoint", "param_map", "tensorboard",
         "task_path", "requests", "against", "generated",
     }  # fmt: skip
+
+
+def test_tasks_of_a_file_that_compare_has_written(miron, monkeypatch, tmp_path) -> None:
+    configs = []
+    monkeypatch.setattr("miron_jax.cli.plan.command", lambda: configs.append(run_config()))
+    (tmp_path / "subset.json").write_text('{"tasks": ["core/copa", "miron/en"], "budget": 5}')
+    assert miron("plan", f"--tasks=core/piqa,@{tmp_path}/subset.json").status == 0
+    assert configs[0].tasks == ("core/piqa", "core/copa", "miron/en")
 
 
 def test_a_flag_that_is_not_given_leaves_the_fields_default(miron, monkeypatch) -> None:

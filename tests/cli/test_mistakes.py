@@ -57,6 +57,12 @@ MISTAKES = {
     "eval --steps=last": ("--steps is 'last'", "expected latest, a list such as 1000,2000"),
     "eval --tasks=cor": ("'cor' is no suite, task or matching glob", "did you mean core?"),
     "eval --tasks=core/arc_eazy": ("'core/arc_eazy' is no suite", "did you mean core/arc_easy?"),
+    "eval --tasks=@absent.json": ("--tasks=@absent.json holds no tasks", "such as compare --subset writes"),
+    "eval --tasks=@notes.txt": (
+        "--tasks=@notes.txt holds no tasks (Expecting value",
+        "such as compare --subset writes",
+    ),
+    "eval --tasks=@MODEL/config.json": ("it has no list of names under tasks", "such as compare --subset writes"),
     "eval --tasks=": ("--tasks is empty", "such as --tasks=core"),
     "eval --limit=99999999999999999999": ("--limit is 99999999999999999999", "or less; leave the flag out"),
     "eval --limit=ten": ("--limit is 'ten'", "expected a whole number"),

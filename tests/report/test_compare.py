@@ -5,12 +5,15 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from miron_jax.errors import InputError
 from miron_jax.report.compare.runs import Comparison, compare, turned
+from miron_jax.report.compare.subset import subset
 from miron_jax.report.compare.training_noise import training_noise
 from miron_jax.results.run_folder import Run, read_runs
+from miron_jax.statistics.noise import noise, signal_to_noise
 from miron_jax.statistics.paired import bonett_price
 from tests.support.run_folders import PROFILE, changed, composite, samples_of, write_run, write_training_run
 from tests.support.tolerances import FLOAT64
@@ -388,3 +391,93 @@ def test_bad_folders_are_one_sentence(tmp_path: Path, miron) -> None:
     ran = miron("compare", str(good), str(tmp_path / "other"), str(same))
     assert (ran.status, "same (second) against good (first)" in ran.out) == (2, True), "what can be compared is printed"
     assert "good and other have no task in common" in ran.err
+
+
+SUBSET_RIGHT = {  # of a, of b: right of ten at each of three steps
+    "own/decides": ([2, 3, 2], [7, 6, 7]),
+    "own/noisy": ([2, 6, 3], [4, 7, 3]),
+    "own/cheap": ([3, 4, 3], [6, 7, 6]),
+    "own/same": ([5, 5, 5], [5, 5, 5]),
+}
+TOKENS = {"own/decides": 1000, "own/noisy": 10, "own/cheap": 300, "own/same": 1}
+
+
+def training_runs(folder: Path) -> list[str]:
+    runs = []
+    for i, name in enumerate("ab"):
+        steps = {
+            step: {
+                task: samples_of([1] * right[i][step] + [0] * (10 - right[i][step]))
+                for task, right in SUBSET_RIGHT.items()
+            }
+            for step in range(3)
+        }
+        runs.append(str(write_training_run(folder / name, steps)))
+        with changed(folder / name) as results:
+            results["speed"]["tokens_by_task"] = TOKENS
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [(5000, ["decides", "cheap", "noisy"]), (1010, ["decides", "noisy"]), (999, ["cheap", "noisy"]), (10, ["noisy"])],
+)
+def test_a_subset_is_the_tasks_that_decide_most_for_its_tokens(
+    tmp_path: Path, miron, budget: int, expected: list[str]
+) -> None:
+    path = tmp_path / "subset.json"
+    ran = miron("compare", *training_runs(tmp_path), f"--subset={path}", f"--budget={budget}")
+    assert ran.status == 0, ran.err
+    document = json.loads(path.read_text())
+    assert document["tasks"] == [f"own/{name}" for name in expected]
+    assert document["tokens"] == sum(TOKENS[name] for name in document["tasks"]) <= budget
+    assert document["left_out"]["own/same"] == "its signal to noise is not known"  # no checkpoint deviates
+    assert f"eval --tasks=@{path}" in ran.out
+    if expected[0] == "decides":
+        # about a line 2 3 2 and 7 6 7 of ten leave residuals 1/3, 2/3, 1/3, squares 2/3, one degree of freedom: deviation
+        # .0816; means .2333 and .6667: signal .4333 / .45 over noise .0816 / .2333
+        first = document["chosen"]["own/decides"]
+        assert first["signal_to_noise"] == pytest.approx(0.43333 / 0.45 / ((2 / 3) ** 0.5 / 10 / 0.23333), rel=1e-4)
+        assert first["together"] == pytest.approx(first["signal_to_noise"])
+
+
+def test_what_a_subset_has_together(tmp_path: Path) -> None:
+    """A mean of shares of each task's mean; bits, of which less is better, do not cancel accuracies."""
+    runs = read_runs(training_runs(tmp_path))
+    chosen = subset(runs, 1300, 5).chosen
+    curves = []
+    for run in range(2):
+        shares = []
+        for name in ("own/decides", "own/cheap"):
+            values = np.asarray(SUBSET_RIGHT[name])
+            shares.append(values[run] / values.mean())
+        curves.append(noise(dict(enumerate(np.mean(shares, axis=0)))))
+    assert chosen[1].together == pytest.approx(signal_to_noise(curves))
+    assert math.isfinite(subset(runs, 1300, 5).all_together)
+
+
+def test_a_subset_is_refused_without_what_it_wants(tmp_path: Path, miron) -> None:
+    runs = training_runs(tmp_path)
+    path = tmp_path / "subset.json"
+    for words, sentence in (
+        ([*runs, f"--subset={path}"], "--subset=FILE and --budget=TOKENS go together"),
+        ([*runs, "--budget=5"], "--subset=FILE and --budget=TOKENS go together"),
+        (
+            [*runs, f"--subset={path}", "--budget=5"],
+            "finds no task for --budget=5: own/noisy: its 10 tokens do not fit; it wants",
+        ),
+        ([*runs, f"--subset={tmp_path}", "--budget=5"], "cannot be written: name a file"),
+    ):
+        ran = miron("compare", *words)
+        assert (ran.status, ran.err.count("\n")) == (2, 1)
+        assert sentence in ran.err
+    with changed(tmp_path / "a") as results:
+        del results["speed"]["tokens_by_task"]
+    assert "the results of a do not say its tokens" in subset_left_out(runs)
+    assert not path.exists()
+
+
+def subset_left_out(runs: list[str]) -> str:
+    with pytest.raises(InputError) as error:
+        subset(read_runs(runs), 1e9, 5)
+    return str(error.value)

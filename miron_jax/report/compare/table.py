@@ -15,6 +15,7 @@ from miron_jax.errors import some_of
 from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import LOWER_IS_BETTER
 from miron_jax.report.compare.runs import Comparison, TaskDifference, decided_after
+from miron_jax.report.compare.subset import Subset
 from miron_jax.report.compare.training_noise import Decisions, TaskNoise
 from miron_jax.report.compare.verdicts import LEVEL, moved_sentence
 from miron_jax.report.numbers import shown
@@ -123,6 +124,23 @@ def print_decisions(console: Console, decided: Sequence[Decisions]) -> None:
         soft_wrap=True,
     )
     console.print(table)
+
+
+def print_subset(console: Console, chosen: Subset, name: str) -> None:
+    table = table_of(
+        ("task", "metric"), ("tokens", "signal/noise", "with those above"), gives_way=("metric",)
+    )
+    for each in chosen.chosen:
+        ratios = [shown(each.signal_to_noise, ".2f"), shown(each.together, ".2f")]
+        table.add_row(each.task, each.metric, f"{each.tokens:,}", *ratios)
+    console.print(
+        f"{len(chosen.chosen)} tasks of {chosen.tokens:,} unique tokens by their signal to noise; "
+        f"with those above: of the mean of all so far, which for all tasks is "
+        f"{shown(chosen.all_together, '.2f')}",
+        soft_wrap=True,
+    )
+    console.print(table)
+    console.print(f"written to {name}: eval --tasks=@{name}", soft_wrap=True)
 
 
 def comparison_json(comparison: Comparison, seed: int | None = None) -> JsonObject:

@@ -17,7 +17,14 @@ from miron_jax.results.records import CompositeResult, RunResult, TaskResult
 from miron_jax.results.run_folder import Run
 from miron_jax.results.same_rules import other_rule
 from miron_jax.statistics.estimate import Estimate
-from miron_jax.statistics.noise import Noise, decision_accuracy, monotonicity, noise, signal
+from miron_jax.statistics.noise import (
+    Noise,
+    decision_accuracy,
+    monotonicity,
+    noise,
+    signal,
+    signal_to_noise,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +47,7 @@ class TaskNoise:
 
     @property
     def signal_to_noise(self) -> float:
-        known = [each.relative for each in self.noise if math.isfinite(each.relative)]
-        relative = max(known, default=math.nan)
-        return self.signal / relative if relative else math.nan
+        return signal_to_noise(self.noise)
 
 
 class _Number(NamedTuple):
