@@ -31,9 +31,11 @@ from miron_jax.files.store import Lock, Store
 from miron_jax.runtime.timeline import Timeline, since_start, spent_on
 
 if TYPE_CHECKING:
-    from miron_jax.evaluation.records import Inputs
+    from miron_jax.definitions.data_files import DataState
+    from miron_jax.evaluation.records import Inputs, Outcome
     from miron_jax.model.checkpoints.checkpoints import ModelFiles
     from miron_jax.model.checkpoints.training_run import Checkpoint
+    from miron_jax.report.exports.loggers import Logger
     from miron_jax.report.tables.progress import Screen
     from miron_jax.results.records import RunResult
     from miron_jax.results.run_folder import Run
@@ -148,6 +150,43 @@ class _Work:
     # a sentence for each task that has programs which the machine could not judge
     not_judged: list[str] = field(default_factory=list)
     error: InputError | None = None  # which ended the run after some steps had been scored
+    loggers: "Sequence[Logger]" = ()
+    data: "dict[str, DataState]" = field(default_factory=dict)  # of each task
+
+    def keep(self, result: "RunResult", step: int | None) -> None:
+        from miron_jax.report.exports.loggers import logged_numbers
+
+        if result.checkpoint.average:
+            self.average = result  # beside the curves of steps
+            return
+        if step is not None:
+            self.by_step[step] = result
+        for logger in self.loggers:
+            logger.log(step or 0, logged_numbers(result))
+
+    def is_stored(self, checkpoint: "Checkpoint", answers: "Answers | None") -> bool:
+        """Whether these weights have results; those of an earlier command are kept."""
+        from miron_jax.results.output import folder_of, has_asked_for, stored_result
+
+        config = self.config
+        below = folder_of(checkpoint.step, checkpoint.average)
+        wants_more = (
+            config.save_requests or config.save_byte_losses or config.results_format is not None
+        )
+        # what an earlier run need not have written; scores come from the journal
+        if wants_more and not (config.watch and has_asked_for(config, below)):
+            return False
+        if not below or checkpoint.fingerprint is None:
+            return False
+        known = self.average
+        if checkpoint.step is not None:
+            known = self.by_step.get(checkpoint.step)
+        if known is not None and known.checkpoint.fingerprint == checkpoint.fingerprint:
+            return True
+        stored = stored_result(config, below, checkpoint.fingerprint, self.data, answers)
+        if stored is not None:
+            self.keep(stored, checkpoint.step)
+        return stored is not None
 
 
 def _eval_into(work: _Work, document: JsonOutput, notes: Sequence[str]) -> None:
@@ -244,7 +283,7 @@ def _print_results(
     from miron_jax.report.tables.curves import curves_table
     from miron_jax.report.tables.results import print_results, speed_line, timeline_lines
     from miron_jax.results.output import folder_of
-    from miron_jax.results.run_folder import Run, read_runs
+    from miron_jax.results.run_folder import Run
 
     out = console()
     if not FLAGS.quiet:
@@ -258,7 +297,7 @@ def _print_results(
     run = Run(work.config.output, work.store, "", result)
     if work.average is not None:
         below = folder_of(None, work.average.checkpoint.average)
-        [average] = read_runs([f"{work.config.output}/{below}"])
+        average = Run(f"{work.config.output}/{below}", work.store, below, work.average)
         for line in average_lines(average, run):
             out.print(line, soft_wrap=True)
     earlier = against or last_run_beside(work.store, public(work.config.model))
@@ -271,59 +310,20 @@ def _score_checkpoints(
 ) -> None:
     """Score every checkpoint, write and log its results."""
     with spent_on("import"):
-        from miron_jax.cli.chosen_examples import chosen_examples
         from miron_jax.evaluation.run import evaluate_checkpoints
-        from miron_jax.evaluation.run_result import finished_run
         from miron_jax.evaluation.written import score_written
-        from miron_jax.report.exports.loggers import logged_numbers, open_loggers
-        from miron_jax.report.exports.written import write_finished
-        from miron_jax.results.output import (
-            dropped_steps,
-            folder_of,
-            has_asked_for,
-            stored_result,
-        )
+        from miron_jax.report.exports.loggers import open_loggers
+        from miron_jax.results.output import dropped_steps
 
     config = work.config
-    loggers = open_loggers(config)
-    data = {source.task.name: source.data for source in inputs.sources}
-
-    def keep(result: "RunResult", step: int | None) -> None:
-        if result.checkpoint.average:
-            work.average = result  # beside the curves of steps
-            return
-        if step is not None:
-            work.by_step[step] = result
-        for logger in loggers:
-            logger.log(step or 0, logged_numbers(result))
-
-    wants_more = (
-        config.save_requests or config.save_byte_losses or config.results_format is not None
-    )
-
-    def is_stored(checkpoint: "Checkpoint", answers: "Answers | None") -> bool:
-        below = folder_of(checkpoint.step, checkpoint.average)
-        # what an earlier run need not have written; scores come from the journal
-        if wants_more and not (config.watch and has_asked_for(config, below)):
-            return False
-        if not below or checkpoint.fingerprint is None:
-            return False
-        known = work.average
-        if checkpoint.step is not None:
-            known = work.by_step.get(checkpoint.step)
-        if known is not None and known.checkpoint.fingerprint == checkpoint.fingerprint:
-            return True
-        stored = stored_result(config, below, checkpoint.fingerprint, data, answers)
-        if stored is not None:
-            keep(stored, checkpoint.step)
-        return stored is not None
-
+    work.loggers = open_loggers(config)
+    work.data = {source.task.name: source.data for source in inputs.sources}
     if config.generated is None:
         outcomes = evaluate_checkpoints(
             config,
             inputs,
             screen,
-            is_stored,
+            work.is_stored,
             work.store,
             work.hosts,
             files,
@@ -334,35 +334,46 @@ def _score_checkpoints(
     try:
         for step, outcome in outcomes:
             work.check_lock()
-            scored = outcome.checkpoint
-            if config.watch and not work.claims.has(folder_of(step, scored.average)):
-                screen.warn(f"{scored.title} is another process's now, as this one stood still")
-                continue
-            run = finished_run(config, outcome, step)
-            work.last = write_finished(config, run, work.timeline.lap)
-            work.failures += _failures(run, step)
-            work.not_judged += _not_judged(run, step)
-            keep(work.last, step)
-            if config.rows is not None:
-                for scores in outcome.tasks:
-                    print(printable("\n".join(chosen_examples(scores.kind, scores))))
-            if step is not None:
-                _write_page(config)
+            _write_outcome(work, step, outcome, screen)
     except InputError as error:
         if not work.by_step:
             raise
         work.error = error
     finally:
-        for logger in loggers:
+        for logger in work.loggers:
             logger.close()
     if work.by_step:
-        dropped = dropped_steps(config, data, work.by_step)
+        dropped = dropped_steps(config, work.data, work.by_step)
         work.by_step |= dropped
         if dropped:
             screen.say(
                 f"steps {some_of(sorted(dropped), 8)}: their checkpoints are gone, their earlier "
                 "results stay"
             )
+
+
+def _write_outcome(work: _Work, step: int | None, outcome: "Outcome", screen: "Screen") -> None:
+    """Write and log the results of a checkpoint."""
+    from miron_jax.cli.chosen_examples import chosen_examples
+    from miron_jax.evaluation.run_result import finished_run
+    from miron_jax.report.exports.written import write_finished
+    from miron_jax.results.output import folder_of
+
+    config = work.config
+    scored = outcome.checkpoint
+    if config.watch and not work.claims.has(folder_of(step, scored.average)):
+        screen.warn(f"{scored.title} is another process's now, as this one stood still")
+        return
+    run = finished_run(config, outcome, step)
+    work.last = write_finished(config, run, work.timeline.lap)
+    work.failures += _failures(run, step)
+    work.not_judged += _not_judged(run, step)
+    work.keep(work.last, step)
+    if config.rows is not None:
+        for scores in outcome.tasks:
+            print(printable("\n".join(chosen_examples(scores.kind, scores))))
+    if step is not None:
+        _write_page(config)
 
 
 def _write_page(config: RunConfig) -> None:
