@@ -81,9 +81,9 @@ class Setting:
         shutil.copytree(self.all / str(step), self.run / f"tmp-{step}")
         (self.run / f"tmp-{step}").rename(self.run / str(step))
 
-    def start(self, kill_at: int) -> processes.Process:
+    def start(self, kill_at: int, *more: str) -> processes.Process:
         env = {**os.environ, "STEPS_LOG": str(self.log), "KILL_AT": str(kill_at), "WATCH_OUTPUT": str(self.output)}
-        flags = [f"--model={self.run}", f"--output={self.output}", *self.flags, "--watch", "--watch_timeout=3"]
+        flags = [f"--model={self.run}", f"--output={self.output}", *self.flags, "--watch", "--watch_timeout=3", *more]
         return processes.start("-c", WATCHES, "eval", *flags, env=env, devices=1)
 
     @property
@@ -143,3 +143,17 @@ def test_each_step_is_scored_once_by_processes_that_are_killed(num_steps: int, k
     assert max(setting.written.values()) == 1, setting.written
     assert eval_command(f"--model={setting.all}", f"--output={tmp_path / 'alone'}", *setting.flags) == 0
     same_files(setting.output, tmp_path / "alone")
+
+
+def test_processes_that_watch_together_score_an_average_once(tmp_path: Path) -> None:
+    setting = Setting(tmp_path, 3)
+    for step in range(1, 4):
+        setting.save(step)
+    watching = [setting.start(0, "--average=last:2") for _ in range(2)]
+    ended = [process.communicate() for process in watching]
+    assert [process.returncode for process in watching] == [0, 0], ended
+    assert sorted(setting.log.read_text().split()) == ["1", "2", "3", "None"]
+    flags = [*setting.flags, "--average=last:2"]
+    assert eval_command(f"--model={setting.all}", f"--output={tmp_path / 'alone'}", *flags) == 0
+    assert scores_of(setting.output / "average_last-2") == scores_of(tmp_path / "alone" / "average_last-2")
+    assert sum("average last:2 of steps 2, 3 is scored already" in err for _, err in ended) == 1

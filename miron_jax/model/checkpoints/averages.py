@@ -17,6 +17,7 @@ from miron_jax.model.checkpoints.hf_reader import Put
 from miron_jax.model.checkpoints.training_run import Checkpoint
 from miron_jax.model.network import is_key
 from miron_jax.runtime.devices import Tree
+from miron_jax.runtime.progress import Progress
 
 
 def average_of(rule: str, steps: list[Checkpoint], source: str) -> Checkpoint:
@@ -36,6 +37,24 @@ def average_of(rule: str, steps: list[Checkpoint], source: str) -> Checkpoint:
             "a training run; average fewer, or leave the flag out"
         )
     return Checkpoint.average_of(rule, average.averaged)
+
+
+def still_there(average: Checkpoint, progress: Progress) -> Checkpoint:
+    """The average of those of its steps that are there now; a line names those that a trainer has
+    removed.  Raises InputError if fewer than two are left."""
+    left = tuple(step for step in average.averaged if step.is_there())
+    if len(left) == len(average.averaged):
+        return average
+    kept = [step.step for step in left]
+    gone = some_of([step for step in average.averaged_steps if step not in kept], 8)
+    if len(left) < 2:
+        raise InputError(
+            f"--average={average.average}: steps {gone} have been removed before they were read, "
+            f"expected two or more that stay, of {some_of(average.averaged_steps, 8)}: let the "
+            "trainer keep more"
+        )
+    progress.warn(f"--average={average.average}: steps {gone} have been removed, and are left out")
+    return Checkpoint.average_of(average.average, left)
 
 
 class Sums:

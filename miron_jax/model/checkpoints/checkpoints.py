@@ -21,7 +21,7 @@ from miron_jax.errors import InputError, some_of
 from miron_jax.files.places import is_url, local_path, public
 from miron_jax.files.store import SEEN_SECONDS
 from miron_jax.model import demo
-from miron_jax.model.checkpoints.averages import average_of
+from miron_jax.model.checkpoints.averages import average_of, still_there
 from miron_jax.model.checkpoints.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.checkpoints.hf_files import has_tensors
 from miron_jax.model.checkpoints.hf_reader import from_hub, resolve_model
@@ -411,13 +411,14 @@ def _rounds_of_first_host(
     if config.average is None:
         return
     average = average or _average_now(config, files)
-    while not scored(average):
-        look = Round([average], take=take)
+    while not scored(average := still_there(average, progress)):
+        look = Round([average], "none" if excused == "none" else "gone", take)
         yield look
         if look.read:
             return
-        time.sleep(POLL_SECONDS)  # another process scores it
-        average = _average_now(config, files)
+        if config.watch:
+            time.sleep(POLL_SECONDS)  # another process scores it
+            average = _average_now(config, files)
     progress.say(f"{average.title} is scored already")
 
 

@@ -22,7 +22,8 @@ from miron_jax.model.checkpoints.training_run import Checkpoint
 from miron_jax.model.decoder.sharding import put_weight
 from miron_jax.model.own import OwnModel
 from miron_jax.runtime.devices import Placement, Tree
-from miron_jax.runtime.progress import SILENT
+from miron_jax.runtime.progress import SILENT, Lines
+from tests.model.checkpoints.test_array_tree import write_easydel, write_levanter
 from tests.support.hf_folders import LLAMA, Tensors, error_of, llama_tensors, write_folder
 from tests.support.processes import run
 from tests.support.tolerances import FLOAT32
@@ -153,6 +154,97 @@ def test_a_step_that_is_removed_while_it_is_read_or_after_ends_with_its_name(
     folder = run_of(tmp_path / "run", 3)
     remove_at(leaf, folder / "2", monkeypatch)
     assert "run/2: was removed before it was read" in error_of(lambda: averaged(folder, "last:3"))
+
+
+@pytest.mark.parametrize("leaf", [0, 15, 33])
+def test_of_the_steps_that_the_trainer_removes_meanwhile_the_others_are_averaged(
+    leaf: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While steps are scored (leaf 0), and while the average is read."""
+    folder = run_of(tmp_path / "run", 3)
+    config = RunConfig(model=str(folder), tasks=("none",), average="last:3")
+    said = list[str]()
+    looks = rounds(config, ModelFiles(folder, folder, None), Lines(said.append), lambda checkpoint: False)
+    assert [step.step for step in next(looks).checkpoints] == [1, 2, 3]
+    architecture: Any = Architecture(from_hf_config(folder / "1"), None, None, ())  # type: ignore[arg-type]
+    placement = Placement.choose(config.sharding, config.mesh)
+    if leaf:
+        remove_at(leaf, folder / "2", monkeypatch)
+        assert not [*loading.loaded(architecture, config, next(looks), placement)]
+    else:
+        shutil.rmtree(folder / "2")
+    look = next(looks)
+    assert said[-1] == "--average=last:3: steps 2 have been removed, and are left out"
+    [read] = loading.loaded(architecture, config, look, placement)
+    assert read.checkpoint.averaged_steps == [1, 3]
+    mean = {name: (x + drawn(3)[name]) / np.float32(2) for name, x in drawn(1).items()}
+    assert same_bits(read.state, written_as(tmp_path / "mean", mean, "float32"))
+    assert next(looks, None) is None
+
+
+def test_an_average_of_which_one_step_is_left_is_refused(tmp_path: Path) -> None:
+    folder = run_of(tmp_path / "run", 3)
+    config = RunConfig(model=str(folder), tasks=("none",), average="ema:0.5")
+    looks = rounds(config, ModelFiles(folder, folder, None), SILENT, lambda checkpoint: False)
+    next(looks)
+    for step in (1, 2):
+        shutil.rmtree(folder / str(step))
+    assert "--average=ema:0.5: steps 1, 2 have been removed before they were read, expected two" in error_of(
+        lambda: next(looks)
+    )
+
+
+def mamba_tensors() -> Tensors:
+    """Of a Mamba of one layer: those that transformers 5 saves."""
+    rng = np.random.default_rng(3)
+    shapes = {
+        "embeddings.weight": (97, 12), "norm_f.weight": (12,), "layers.0.norm.weight": (12,),
+        "layers.0.mixer.in_proj.weight": (48, 12), "layers.0.mixer.conv1d.weight": (24, 1, 4),
+        "layers.0.mixer.conv1d.bias": (24,), "layers.0.mixer.x_proj.weight": (11, 24),
+        "layers.0.mixer.dt_proj.weight": (24, 3), "layers.0.mixer.dt_proj.bias": (24,),
+        "layers.0.mixer.A_log": (24, 4), "layers.0.mixer.D": (24,), "layers.0.mixer.out_proj.weight": (12, 24),
+    }  # fmt: skip
+    return {f"backbone.{name}": rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+MAMBA = {
+    "model_type": "mamba", "architectures": ["MambaForCausalLM"], "vocab_size": 97, "hidden_size": 12, "state_size": 4,
+    "num_hidden_layers": 1, "conv_kernel": 4, "intermediate_size": 24, "time_step_rank": 3, "expand": 2,
+    "use_conv_bias": True, "use_bias": False, "tie_word_embeddings": True,
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trainer", ["levanter", "easydel", "mamba"])
+@pytest.mark.parametrize("rule", ["last:2", "ema:0.75"])
+def test_averages_of_other_trainers_and_families(trainer: str, rule: str, tmp_path: Path) -> None:
+    """To the bit that of the same tensors in Hugging Face's format."""
+    fields, base = (MAMBA, mamba_tensors()) if trainer == "mamba" else (LLAMA, llama_tensors())
+    of_steps = [base, {name: x + np.float32(0.25) * abs(x) for name, x in base.items()}]
+    folder, plain = tmp_path / "run", tmp_path / "plain"
+    plain.mkdir()
+    for step, tensors in enumerate(of_steps, 1):
+        write_folder(plain / str(step), fields, tensors)
+        target = folder / str(step)
+        target.mkdir(parents=True)
+        if trainer == "levanter":
+            write_levanter(target, from_hf_config(plain / "1"), tensors)  # type: ignore[arg-type]
+        elif trainer == "easydel":
+            write_easydel(target, tensors)
+        else:
+            write_folder(target, fields, tensors)
+    write_folder(tmp_path / "config", fields, base)
+    shutil.copy(tmp_path / "config" / "config.json", folder)
+    kept, added = (0.75, 0.25) if rule.startswith("ema") else (0.5, 0.5)
+    mean = {name: x * np.float32(kept) + of_steps[1][name] * np.float32(added) for name, x in of_steps[0].items()}
+    config = RunConfig(model=str(folder), tasks=("none",), average=rule)
+    looks = rounds(config, ModelFiles(folder, folder, None), SILENT, lambda checkpoint: False)
+    [checkpoint] = next(look.checkpoints for look in looks if look.checkpoints[0].average)
+    architecture: Any = Architecture(from_hf_config(tmp_path / "config"), None, None, ())  # type: ignore[arg-type]
+    state = load(architecture, config, checkpoint, Placement.choose(config.sharding, config.mesh)).state
+    expected = load_hf(write_folder(tmp_path / "mean", fields, mean), jnp.dtype("float32")).state
+    for leaf, of_mean in zip(jax.tree.leaves(state), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(leaf, of_mean, rtol=FLOAT32, atol=FLOAT32)
 
 
 def test_a_step_that_is_saved_again_begins_the_average_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
