@@ -1,6 +1,7 @@
 """Every Eval Ever's record and the Hub's `.eval_results` of a run: fields, what is left out, hashes, refusals."""
 
 import json
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,55 @@ from huggingface_hub import eval_result_entries_to_yaml, parse_eval_result_entri
 
 from tests.support.run_folders import changed, composite, samples_of, write_run
 
-# Fields of Every Eval Ever's eval.schema.json 0.2.2, which has no package here: those that it requires, and may stand there
-REQUIRED = {
-    "schema_version", "evaluation_id", "retrieved_timestamp", "source_metadata", "model_info", "eval_library",
-    "evaluation_results",
+# What Every Eval Ever's eval.schema.json 0.2.2 says of the fields that are written, as its package is not in the index:
+# type or allowed values; "!" is required, "*" any other name.  At its top other names are refused.
+TEXTS: dict[str, Any] = {"*": str}
+SCHEMA: dict[str, Any] = {
+    "schema_version!": str, "evaluation_id!": str, "retrieved_timestamp!": str,
+    "source_metadata!": {
+        "source_name": str, "source_type!": ("documentation", "evaluation_run"), "source_organization_name!": str,
+        "evaluator_relationship!": ("first_party", "third_party", "collaborative", "other"),
+    },
+    "eval_library!": {"name!": str, "version!": str},
+    "model_info!": {"name!": str, "id!": str, "additional_details": TEXTS},
+    "evaluation_results!": [{
+        "evaluation_result_id": str, "evaluation_name!": str,
+        "source_data!": {"dataset_name!": str, "source_type!": ("other",), "additional_details": TEXTS},
+        "metric_config!": {
+            "metric_id": str, "metric_name": str, "lower_is_better!": bool,
+            "score_type": ("binary", "continuous", "levels"), "min_score": float, "max_score": float,
+        },
+        "score_details!": {
+            "score!": float, "details": TEXTS,
+            "uncertainty": {
+                "standard_error": {"value!": float}, "num_samples": int,
+                "confidence_interval": {"lower!": float, "upper!": float, "confidence_level": float},
+            },
+        },
+    }],
 }  # fmt: skip
-OF_RESULT = {"evaluation_result_id", "evaluation_name", "source_data", "metric_config", "score_details"}
+
+
+def violations(value: Any, rule: Any, where: str = "record") -> Iterator[str]:
+    """Where a record is not as the schema says."""
+    if isinstance(rule, dict):
+        rules = {name.rstrip("!"): each for name, each in rule.items()}
+        yield from (f"{where} lacks {name}" for name in rule if name[-1] == "!" and name[:-1] not in value)
+        for name, each in value.items():
+            if name not in rules and "*" not in rules:
+                yield f"{where} has {name}"
+            else:
+                yield from violations(each, rules.get(name, rules.get("*")), f"{where}.{name}")
+        if value.get("score_type") == "continuous" and not {"min_score", "max_score"} <= set(value):
+            yield f"{where} has no bounds"
+    elif isinstance(rule, list):
+        for i, each in enumerate(value):
+            yield from violations(each, rule[0], f"{where}[{i}]")
+    elif isinstance(rule, tuple):
+        if value not in rule:
+            yield f"{where} is {value!r}"
+    elif type(value) not in ((int, float) if rule is float else (rule,)):
+        yield f"{where} is {value!r}, no {rule.__name__}"
 
 
 @pytest.fixture
@@ -38,18 +82,18 @@ def test_a_record_of_every_eval_ever(run: Path, tmp_path: Path, miron) -> None:
     ran = miron("report", str(run), f"--every_eval_ever={tmp_path / 'record.json'}")
     assert (ran.status, "written to" in ran.out) == (0, True), ran.err
     record = json.loads((tmp_path / "record.json").read_text())
-    assert set(record) == REQUIRED
+    assert not [*violations(record, SCHEMA)]
+    wrong = record | {"x": 1, "evaluation_id": None}
+    assert [*violations(wrong, SCHEMA)] == ["record.evaluation_id is None, no str", "record has x"]
     assert record["schema_version"] == "0.2.2"
     assert record["evaluation_id"] == f"own/run/{record['retrieved_timestamp']}"
     assert record["eval_library"] == {"name": "miron_jax", "version": "0.1.0"}
-    details = {"dtype": "float32", "weights": "run", "tokenizer": "t"}
+    details = {
+        "dtype": "float32", "weights": "run", "tokenizer": "t", "deployment_type": "local", "model_availability": "other",
+    }  # fmt: skip
     assert record["model_info"] == {"name": "run", "id": "run", "additional_details": details}
     by_id = {each["evaluation_result_id"]: each for each in record["evaluation_results"]}
     assert list(by_id) == ["own/x/accuracy", "own/x/bits_per_byte", "own/y/accuracy", "own/OWN"]
-    for each in by_id.values():
-        assert set(each) == OF_RESULT
-        assert each["source_data"]["source_type"] == "other"
-        assert all(isinstance(value, str) for value in each["score_details"]["details"].values())
     accuracy, bits, _, composed = by_id.values()
     assert accuracy["metric_config"] == {
         "metric_id": "accuracy", "metric_name": "accuracy", "lower_is_better": False,
@@ -88,10 +132,14 @@ def test_yaml_for_the_hub_is_read_by_its_client(run: Path, tmp_path: Path, miron
 
 def test_a_run_without_digests_has_no_hash(tmp_path: Path, miron) -> None:
     old: list[dict[str, Any]] = [{**sample, "prompt_sha256": ""} for sample in samples_of([1, 0])]
-    run = write_run(tmp_path / "old", {"own/x": old})
+    tasks = {"own/x": old, "own/y": samples_of([1, 0])}
+    run = write_run(tmp_path / "old", tasks, {"OWN": composite(0.5, {"own/x": 0.5, "own/y": 0.5})})
     assert miron("report", str(run), f"--every_eval_ever={tmp_path / 'record.json'}").status == 0
-    [accuracy] = json.loads((tmp_path / "record.json").read_text())["evaluation_results"]
-    assert accuracy["score_details"]["details"] == {"num_fewshot": "5"}
+    results = json.loads((tmp_path / "record.json").read_text())["evaluation_results"]
+    accuracy, other, composed = (result["score_details"]["details"] for result in results)
+    assert accuracy == {"num_fewshot": "5"}
+    assert other == {"num_fewshot": "5", "requests_sha256": hash_of(2)}
+    assert composed == {"tasks": "own/x, own/y"}, "nor has a composite of such a task"
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,53 @@ def test_each_kind_of_rule_by_hand(tmp_path: Path, miron) -> None:
     assert first["interval"] == pytest.approx([0.4314, 0.5686], abs=printed(4))
 
 
+POLICY = """
+rules:
+  - {metric: core, not_below_baseline_by: 0.005, confidence: 0.95}
+  - {metric: tasks, not_worse_beyond_chance: true, confidence: 0.95}
+  - {metric: text/en bits_per_byte, below: 0.92, confidence: 0.95}
+  - {metric: core/arc_easy accuracy, above: 0.4, confidence: 0.95}
+"""
+SENTENCES = (
+    "core: CORE is not lower than the baseline's by more than 0.005, with 95 % confidence: the difference is ",
+    "no task is worse than in the baseline beyond chance, all taken together (Holm), with 95 % confidence: ",
+    "text/en bits_per_byte, of which less is better, is below 0.92, with 95 % confidence: it is 0.9",
+    "core/arc_easy accuracy is above 0.4, with 95 % confidence: it is 0.",
+)
+
+
+@pytest.mark.parametrize(
+    ("flips", "verdicts", "status"),
+    [
+        # Bonett and Price of 2000 pairs: 1.96 sqrt(down + up + 2) / 2002 is .0014, .0063 and, of 100 one way, .0099
+        ((0, 0), ("GO", "GO", "GO", "GO"), 0),
+        ((20, 20), ("INCONCLUSIVE", "GO", "GO", "GO"), 4),
+        ((100, 0), ("NO-GO", "NO-GO", "GO", "GO"), 3),
+    ],
+)
+def test_a_policy_says_each_rule_in_words_and_exits_with_its_verdict(
+    flips: tuple[int, int], verdicts: tuple[str, ...], status: int, tmp_path: Path, miron
+) -> None:
+    right = [1, 0] * 1000
+    changed_answers = [*right]
+    for down in range(flips[0]):
+        changed_answers[2 * down] = 0
+    for up in range(flips[1]):
+        changed_answers[2 * up + 1] = 1
+    runs = []
+    for name, answers in (("new", changed_answers), ("base", right)):
+        samples = {"core/arc_easy": samples_of(answers), "text/en": samples_of(right, bits=[0.9] * 2000)}
+        core = composite(sum(answers) / 2000, {"core/arc_easy": 1.0})
+        runs.append(write_run(tmp_path / name, samples, {"CORE": core}))
+    ran = gate(miron, tmp_path, POLICY, *runs)
+    assert ran.status == status, ran.out + ran.err
+    lines = ran.out.splitlines()
+    for line, verdict, sentence in zip(lines, verdicts, SENTENCES, strict=False):
+        assert line.startswith(f"{verdict}: {sentence}"), line
+    last = {0: "GO", 3: "NO-GO", 4: "INCONCLUSIVE"}[status] + f" for new by {tmp_path}/policy.yaml"
+    assert (lines[-1] if status == 0 else ran.err.strip().removeprefix("miron-jax: ")) == last
+
+
 def test_less_is_better_of_bits_and_worse_is_found(tmp_path: Path, miron) -> None:
     """The other way round, the bits rise by 0.1, all of them, and 40 answers of y become wrong."""
     run, baseline = folders(tmp_path)

@@ -41,6 +41,8 @@ def every_eval_ever(runs: Sequence[Run]) -> str:
         "weights": result.checkpoint.weights,
         "files": result.checkpoint.fingerprint,
         "tokenizer": result.checkpoint.tokenizer,
+        "deployment_type": "local",
+        "model_availability": "other",
     }
     library_version = result.environment.packages.get("miron-jax", "unknown")
     document = {
@@ -76,13 +78,17 @@ def _results(run: Run) -> Iterator[JsonObject]:
     for suite, result in run.result.suites.items():
         for name, composite in result.composites.items():
             tasks = sorted(composite.weights)
-            of_tasks = "".join(hashes.get(task) or "" for task in tasks)
-            details = {
-                "requests_sha256": sha256(of_tasks.encode()).hexdigest(),
-                "tasks": ", ".join(tasks),
-            }
+            details = {"requests_sha256": _of_all(hashes, tasks), "tasks": ", ".join(tasks)}
             source = {"dataset_name": suite, "source_type": "other"}
             yield from _result(suite, name, composite, source, details)
+
+
+def _of_all(hashes: Mapping[str, str | None], tasks: Sequence[str]) -> str | None:
+    """The hash of these tasks' hashes; None if one of them has none."""
+    known = [*filter(None, map(hashes.get, tasks))]
+    if len(known) < len(tasks):
+        return None
+    return sha256("".join(known).encode()).hexdigest()
 
 
 def _result(
