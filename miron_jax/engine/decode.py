@@ -13,10 +13,12 @@ texts of small models repeat themselves so much that a step of width four draws 
     vocabulary, N steps
 """
 
+import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from miron_jax.engine.model import Graph
 from miron_jax.kernels.draw_token import RowDraws, draw_token
@@ -32,6 +34,33 @@ NOTHING, NOT_A_NUMBER = -1, -2  # instead of a drawn token: nothing was drawn; t
 LOOKUP = 3  # prompt lookup matches the last three tokens, else the last two, else the last
 
 
+class RowSplit(NamedTuple):
+    """How the devices of weights that a user has placed share the slots, or rows, of a program."""
+
+    mesh: Mesh | None = None
+    axes: tuple[str, ...] = ()  # of the mesh; none: each device computes all
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.mesh.shape[axis] for axis in self.axes)  # type: ignore[union-attr]
+
+    def over(self, x: jax.Array, axis: int = 0) -> jax.Array:
+        """x with this axis split over the devices, if it divides."""
+        if self.size == 1 or x.shape[axis] % self.size:
+            return x
+        spec = PartitionSpec(*[None] * axis, self.axes)
+        return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, spec))
+
+    def whole(self, x: jax.Array) -> jax.Array:
+        """x on every device."""
+        if self.size == 1:
+            return x
+        return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, PartitionSpec()))
+
+
+ONE = RowSplit()
+
+
 def decoder_of(network: Graph, state: Tree) -> Decoder:
     """The decoder with its weights, inside a traced function."""
     decoder = bind(network, state)
@@ -40,7 +69,12 @@ def decoder_of(network: Graph, state: Tree) -> Decoder:
 
 
 def prefill(
-    network: Graph, state: Tree, batch_3BT: jax.Array, num_nodes: int, attention: str = "xla"
+    network: Graph,
+    state: Tree,
+    batch_3BT: jax.Array,
+    num_nodes: int,
+    attention: str = "xla",
+    split: RowSplit = ONE,
 ) -> KeyValues:
     """Keys and values of a batch's rows (token ids, position, subtree end), end to end: [L, P, K,
     H].
@@ -48,7 +82,7 @@ def prefill(
     P is `num_nodes`, the rest is padding.
     """
     decoder = decoder_of(network, state)
-    token_ids_BT, position_BT, subtree_end_BT = batch_3BT
+    token_ids_BT, position_BT, subtree_end_BT = split.over(batch_3BT, axis=1)
     windows = decoder.config.layer_windows
     visibility = Visibility.of_batch(
         subtree_end_BT, position_BT, windows, traced=True, attention=attention
@@ -132,6 +166,7 @@ def take_steps(
     draw: RowDraws | None,
     *,
     width: int,
+    split: RowSplit = ONE,
 ) -> tuple[Cache, jax.Array, jax.Array]:
     """Take steps until some slot halts or may draw no more: (cache, drawn int32 [N, B, T], number
     of steps).
@@ -148,15 +183,20 @@ def take_steps(
     ahead_1T = jnp.arange(width, dtype=jnp.int32)[None]
 
     def step(steps: _Steps) -> _Steps:
-        fed_BT = with_guesses(steps.tokens_BS, steps.position_B, width)
+        fed_BT = split.over(with_guesses(steps.tokens_BS, steps.position_B, width))
         position_BT = steps.position_B[:, None] + ahead_1T
         visibility = Continuation(steps.position_B)
-        hidden_BTD, new = decoder.keeping(fed_BT, position_BT, visibility, past=steps.cache)
+        # every device has the whole cache, and computes the new tokens of its slots
+        hidden_BTD, new = decoder.keeping(
+            fed_BT, split.over(position_BT), visibility, past=steps.cache
+        )
+        new = KeyValues(*map(split.whole, new))
         head = decoder.head()
         hidden_RD = hidden_BTD.reshape(num_slots * width, -1)
         logits_RV = head.logits(hidden_RD)
-        token_BT = draw_token(logits_RV, draw, steps.index).reshape(num_slots, width)
-        nan_BT = jnp.isnan(logits_RV).any(axis=1).reshape(num_slots, width)
+        token_R = split.whole(draw_token(logits_RV, draw, steps.index))
+        token_BT = token_R.reshape(num_slots, width)
+        nan_BT = split.whole(jnp.isnan(logits_RV).any(axis=1)).reshape(num_slots, width)
         ends_BT = halts_V[token_BT] | nan_BT | (ahead_1T + 1 >= steps.left_B[:, None])
         # A drawn token counts if every guess before it is right and the slot has not ended.
         follows_BT = (fed_BT[:, 1:] == token_BT[:, :-1]) & ~ends_BT[:, :-1]
@@ -212,6 +252,8 @@ def take_plain_steps(
     position_B: jax.Array,
     left_B: jax.Array,
     draw: RowDraws | None,
+    *,
+    split: RowSplit = ONE,
 ) -> tuple[Tree, jax.Array, jax.Array]:
     """`take_steps` for a `Network`, which draws one token a step.
 
@@ -228,20 +270,22 @@ def take_plain_steps(
         jnp.full_like(position_BS, length), position_BS, model.config.layer_windows
     )
     head = model.head()
+    states = jax.tree.map(split.over, states)
 
     def step(steps: _PlainSteps) -> _PlainSteps:
         if steps.states is None:
             states = None
-            hidden_BTD = model(steps.tokens_BS[:, :length], position_BS, visibility)
-            hidden_BD = hidden_BTD[slot_B, steps.position_B]
+            rows_BS = split.over(steps.tokens_BS[:, :length])
+            hidden_BTD = model(rows_BS, position_BS, visibility)
+            hidden_BD = split.over(hidden_BTD[slot_B, steps.position_B])
         else:
             hidden_B1D, states = model.advance(
                 steps.states, steps.tokens_BS[slot_B, steps.position_B][:, None]
             )
             hidden_BD = hidden_B1D[:, 0]
         logits_BV = head.logits(hidden_BD)
-        token_B = draw_token(logits_BV, draw, steps.index)
-        nan_B = jnp.isnan(logits_BV).any(axis=1)
+        token_B = split.whole(draw_token(logits_BV, draw, steps.index))
+        nan_B = split.whole(jnp.isnan(logits_BV).any(axis=1))
         busy_B = steps.left_B > 0
         one_B = busy_B.astype(jnp.int32)
         ends_B = halts_V[token_B] | nan_B | (steps.left_B <= 1)

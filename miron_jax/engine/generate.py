@@ -166,7 +166,7 @@ class Generator(SlotPrograms):
         few = 1 << (filled - 1).bit_length()
         if few >= 8:
             few = -(-filled // 8) * 8
-        return min(few, self.num_slots, self._slots_that_fit(size))
+        return self._shared(min(few, self.num_slots, self._slots_that_fit(size)))
 
     def _run_slots(
         self,

@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec
 
 from miron_jax.engine.decode import (
     NOTHING,
+    RowSplit,
     admit,
     admit_states,
     empty_states,
@@ -76,6 +77,9 @@ class SlotPrograms:
 
     def __init__(self, model: Model, slots: int | None, progress: Progress) -> None:
         self.placement = model.placement or Placement.of(model.state)
+        self.split = RowSplit()
+        if self.placement.how == "user":
+            self.split = RowSplit(self.placement.mesh, self.placement.row_axes)
         self.on_cpu = self.placement.device.platform == "cpu"
         self.model = model
         self.progress = progress
@@ -87,6 +91,10 @@ class SlotPrograms:
         self._calls: Counter[ProgramKey] = Counter()
         # slot size -> groups of a user's own model
         self._group_sizes: dict[int, tuple[GroupSize, ...]] = {}
+
+    def _shared(self, count: int) -> int:
+        """So many slots or rows, and some more if the devices share them."""
+        return -(-count // self.split.size) * self.split.size
 
     # Prefill
 
@@ -126,7 +134,7 @@ class SlotPrograms:
             rows_of.setdefault(int(plan.row_length[row]), []).append(row)
         for length, rows in rows_of.items():
             few = 1 << (-(-len(rows) // shards) - 1).bit_length()
-            num_rows = min(max(1, self.prefill_slots // length), few)
+            num_rows = self._shared(min(max(1, self.prefill_slots // length), few))
             if self._network is not None:  # each prompt keeps a state of its own
                 most = states_that_fit(
                     self._network,
@@ -227,7 +235,8 @@ class SlotPrograms:
         self.speed.prefilled_tokens += int(np.diff(plan.node_offset)[rows].sum())
         # few sizes, so that they share one program to admit
         num_nodes = 1 << (num_rows * length - 1).bit_length()
-        program = partial(prefill, num_nodes=num_nodes, attention=attention_of(self.model).name)
+        how = {"attention": attention_of(self.model).name, "split": self.split}
+        program = partial(prefill, num_nodes=num_nodes, **how)
         spec = self._by_heads(3)
         return self._call(
             ("prefill", num_rows, length),
@@ -400,12 +409,11 @@ class SlotPrograms:
             out = (None if cache is None else BY_SHARD, small, small)
             donate = () if cache is None else (2,)
             key = ("plain step", num, size, how)
-            return self._call(
-                key, take_plain_steps, shared, (cache, *by_slot), donate=donate, out=out
-            )
+            program = partial(take_plain_steps, split=self.split)
+            return self._call(key, program, shared, (cache, *by_slot), donate=donate, out=out)
         long = any(request.max_new_tokens >= LONG_TEXT for request in requests)
         width = WIDTH if draw is None and long else 1
-        program = partial(take_steps, width=width)
+        program = partial(take_steps, width=width, split=self.split)
         key = ("step", num, size, width, how)
         spec = self._by_heads(4)
         out = (Cache(spec, spec), small, small)
@@ -437,16 +445,15 @@ class SlotPrograms:
         """
         put = self.placement.put
         self._calls[key] += 1
-        arguments = (
-            *shared,
-            *jax.tree.map(lambda x: put(x) if isinstance(x, np.ndarray) else x, by_shard),
-        )
+        # on one device a program takes host arrays itself, in a fifth of the time
+        if key not in self.programs or self.placement.how != "one":
+            by_shard = jax.tree.map(lambda x: put(x) if isinstance(x, np.ndarray) else x, by_shard)
+        arguments = *shared, *by_shard
         start = time.perf_counter()
         if key not in self.programs:
             bound = partial(function, self.model.graphdef) if shared else function
-            split = arguments[len(shared) :]
             with spent_on("compile"):
-                self.programs[key] = self.placement.compile(bound, shared, split, donate, out)
+                self.programs[key] = self.placement.compile(bound, shared, by_shard, donate, out)
             self.speed.programs += 1
             seconds = time.perf_counter() - start
             self.speed.compile_seconds += seconds

@@ -1,0 +1,60 @@
+"""Devices of a trainer's mesh share the texts that an Evaluator completes, as they share the rows that it scores."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import miron_jax
+from tests.support import processes
+from tests.support.own_models import of_nnx, stateful, users_promotion
+from tests.support.tiny_model import make_model
+
+__all__ = ["users_promotion"]  # a fixture that every test here uses
+
+ON_FOUR = """
+import json, sys
+import miron_jax
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+from tests.evaluation.test_evaluator_rows import evaluator_of, params_of
+from tests.support.kept_runs import same_results
+
+folder, kind = sys.argv[1:]
+mesh = jax.make_mesh((4,), ("data",))
+whole = params_of(folder, kind)
+expected = evaluator_of(folder, kind).run(whole)
+weights = jax.tree.map(lambda x: jax.device_put(x, NamedSharding(mesh, PartitionSpec())), whole)
+flops = {}
+for axes in ((), ("data",)):
+    evaluator = evaluator_of(folder, kind, row_axes=axes)
+    same_results(evaluator.run(weights), expected)
+    for key, program in evaluator.evaluation.engine.generator.programs.items():
+        flops.setdefault(key[0], []).append(program.cost_analysis()["flops"])
+print(json.dumps(flops))
+"""
+OWN: dict[str, Callable[..., miron_jax.OwnModel]] = {"rows": of_nnx, "state": stateful}
+
+
+def evaluator_of(folder: Path, kind: str, **options: Any) -> miron_jax.Evaluator:
+    model = OWN[kind](params=None) if kind in OWN else folder
+    return miron_jax.Evaluator(model, str(folder), ["miron-gen/en"], items_per_category=3, **options)
+
+
+def params_of(folder: Path, kind: str) -> Any:
+    return OWN[kind]().params if kind in OWN else miron_jax.load_params(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["decoder", "rows", "state"])
+def test_each_device_completes_its_share_of_the_texts(kind: str, tmp_path: Path) -> None:
+    """By the operations of a device's part of each program: a quarter, and what all of them do."""
+    folder = make_model(tmp_path / "model")
+    ended = processes.run("-c", ON_FOUR, str(folder), kind, devices=4, check=True)
+    flops = json.loads(ended.stdout.splitlines()[-1])
+    names = {"decoder": ["prefill", "step"], "rows": ["plain step"], "state": ["plain step"]}[kind]
+    for name in names:
+        alone, shared = flops[name]
+        assert shared < 0.5 * alone, flops
