@@ -67,7 +67,7 @@ from miron_jax.evaluation.run import evaluate
 from miron_jax.evaluation.task_kinds.cloze import ClozeRow
 from miron_jax.evaluation.task_kinds.interface import LoadedTask
 from miron_jax.files.readers import JsonObject
-from miron_jax.metrics.cloze import lev_score, target_confidence
+from miron_jax.metrics.cloze import ScoredSpan, lev_score, target_confidence
 from miron_jax.model.checkpoints.hf_reader import resolve_model
 from miron_jax.planning.request_batches import select
 from miron_jax.tokens.cloze_requests import ClozeRequests, cloze_requests
@@ -205,7 +205,7 @@ class CardEngine:
         )
         answers = [
             Answer(
-                target_confidence(None if asked.card is None else next(logprobs)),
+                target_confidence(None if asked.card is None else _span(next(logprobs))),
                 lev_score(text.text, item.target),
                 Completion(text.text, tokens_of(text)),
             )
@@ -222,6 +222,10 @@ class CardEngine:
             [len(ids) for cloze in tokenized for ids, _ in cloze.requests],
             self.generator.speed,
         )
+
+
+def _span(logprob: np.ndarray) -> ScoredSpan:
+    return ScoredSpan(float(logprob.sum(dtype=np.float64)), len(logprob), 0, False, False)
 
 
 def cloze_sources(inputs: Inputs) -> list[LoadedTask]:

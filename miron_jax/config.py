@@ -7,6 +7,7 @@ deliberately does not know tasks, models or files: names are checked where they 
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, field, fields, replace
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
@@ -481,3 +482,8 @@ def parse_mesh(text: str | None) -> tuple[tuple[str, int], ...]:
             )
         axes[axis] = int(size)
     return tuple(axes.items())
+
+
+def mesh_text(axes: Iterable[tuple[str, int]]) -> str:
+    """What `parse_mesh` reads."""
+    return ",".join(f"{axis}={size}" for axis, size in axes)

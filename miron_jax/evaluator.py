@@ -18,9 +18,9 @@ import jax
 import numpy as np
 from jax.stages import Compiled
 
-from miron_jax.config import AXES, RunConfig, parse_mesh
+from miron_jax.config import AXES, RunConfig, mesh_text, parse_mesh
 from miron_jax.errors import InputError
-from miron_jax.evaluation.device_memory import DeviceMemory, memory_of
+from miron_jax.evaluation.device_memory import DeviceMemory, copied, memory_of
 from miron_jax.evaluation.earlier import with_earlier
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.memory import inputs_of
@@ -254,10 +254,10 @@ class Evaluator:
     def _outcome(self, state: Tree, step: int | None, load_seconds: float) -> Outcome | None:
         """All scores of these weights, which are let go; None on hosts other than the first."""
         if self._copy is not None:
-            with spent_on("load"):
-                state = self._copy(state)
+            state = copied(self.evaluation, self._copy, state)
         try:
-            return self.evaluation.score(state, load_seconds, checkpoint=Checkpoint(step, None))
+            checkpoint = Checkpoint(step, None)
+            return self.evaluation.score(state, load_seconds, checkpoint, rest_later=True)
         finally:
             self.evaluation.let_go()
 
@@ -284,10 +284,9 @@ class Evaluator:
             devices = [*placement.mesh.devices.flat]
         shape = tuple(dict(self.config.mesh).get(axis, 1) for axis in AXES)
         if math.prod(shape) != len(devices):
-            axes = ",".join(f"{axis}={size}" for axis, size in self.config.mesh)
             raise InputError(
-                f"Evaluator: mesh={axes!r} takes {math.prod(shape)} devices, the weights lie on "
-                f"{len(devices)}: name sizes whose product is that"
+                f"Evaluator: mesh={mesh_text(self.config.mesh)!r} takes {math.prod(shape)} "
+                f"devices, the weights lie on {len(devices)}: name sizes whose product is that"
             )
         placement = Placement.on_mesh(devices, shape)
         check_one_copy(self.evaluation.architecture.config, self.config, placement)
@@ -302,6 +301,8 @@ class Evaluator:
         """The document of the results, written if there is an output folder, and logged."""
         assert outcome is not None, "the first host has the scores"
         with timeline.running():
+            if outcome.take_texts is not None:
+                outcome.take_texts()
             result = self._result(outcome, step, timeline)
             for logger in self._loggers:
                 numbers = logged_numbers(result).items()

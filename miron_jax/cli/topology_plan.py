@@ -18,7 +18,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from miron_jax.cli.topology_costs import Work, cost_of
-from miron_jax.config import RunConfig
+from miron_jax.config import RunConfig, mesh_text
 from miron_jax.engine.batches import Shape
 from miron_jax.engine.checked_requests import CheckedRequests
 from miron_jax.engine.forward import Forward
@@ -420,7 +420,7 @@ def _smallest_mesh(
                     continue
                 with suppress(DoesNotFit):
                     _Planner(config, architecture, tasks, name, placement, progress).plan(inputs)
-                    flags = ",".join(f"{axis}={size}" for axis, size in mesh)
+                    flags = mesh_text(mesh)
                     return (
                         f"the smallest mesh that does: --topology={name} --sharding=mesh "
                         f"--mesh={flags}"

@@ -154,6 +154,10 @@ class CheckedRequests:
         return basket
 
 
+# by a batch's identity, while it is kept: the requests, and what the next batch is chosen from
+Choices = dict[int, tuple[list[int], CheckedRequests]]
+
+
 class _Basket:
     """Requests that are chosen, and what is left to spend."""
 

@@ -14,6 +14,7 @@ texts of small models repeat themselves so much that a step of width four draws 
 """
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
@@ -42,20 +43,25 @@ class RowSplit(NamedTuple):
 
     @property
     def size(self) -> int:
-        return math.prod(self.mesh.shape[axis] for axis in self.axes)  # type: ignore[union-attr]
+        sizes: Mapping[str, int] = {}
+        if self.mesh is not None:
+            sizes = self.mesh.shape
+        return math.prod(map(sizes.__getitem__, self.axes))
 
     def over(self, x: jax.Array, axis: int = 0) -> jax.Array:
         """x with this axis split over the devices, if it divides."""
-        if self.size == 1 or x.shape[axis] % self.size:
+        if x.shape[axis] % self.size:
             return x
-        spec = PartitionSpec(*[None] * axis, self.axes)
-        return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, spec))
+        return self._as(x, PartitionSpec(*[None] * axis, self.axes))
 
     def whole(self, x: jax.Array) -> jax.Array:
         """x on every device."""
-        if self.size == 1:
+        return self._as(x, PartitionSpec())
+
+    def _as(self, x: jax.Array, spec: PartitionSpec) -> jax.Array:
+        if self.mesh is None or not self.axes:
             return x
-        return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, PartitionSpec()))
+        return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, spec))
 
 
 ONE = RowSplit()

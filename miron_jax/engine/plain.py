@@ -82,6 +82,21 @@ def plain_length(num_tokens: int, num_positions: int | None = None) -> int:
     return max(num_tokens, min(rounded, num_positions or rounded))
 
 
+class _Hashed:
+    """A network as a static argument, hashed once: jit asks at every call, and a graphdef takes a
+    millisecond."""
+
+    def __init__(self, network: Graph) -> None:
+        self.network = network
+        self._hash = hash(network)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Hashed) and self.network == other.network
+
+
 @cache  # jax keeps a part of each one that is made
 def _jitted(device: Device, read_by_all: Sharding | Device | None) -> jax.stages.Wrapped:
     how = {"out_shardings": read_by_all, "compiler_options": library_matmuls(device)}
@@ -95,7 +110,7 @@ class PlainProgram:
     def __init__(self, model: Model, length: int) -> None:
         self.model = model = without_kernels(model.on_one_device)
         self._length = length
-        self._what = model.with_distribution, model.graphdef
+        self._what = model.with_distribution, _Hashed(model.graphdef)
         placement = model.placement or Placement.of(model.state)
         self._program = _jitted(placement.device, placement.read_by_all)
 
@@ -217,7 +232,7 @@ def score_plainly(
 
 def _score_plain(
     with_distribution: bool,
-    network: Graph,
+    hashed: _Hashed,
     state: Tree,
     token_ids_T: jax.Array,
     start: jax.Array,
@@ -228,7 +243,7 @@ def _score_plain(
     """(log p, margin, size of the logits) of the tokens from start to stop, if asked (entropy,
     largest log p) of their distributions, and log p of a set in place of the first.  Padding is on
     the right, where causal attention never looks."""
-    decoder = bind(network, state)
+    decoder = bind(hashed.network, state)
     length = token_ids_T.shape[0]
     position_1T = jnp.arange(length, dtype=jnp.int32)[None]
     visibility = PlainVisibility(jnp.full((1, length), length, jnp.int32), position_1T)

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import NamedTuple, Self
 
@@ -21,6 +21,7 @@ from miron_jax.engine.checked_requests import (
     LEAST_FLOPS,
     LEAST_FLOPS_ELSEWHERE,
     CheckedRequests,
+    Choices,
 )
 from miron_jax.engine.model import Model
 from miron_jax.engine.plain import (
@@ -90,6 +91,7 @@ class SelfCheck:
     largest_bound: float = 0.0  # of the checks so far
     seconds: float = 0.0
     progress: Progress = SILENT
+    kept: Choices | None = None  # for earlier weights, and these; None: batches are not kept
     _checked: CheckedRequests | None = None  # None: no batch has come yet
     # length of a plain row -> its program, which a thread compiles
     _compiling: dict[int, Future[object]] = field(default_factory=dict)
@@ -124,8 +126,15 @@ class SelfCheck:
     def prepare(self, model: Model, batch: RequestBatch) -> None:
         """Choose the requests of a batch that will be compared, and compile what scores them in
         threads while the batch is scored."""
+        if self.kept is not None and id(batch) in self.kept:
+            # earlier weights have compiled what scores them
+            self._prepared[id(batch)], checked = self.kept[id(batch)]
+            self._checked = replace(checked)
+            return
         checked = self._checked_of(model)
-        self._prepared[id(batch)] = checked.choose(batch)
+        self._prepared[id(batch)] = chosen = checked.choose(batch)
+        if self.kept is not None:
+            self.kept[id(batch)] = chosen, replace(checked)
         # on a mesh that spans hosts all compile in the same order
         if model.placement is not None and not model.placement.is_global:
             for length in sorted(checked.lengths - self._compiling.keys()):

@@ -11,16 +11,20 @@ from typing import NamedTuple
 import jax
 from jax.stages import Compiled
 
+from miron_jax.config import mesh_text
 from miron_jax.engine.forward import IN_FLIGHT
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.model import Model
 from miron_jax.engine.self_check import SelfCheck
+from miron_jax.errors import InputError
 from miron_jax.evaluation.run import Evaluation
 from miron_jax.model.checkpoints.fingerprint import compile_sums
+from miron_jax.model.decoder.sharding import placed_shapes
 from miron_jax.model.own import OwnModel
 from miron_jax.model.own_probe import compile_probe
 from miron_jax.runtime.devices import Tree, bytes_of_a_device
 from miron_jax.runtime.progress import SILENT
+from miron_jax.runtime.timeline import spent_on
 
 
 class DeviceMemory(NamedTuple):
@@ -59,6 +63,25 @@ def memory_of(evaluation: Evaluation, state: Tree, copy: Compiled | None) -> Dev
             needs = memory.temp_size_in_bytes + in_flight * (arguments + results)
             activations = max(activations, needs)
     return DeviceMemory(0 if copy is None else held, activations, caches)
+
+
+@spent_on("load")
+def copied(evaluation: Evaluation, copy: Compiled, state: Tree) -> Tree:
+    """The weights in the layout of `mesh`.  Raises InputError if a device has no room for them."""
+    try:
+        return jax.block_until_ready(copy(state))
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        placement = evaluation.placement
+        assert placement is not None
+        shapes = placed_shapes(state, evaluation.architecture.config, placement)
+        raise InputError(
+            f"Evaluator: mesh={mesh_text(evaluation.config.mesh)!r} copies the weights, "
+            f"{bytes_of_a_device(shapes) / 2**20:,.1f} MiB to each device, and {placement.device} "
+            "has no room for them beside what is there: name a mesh that splits them more (fsdp, "
+            "model), or leave mesh out and they stay where they are"
+        ) from error
 
 
 def _programs(evaluation: Evaluation, model: Model) -> Iterator[tuple[Compiled, int]]:

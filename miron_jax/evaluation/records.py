@@ -4,7 +4,7 @@ Arrives: nothing.  Leaves: `Inputs` and `Outcome`.  It deliberately does not kno
 computed.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -72,3 +72,5 @@ class Outcome(NamedTuple):
     # a composite against the run of --against, if --until asks for a winner
     decided: Decided | None = None
     placement: Placement | None = None  # of weights and batches; None: nothing ran
+    # completes `tasks` by the scores of completions; it needs no weights.  None: that is done
+    take_texts: Callable[[], None] | None = None

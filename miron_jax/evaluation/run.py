@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import jax
 
 from miron_jax.config import AXES, RunConfig
+from miron_jax.engine.checked_requests import Choices
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.model import ForwardSpeed, Model, with_experts
-from miron_jax.engine.records import Scores
 from miron_jax.engine.scores import score_planned
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.engine.text_requests import GenerationSpeed
@@ -64,7 +64,6 @@ from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.runtime.shared_arrays import SharedArrays
 from miron_jax.runtime.timeline import counted_in_thread, spent_on
 from miron_jax.tokens.answer_requests import NoRoom
-from miron_jax.tokens.ragged import offsets_of
 from miron_jax.tokens.tokenizers import taken_from
 
 
@@ -191,7 +190,7 @@ class Evaluation:
         self.inputs = inputs
         self.architecture = architecture
         self.progress = progress
-        self.keep = keep
+        self.keep = keep and not config.is_sampled
         self.row_axes = row_axes
         self.placement = placement
         self.store = store
@@ -211,6 +210,7 @@ class Evaluation:
         if config.save_requests and hosts.is_first and jax.process_index() == 0:
             save_requests(self._tasks.kinds, Store(config.output), progress)
         self._planned: list[RequestBatch] = []
+        self._choices: Choices = {}  # of the self-check, for what is planned
         self._totals: Totals | None = None  # None: the run is not yet planned to its end
         self.engine: _Engine | None = None
 
@@ -243,15 +243,18 @@ class Evaluation:
         load_seconds: float = 0.0,
         checkpoint: Checkpoint = Checkpoint(None, None),  # noqa: B008 - frozen
         is_scored: Callable[[Answers], bool] = lambda answers: False,
+        rest_later: bool = False,
     ) -> Outcome | None:
         """Score every task with these weights.  None on hosts other than the first, and if a user's
-        own model `is_scored`.
+        own model `is_scored`.  `rest_later`: leave `Outcome.take_texts` to the caller.
 
         Raises SelfCheckFailed, InputError.
         """
         config = self.architecture.config
         model = self.model_of(state)
         check = SelfCheck.of(config, state, self.config.dtype, self.progress)
+        if self.keep:
+            check.kept = self._choices
         with jax.default_matmul_precision("highest"):
             self._num_scored += 1
             answers = check.probe(model) if isinstance(config, OwnModel) else None
@@ -270,7 +273,8 @@ class Evaluation:
             for line in warnings:
                 self.progress.warn(line)
             with self._journal(model, weights, answers) as journal:
-                outcome = self._score(engine, check, journal, load_seconds, checkpoint)
+                what = journal, load_seconds, checkpoint, rest_later
+                outcome = self._score(engine, check, *what)
             return outcome and outcome._replace(
                 matmul_precision=jax.config.values["jax_default_matmul_precision"],
                 weights=weights,
@@ -308,7 +312,7 @@ class Evaluation:
         """The request batches of all tasks, which a run finds planned unless it is sampled."""
         totals = self._totals or Totals()
         yield from self._request_batches(totals)
-        if self.keep and not self.config.is_sampled:
+        if self.keep:
             self._totals = totals
 
     def engine_with(self, model: Model) -> _Engine:
@@ -374,14 +378,19 @@ class Evaluation:
         journal: Journal | None,
         load_seconds: float,
         checkpoint: Checkpoint,
+        rest_later: bool,
     ) -> Outcome | None:
         name = str(self._num_scored)
         tasks = [*map(TaskScores, self._tasks.kinds)]
         totals = self._totals or Totals()
         decided = self._score_requests(tasks, engine, check, journal, totals)
-        if self.keep and not self.config.is_sampled:
+        if self.keep:
             self._totals = totals
-        generate_texts(tasks, engine.generator, journal, self.hosts, name, self.progress)
+        how = journal, self.hosts, name, self.progress
+        take_texts: Callable[[], None] | None = generate_texts(tasks, engine.generator, *how)
+        if self.hosts.is_first and not rest_later:
+            take_texts()
+            take_texts = None
         model = engine.forward.model
         # on a mesh over hosts all take part
         if self.hosts.is_first or (model.placement and model.placement.is_global):
@@ -401,6 +410,7 @@ class Evaluation:
             checkpoint=checkpoint,
             journal_seconds=0.0 if journal is None else journal.seconds,
             decided=decided,
+            take_texts=take_texts,
         )
 
     def _score_requests(
@@ -437,7 +447,7 @@ class Evaluation:
             how = (advance, journal, self.hosts, of_round, settle)
             with ThreadPoolExecutor(1, initializer=counted_in_thread()) as thread:
                 for batch, scores in score_planned(batches, engine.forward, check, *how):
-                    taken.append(thread.submit(self._take, tasks, batch, scores))
+                    taken.append(thread.submit(self._tasks.take, tasks, batch, scores))
                 settle()
 
         if sampling is None:
@@ -449,14 +459,6 @@ class Evaluation:
         if self._tasks.shared is not None:
             self._tasks.shared.remove()
         return sampling and sampling.decided
-
-    @spent_on("metrics")
-    def _take(self, tasks: Sequence[TaskScores], batch: RequestBatch, scores: Scores) -> None:
-        ends = offsets_of([len(piece.requests) for piece in batch.pieces]).tolist()
-        for piece, start, end in zip(batch.pieces, ends[:-1], ends[1:], strict=True):
-            num_bytes = self._tasks.setup.table.num_bytes[piece.requests.scored_ids]
-            of_piece = scores.of_requests(start, end).spelled_by(num_bytes)
-            tasks[piece.task].rows += self._tasks.kinds[piece.task].rows_of(piece, of_piece)
 
     def _sampling(self) -> ExampleSampling:
         cost = cost_model(self._tasks.model, SCORING_PROGRAMS)
@@ -471,13 +473,14 @@ class Evaluation:
             yield from self._planned
             return
         self._planned = []
+        self._choices.clear()
         self.progress.advance("planning")
         for i, batch in enumerate(self._tasks.request_batches(totals, self.config.is_sampled)):
             if not i and not self.config.is_sampled:
                 each = "for each checkpoint: " if self.keep else ""
                 self.progress.say(f"{each}{cost_of(totals)}")
             self.progress.advance("planning", totals.plain_tokens, totals.expected, "tokens")
-            if self.keep and not self.config.is_sampled:
+            if self.keep:
                 self._planned.append(batch)
             yield batch
         self.progress.end("planning")

@@ -8,6 +8,7 @@ import math
 import os
 import platform
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import version
 
 import jax
@@ -70,11 +71,14 @@ def _where_it_ran(config: RunConfig, ran: Placement | None) -> JsonObject:
     return {"sharding": ran.how, "mesh": [[axis, size] for axis, size in axes.items()]}
 
 
+_version = cache(version)  # each reads a file, and an Evaluator's later runs ask again
+
+
 def environment() -> RunEnvironment:
     device = jax.devices()[0]
     return RunEnvironment(
         python=platform.python_version(),
-        packages={"miron-jax": __version__, **{name: version(name) for name in _PACKAGES}},
+        packages={"miron-jax": __version__, **{name: _version(name) for name in _PACKAGES}},
         device=device.device_kind,
         platform=device.platform,
         num_devices=jax.device_count(),

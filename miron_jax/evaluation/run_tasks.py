@@ -5,16 +5,22 @@ batches with their plans, or the size of a run that is only planned.  It deliber
 weights.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, islice
 from typing import NamedTuple
 
 from miron_jax.config import RunConfig
+from miron_jax.engine.records import Scores
 from miron_jax.errors import InputError
 from miron_jax.evaluation.parts import Survey, parts_of, requests_of, survey
 from miron_jax.evaluation.records import Inputs
-from miron_jax.evaluation.task_kinds.interface import Setup, TaskKind, TokenizedExamples
+from miron_jax.evaluation.task_kinds.interface import (
+    Setup,
+    TaskKind,
+    TaskScores,
+    TokenizedExamples,
+)
 from miron_jax.evaluation.task_kinds.kinds import kind_of
 from miron_jax.files.kept import Job
 from miron_jax.model.checkpoints.checkpoints import (
@@ -29,6 +35,7 @@ from miron_jax.planning.request_batches import EnteredBatch, RequestBatch, Reque
 from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.runtime.shared_arrays import SharedArrays
 from miron_jax.runtime.timeline import spent_on
+from miron_jax.tokens.ragged import offsets_of
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import resolve_bos
 from miron_jax.tokens.truncation import LengthLimit
@@ -114,6 +121,15 @@ class RunTasks(NamedTuple):
             if self.shared is not None:
                 self.shared.promise([*chain.from_iterable(map(planner.job, entered))])
             yield from entered
+
+    @spent_on("metrics")
+    def take(self, tasks: Sequence[TaskScores], batch: RequestBatch, scores: Scores) -> None:
+        """Add the scored examples of a batch to their tasks, of which there is one a kind."""
+        ends = offsets_of([len(piece.requests) for piece in batch.pieces]).tolist()
+        for piece, start, end in zip(batch.pieces, ends[:-1], ends[1:], strict=True):
+            num_bytes = self.setup.table.num_bytes[piece.requests.scored_ids]
+            of_piece = scores.of_requests(start, end).spelled_by(num_bytes)
+            tasks[piece.task].rows += self.kinds[piece.task].rows_of(piece, of_piece)
 
     def _piece_jobs(self, surveyed: Survey) -> Iterator[Job]:
         rendered = lru_cache(maxsize=1)(lambda kind: kind.rendered())

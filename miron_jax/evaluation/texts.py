@@ -4,7 +4,7 @@ Arrives: tasks with requests for completions, a Generator.  Leaves: the tasks' s
 completions.  It deliberately does not know how a completion is judged.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -18,6 +18,7 @@ from miron_jax.runtime.journal import Journal, JournalText
 from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.runtime.timeline import spent_on
 from miron_jax.tokens.detokenize import num_without_text
+from miron_jax.tokens.tokenizers import Tokenizer
 
 BLOCKS_EACH = 4  # per process; another process may take over whole blocks
 NEW_TOKEN_COST = 16  # cost of a generated token, in prompt tokens
@@ -31,27 +32,32 @@ def generate_texts(
     hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
     name: str = "",
     progress: Progress = SILENT,
-) -> None:
-    """Generate the completions of all tasks in one run and hand them to the tasks.
+) -> Callable[[], None]:
+    """Generate the completions of all tasks in one run.  Returns what hands them to the tasks,
+    which score them without weights; it is called once, on the first of several `hosts`.
 
-    The journal keeps every completion as it ends, and none is generated twice.  Of several `hosts`
-    only the first gets the completions.  `name`: of these weights, unique within the process group.
+    The journal keeps every completion as it ends, and none is generated twice.  `name`: of these
+    weights, unique within the process group.
     """
     requests = [request for scores in tasks for request in scores.kind.texts()]
     texts = iter(generated(requests, generator, journal, hosts, f"{name}/texts", progress))
-    if hosts.is_first:
+    tokenizer = generator.tokenizer
+
+    @spent_on("metrics")
+    def hand_over() -> None:
         for scores in tasks:
             scores.journal = journal
-            with spent_on("metrics"):
-                scores.kind.take_texts(scores, _counted(texts, scores, generator))
+            scores.kind.take_texts(scores, _counted(texts, scores, tokenizer))
+
+    return hand_over
 
 
 def _counted(
-    texts: Iterator[Generated], scores: TaskScores, generator: Generator
+    texts: Iterator[Generated], scores: TaskScores, tokenizer: Tokenizer
 ) -> Iterator[Generated]:
     """The texts as they are taken, their tokens without a text counted."""
     for text in texts:
-        scores.tokens_without_text += num_without_text(generator.tokenizer, text.token_ids)
+        scores.tokens_without_text += num_without_text(tokenizer, text.token_ids)
         yield text
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from miron_jax.metrics.choices import ExampleScore
+from miron_jax.metrics.spans import Spans
 
 CLOZE_PROPORTIONS = frozenset(
     {
@@ -32,22 +33,37 @@ NOT_AVERAGED = frozenset({"drift_percent"})
 class ScoredSpan(NamedTuple):
     """A scored text."""
 
-    logprob: np.ndarray  # float32 nats, of its tokens
-    rank: np.ndarray  # int32, of its tokens
+    sum: float  # nats, of log p over its tokens
+    num_tokens: int
+    first_rank: int  # of its first token
+    is_greedy: bool  # every rank is 0
+    is_nan: bool  # so is a number of it
     held: float = 0.0  # nats, log p of the end of the prefix that the first token holds
 
     @property
     def total(self) -> float:
         """log P(text | prefix) in nats: sum over the tokens, less the part of the prefix that they
         hold."""
-        return float(self.logprob.sum(dtype=np.float64)) - self.held
+        return self.sum - self.held
+
+
+def scored_spans(
+    logprob: np.ndarray, rank: np.ndarray, offsets: np.ndarray, held: np.ndarray
+) -> list[ScoredSpan]:
+    """Each text of many.  Tokens of text r are [offsets[r], offsets[r + 1]); logprob and held are
+    float32 nats, `held` of each text."""
+    spans = Spans.of(logprob, rank, offsets)
+    first = np.append(rank, 0)[offsets[:-1]]
+    is_nan = spans.has_nan | np.isnan(held)
+    columns = spans.sum, spans.num_tokens, first, spans.is_greedy, is_nan, held
+    return [*map(ScoredSpan, *(column.tolist() for column in columns))]
 
 
 class ClozeAnswers(NamedTuple):
     """The model's answers to one item."""
 
     target: ScoredSpan
-    card: np.ndarray | None  # log p of the card's tokens; None: its formula finds none
+    card: ScoredSpan | None  # of the card's tokens; None: its formula finds none
     unprefixed: ScoredSpan | None
     clean: ScoredSpan | None
     distractors: Sequence[ScoredSpan | None]  # None: the tokenizer cannot spell it
@@ -83,7 +99,7 @@ def score_cloze(
         "bits_per_char": _bits(span.total) / len(target),
         "bits_per_byte": _bits(span.total) / len(target.encode()),
         "greedy_exact": _greedy(span, fragments.seam),
-        "first_token_rank": math.nan if fragments.seam else float(span.rank[0]),
+        "first_token_rank": math.nan if fragments.seam else float(span.first_rank),
         "pmi": span.total - answers.unprefixed.total if answers.unprefixed else math.nan,
         "marginal_gap": marginal_gap(span, answers.segmentations),
         **text_scores(generated, target),
@@ -101,7 +117,7 @@ def score_cloze(
     if answers.clean is not None:
         metrics |= drift(span, answers.clean, fragments.seam)
         metrics["token_inflation"] = fragments.prefix_tokens / fragments.clean_tokens
-    if answers.generated is None or any(map(_is_nan, _spans(answers))):
+    if answers.generated is None or any(span.is_nan for span in _spans(answers)):
         metrics = dict.fromkeys(metrics, math.nan)
     exact = metrics["greedy_exact"]
     return ExampleScore(None, None if math.isnan(exact) else bool(exact), False, False, metrics)
@@ -123,16 +139,16 @@ def lev_score(generated: str, target: str) -> float:
     return 100 * (1 - Levenshtein.distance(generated, target) / longer)
 
 
-def target_confidence(logprobs: np.ndarray | None) -> float:
+def target_confidence(card: ScoredSpan | None) -> float:
     """100 exp(mean of log p over the card's tokens), 0 without tokens; the card rounds to two
     decimals, this does not.
 
     A geometric mean per token: it grows if a tokenizer cuts the same target into more tokens, so it
     must not be compared between tokenizers.  Bits per character may.
     """
-    if logprobs is None:
+    if card is None:
         return 0.0
-    return 100 * math.exp(float(np.mean(logprobs, dtype=np.float64)))
+    return 100 * math.exp(card.sum / card.num_tokens)
 
 
 def text_scores(generated: str, target: str) -> dict[str, float]:
@@ -162,13 +178,14 @@ def contrast_accuracy(
 ) -> float:
     """1 if the target has a larger log P per character than every distractor, else 0; no tokenizer
     is favoured."""
+    of_target = span.total / len(target)
     rates = []
     for other, text in zip(others, distractors, strict=True):
         if other is not None:
             rates.append(other.total / len(text))
     if not rates:
         return math.nan
-    return float(all(span.total / len(target) > rate for rate in rates))
+    return float(all(of_target > rate for rate in rates))
 
 
 def drift(noisy: ScoredSpan, clean: ScoredSpan, seam: bool = False) -> dict[str, float]:
@@ -187,20 +204,15 @@ def drift(noisy: ScoredSpan, clean: ScoredSpan, seam: bool = False) -> dict[str,
 
 def _spans(answers: ClozeAnswers) -> Iterator[ScoredSpan]:
     yield answers.target
-    if answers.card is not None:
-        yield ScoredSpan(answers.card, np.zeros(0, np.int32))
     yield from answers.segmentations or ()
-    yield from filter(None, (answers.unprefixed, answers.clean, *answers.distractors))
-
-
-def _is_nan(span: ScoredSpan) -> bool:
-    return bool(np.isnan(span.logprob).any()) or math.isnan(span.held)
+    others = answers.card, answers.unprefixed, answers.clean, *answers.distractors
+    yield from filter(None, others)
 
 
 def _greedy(span: ScoredSpan, seam: bool) -> float:
     """1 if every token is the most probable one.  NaN on a seam: the first token holds the end of
     the prefix too."""
-    return math.nan if seam else float(bool(np.all(span.rank == 0)))
+    return math.nan if seam else float(span.is_greedy)
 
 
 def _bits(nats: float) -> float:

@@ -39,7 +39,7 @@ from jax.sharding import (
 from jax.stages import Compiled
 from jax.typing import ArrayLike, DTypeLike
 
-from miron_jax.config import AXES
+from miron_jax.config import AXES, mesh_text
 from miron_jax.errors import InputError
 from miron_jax.runtime.program_cache import Device, compiled, library_matmuls
 
@@ -122,7 +122,7 @@ class Placement:
         if size > len(devices):
             everywhere = f" ({jax.device_count()} on all hosts)" if jax.process_count() > 1 else ""
             raise InputError(
-                f"--mesh={','.join(f'{axis}={n}' for axis, n in axes)} takes {size} devices, this "
+                f"--mesh={mesh_text(axes)} takes {size} devices, this "
                 f"host has {len(local)}{everywhere}: name sizes whose product is that"
             )
         return cls.on_mesh(devices, shape)

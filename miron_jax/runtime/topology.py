@@ -14,7 +14,7 @@ from jax.experimental import topologies
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from miron_jax.config import AXES
+from miron_jax.config import AXES, mesh_text
 from miron_jax.errors import InputError
 from miron_jax.runtime.chips import CHIPS, Gpu, Tpu, description_of
 from miron_jax.runtime.devices import Device, Placement
@@ -107,7 +107,7 @@ def described_placement(topology: str, axes: tuple[tuple[str, int], ...] = ()) -
     shape = tuple(dict(axes).get(axis, 1) for axis in AXES)
     size = math.prod(shape)
     if size > len(devices):
-        mesh = ",".join(f"{axis}={count}" for axis, count in axes)
+        mesh = mesh_text(axes)
         raise InputError(
             f"--mesh={mesh} takes {size} devices, {topology} has {len(devices)}: name sizes whose "
             f"product is at most {len(devices)}"

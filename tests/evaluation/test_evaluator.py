@@ -1,6 +1,7 @@
 """The engine from Python: the command's numbers, nothing compiled twice, weights that stay on their mesh."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,12 +15,15 @@ from flax import nnx
 
 import miron_jax
 from miron_jax.config import RunConfig
+from miron_jax.engine.checked_requests import CheckedRequests
+from miron_jax.engine.plain import PlainProgram
 from miron_jax.engine.self_check import TOLERANCE, SelfCheck
 from miron_jax.errors import InputError, SelfCheckFailed
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate
 from miron_jax.evaluation.run_result import finished_run
 from miron_jax.evaluation.session import architecture_with, files_of
+from miron_jax.evaluation.task_kinds.cloze import ClozeKind
 from miron_jax.evaluator import _requests
 from miron_jax.report.tables.notes import notes_of
 from miron_jax.results.document import run_json, run_of
@@ -371,3 +375,32 @@ def test_weights_stay_on_their_mesh(first: First) -> None:
     """Four devices, in a process of its own: rows over one axis or both, explicit axes as jax.make_mesh has them."""
     ended = processes.run("-c", ON_A_MESH, first.tokenizer, json.dumps(first.results), devices=4, check=True)
     assert len(ended.stdout.splitlines()) == 2
+
+
+def test_a_later_run_chooses_no_requests_and_scores_completions_by_its_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tokenizer(tmp_path)
+    evaluator = miron_jax.Evaluator(bigrams(), str(tmp_path), ["miron-gen/en"], **OPTIONS)
+    first = evaluator.run()
+    calls: list[tuple[str, bool]] = []
+
+    def record(of: type, name: str) -> None:
+        method = getattr(of, name)
+
+        def called(*arguments: Any) -> Any:
+            calls.append((name, threading.current_thread() is threading.main_thread()))
+            return method(*arguments)
+
+        monkeypatch.setattr(of, name, called)
+
+    record(CheckedRequests, "choose")
+    record(PlainProgram, "compile")
+    record(ClozeKind, "take_texts")
+    later = evaluator.run()
+    assert calls == [("take_texts", False)]
+    assert without_times(later) == without_times(first)
+    assert (later["self_check"]["requests"], later["self_check"]["tokens"]) == (
+        first["self_check"]["requests"],
+        first["self_check"]["tokens"],
+    )

@@ -18,6 +18,7 @@ from tests.support.tiny_model import make_model, make_tokenizer
 
 __all__ = ["users_promotion"]  # a fixture that every test here uses
 
+OPTIONS: dict[str, Any] = {"limit": 1, "items_per_category": 1}
 ON_FOUR = """
 import sys
 import miron_jax
@@ -138,6 +139,29 @@ def test_memory_is_stated_for_shapes(tmp_path: Path) -> None:
 def test_a_layout_that_cannot_be_is_refused_at_once(options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         miron_jax.Evaluator(bigrams(), tasks=["miron-gen/en"], **options)
+
+
+def test_a_copy_that_a_device_has_no_room_for_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of 331 by 331 float32 is 0.4 MiB.  Other errors of the device are not hidden, and room later is used."""
+    make_tokenizer(tmp_path)
+    evaluator = miron_jax.Evaluator(bigrams(), str(tmp_path), ["miron-gen/en"], mesh="data=1", **OPTIONS)
+    expected = evaluator.run()["tasks"]
+    copy = evaluator._copy
+    words = ["RESOURCE_EXHAUSTED: Out of memory", "INTERNAL: lost the device"]
+
+    def full(state: Any) -> Any:
+        raise jax.errors.JaxRuntimeError(words[0])
+
+    monkeypatch.setattr(evaluator, "_copy", full)
+    with pytest.raises(InputError) as refused:
+        evaluator.run()
+    sentence = "mesh='data=1' copies the weights, 0.4 MiB to each device, and cpu:0 has no room for them beside what is"
+    assert sentence in str(refused.value)
+    words.pop(0)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="lost the device"):
+        evaluator.run()
+    monkeypatch.setattr(evaluator, "_copy", copy)
+    assert evaluator.run()["tasks"] == expected
 
 
 def test_a_layout_for_more_devices_than_the_weights_have_is_refused(tmp_path: Path) -> None:

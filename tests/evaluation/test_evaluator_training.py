@@ -48,9 +48,10 @@ checkpoints = ocp.StandardCheckpointer()
 saved = max((int(path.name) for path in (folder / "run").glob("*") if path.name.isdigit()), default=0)
 params = checkpoints.restore(folder / "run" / str(saved), first) if saved else first
 evaluator = evaluator_of(folder, "transformer", row_axes=("data",), output=folder / "out", every=EVERY)
-num_scored = []
+num_scored, losses = [], []
 
 def after_step(params, step):
+    print(json.dumps([step, num_scored, losses]), flush=True)
     if step % EVERY == 0:
         if step > saved:
             checkpoints.save(folder / "run" / str(step), params)
@@ -60,13 +61,12 @@ def after_step(params, step):
     if (future := evaluator.after_step(params, step)) is not None:
         num_scored.append(step)
         future.result()
-        print(json.dumps([step, num_scored]), flush=True)
 
 hosts.of_program().peer_timeout = 5.0
 if saved:  # a restarted job asks for the step that it comes from
     after_step(params, saved)
-losses = train(params, saved, after_step)
-alone = train(spread(of_nnx().params, mesh), 0, lambda *_: None)
+train(params, saved, after_step, losses)
+alone = train(spread(of_nnx().params, mesh), 0, lambda *_: None, [])
 print(json.dumps([saved, losses, alone, num_scored]), flush=True)
 """
 
@@ -86,11 +86,11 @@ def training_step(params: Any, tokens: jax.Array) -> tuple[Any, jax.Array]:
     return jax.tree.map(lambda leaf, slope: leaf - 0.05 * slope, params, gradient), loss
 
 
-def train(params: Any, begin: int, after_step: Any) -> list[float]:
-    """The loss of each step after `begin`; the tokens of a step follow from its number."""
+def train(params: Any, begin: int, after_step: Any, losses: list[float]) -> list[float]:
+    """The loss of each step after `begin`, which `losses` gets as it is known; the tokens of a step follow from its
+    number."""
     shardings = jax.tree.map(lambda leaf: leaf.sharding, params)
     one_step = jax.jit(training_step, donate_argnums=0, out_shardings=(shardings, None))
-    losses = []
     for step in range(begin + 1, STEPS + 1):
         tokens = np.random.default_rng(step).integers(0, 40, (8, 17), np.int32)
         params, loss = one_step(params, tokens)
@@ -122,8 +122,8 @@ def test_a_job_scores_as_it_trains_and_goes_on_after_a_kill(count: int, tmp_path
     for error in errors[:-1]:
         assert f"miron-jax: process {count - 1} (" in error
         assert "has not been heard from" in error
-    before = [*range(EVERY, KILLED_AT, EVERY)]
-    assert json.loads(printed[0].splitlines()[-1])[1] == before
+    last, num_scored, before = json.loads(printed[0].splitlines()[-1])
+    assert (last, num_scored, len(before)) == (KILLED_AT, [*range(EVERY, KILLED_AT, EVERY)], KILLED_AT)
     assert not (tmp_path / f"out/step_{KILLED_AT}/results.json").exists()
 
     statuses, printed, errors = job(count, tmp_path)
@@ -132,7 +132,7 @@ def test_a_job_scores_as_it_trains_and_goes_on_after_a_kill(count: int, tmp_path
     saved, losses, alone, num_scored = json.loads(printed[0].splitlines()[-1])
     assert saved == KILLED_AT
     assert num_scored == [*range(KILLED_AT, STEPS + 1, EVERY)], "the step of the kill again, each after it once"
-    assert losses == alone[KILLED_AT:], "the same curve with an Evaluator, and over the kill, to the last bit"
+    assert before + losses == alone, "the same curve with an Evaluator, and over the kill, to the last bit"
     assert alone[-1] < alone[0]
 
     model = ("--model=tests.support.own_models:of_nnx", f"--tokenizer={tmp_path}", f"--checkpoint={tmp_path / 'run'}")

@@ -29,6 +29,7 @@ from miron_jax.metrics.cloze import (
     lev_score,
     marginal_gap,
     score_cloze,
+    scored_spans,
     target_confidence,
     text_scores,
 )
@@ -194,7 +195,9 @@ def test_metric_names_are_stated_once():
 
 def span(*probabilities: float, ranks: tuple[int, ...] | None = None, held: float = 1.0) -> ScoredSpan:
     ranks = ranks or (0,) * len(probabilities)
-    return ScoredSpan(np.log(np.asarray(probabilities, np.float32)), np.asarray(ranks, np.int32), math.log(held))
+    logprob, rank = np.log(np.asarray(probabilities, np.float32)), np.asarray(ranks, np.int32)
+    [one] = scored_spans(logprob, rank, np.asarray([0, len(rank)]), np.log(np.asarray([held])))
+    return one
 
 
 @pytest.mark.parametrize(
@@ -216,9 +219,9 @@ def test_the_cards_levenshtein(generated: str, target: str, score: float) -> Non
 
 def test_the_cards_confidence_rewards_fragments() -> None:
     # The same total probability 0.1 in 1, 2 and 4 tokens: 10, 31.6 and 56.2 percent.
-    assert target_confidence(np.log([0.1])) == pytest.approx(10)
-    assert target_confidence(np.log([0.1**0.5] * 2)) == pytest.approx(31.6227766)
-    assert target_confidence(np.log([0.1**0.25] * 4)) == pytest.approx(56.2341325)
+    assert target_confidence(span(0.1)) == pytest.approx(10)
+    assert target_confidence(span(*[0.1**0.5] * 2)) == pytest.approx(31.6227766)
+    assert target_confidence(span(*[0.1**0.25] * 4)) == pytest.approx(56.2341325)
     assert target_confidence(None) == 0.0
 
 
@@ -263,7 +266,7 @@ def test_healing_divides_by_what_the_prefix_holds() -> None:
 
 
 def test_a_broken_model_makes_every_number_of_its_item_nan() -> None:
-    answers = ClozeAnswers(span(0.5), np.asarray([np.nan]), None, None, [], [], "x")
+    answers = ClozeAnswers(span(0.5), span(math.nan), None, None, [], [], "x")
     score = score_cloze("a", " b", (), answers, Fragments(1, 1, 0, False, False))
     assert score.correct is None
     assert all(math.isnan(value) for value in score.metrics.values())

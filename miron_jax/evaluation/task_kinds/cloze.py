@@ -35,6 +35,7 @@ from miron_jax.metrics.cloze import (
     ScoredSpan,
     score_cloze,
     score_completion,
+    scored_spans,
 )
 from miron_jax.planning.records import CostModel
 from miron_jax.prompting.prompts import digest_of
@@ -56,7 +57,8 @@ class ClozeRow(ScoredRow):
 
     item: Cloze
     asked: ItemRequests | None  # None: its completion was written elsewhere
-    spans: dict[int, Score]  # by index of the requests in `asked`
+    spans: Sequence[ScoredSpan]  # of all items, by index of the requests in `asked`
+    target: Score | None = None  # None: there is none
     generated: str | None = None  # None: not asked, or the model answered NaN
     truncated: bool = False
     beyond_trained: bool = False
@@ -125,6 +127,7 @@ class ClozeKind(TaskKind[ClozeRow]):
         rows = list[ClozeRow]()
         truncated = piece.requests.truncated
         too_long = np.diff(piece.requests.offsets) - 1 > self.setup.trained_length
+        spans = scored_spans(scores.logprob, scores.rank, scores.offsets, scores.set_logprob)
         for i, (item, asked) in enumerate(zip(piece.examples, self.asked, strict=True)):
             optional = (asked.target, asked.card, asked.unprefixed, asked.clean, *asked.distractors)
             requests = [r for r in (*optional, *asked.segmentations) if r is not None]
@@ -134,7 +137,8 @@ class ClozeKind(TaskKind[ClozeRow]):
                     None,
                     item,
                     asked,
-                    {r: scores[r] for r in requests},
+                    spans,
+                    None if asked.target is None else scores[asked.target],
                     truncated=bool(truncated[requests].any()) or asked.prompt_cut,
                     beyond_trained=bool(too_long[requests].any()),
                 )
@@ -158,7 +162,7 @@ class ClozeKind(TaskKind[ClozeRow]):
         if self.setup.tokenizer is None:
             for i, (item, (text, *_)) in enumerate(zip(self.source.examples, texts, strict=True)):
                 example = score_completion(text, item.target)
-                scores.rows.append(ClozeRow(i, example, item, None, {}, text))
+                scores.rows.append(ClozeRow(i, example, item, None, (), generated=text))
         for row in scores.rows:
             if row.asked is not None and row.asked.target is not None:
                 completion = next(texts)
@@ -224,9 +228,9 @@ class ClozeKind(TaskKind[ClozeRow]):
         for row in scores.rows:
             item = row.item
             options = ()
-            if row.asked is not None and row.asked.target is not None:
-                score = row.spans[row.asked.target]
-                options = (replace(option_of(item.target, score), held_logprob=score.set_logprob),)
+            if row.target is not None:
+                option = option_of(item.target, row.target)
+                options = (replace(option, held_logprob=row.target.set_logprob),)
             yield ExampleResult(
                 id=row.id,
                 row=item.row,
@@ -253,25 +257,28 @@ def _score_item(row: ClozeRow) -> ExampleScore:
     asked = row.asked
     assert asked is not None
     assert asked.target is not None
+    assert row.target is not None
 
-    scored: dict[int | None, ScoredSpan] = {
-        i: ScoredSpan(*score[:3]) for i, score in row.spans.items()
-    }
-    others = [scored[request] for request in asked.segmentations]
+    def scored(request: int | None) -> ScoredSpan | None:
+        return None if request is None else row.spans[request]
+
+    others = None
+    if asked.segmented:
+        others = [row.spans[request] for request in asked.segmentations]
     answers = ClozeAnswers(
-        target=scored[asked.target],
-        card=None if asked.card is None else scored[asked.card].logprob,
-        unprefixed=scored.get(asked.unprefixed),
-        clean=scored.get(asked.clean),
-        distractors=[*map(scored.get, asked.distractors)],
-        segmentations=others if asked.segmented else None,
+        target=row.spans[asked.target],
+        card=scored(asked.card),
+        unprefixed=scored(asked.unprefixed),
+        clean=scored(asked.clean),
+        distractors=[*map(scored, asked.distractors)],
+        segmentations=others,
         generated=row.generated,
     )
     fragments = Fragments(
         asked.num_tokens, asked.num_prefix_tokens, asked.num_clean_tokens, asked.seam, asked.regress
     )
     example = score_cloze(item.prefix, item.target, item.distractors, answers, fragments)
-    return with_token_stats(example, row.spans[asked.target])
+    return with_token_stats(example, row.target)
 
 
 def _why_undefined(example: ExampleScore | None) -> str:
