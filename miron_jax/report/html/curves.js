@@ -158,19 +158,19 @@ if ($("panels")) {
 
   // The checkpoint's task: its row, where a sentence says what the point is, and its examples.
   const openPoint = ({ panel, line, point, link }) => {
-    const { label, step, folders } = runs[line.run];
+    const { label, folders, here } = runs[line.run];
     const body = [...$("all").tBodies].find((each) => each.rows[0].cells[0].dataset.value === panel.task);
     const words = make("p", `${label}, ${placeOf(line, point)}: ${panel.title}${line.name && `, ${line.name},`} ${valueOf(point)}. `);
     words.id = "point";
-    if (point[0] === step && body) {
+    if (here[point[0]] !== undefined && body) {
       const examples = make("a", "Its examples");
       examples.href = "#examples";
       examples.addEventListener("click", () => {
         choose("task", panel.task);
-        choose("run", label);
+        choose("run", here[point[0]]);
       });
       words.append(examples);
-    } else if (point[0] !== step) {
+    } else if (here[point[0]] === undefined) {
       words.append("The examples of this step are not in this page: ", make("code", `miron-jax report ${folders[point[0]]} --html=FILE`), " shows them.");
     }
     if ($("point")) $("point").remove();
@@ -185,7 +185,7 @@ if ($("panels")) {
     body.querySelector("details").open = true;
     body.querySelector(".more > td").prepend(words);
     location.hash = addressOf(panel);
-    body.scrollIntoView({ block: "center" });
+    body.scrollIntoView();
     body.querySelector("summary").focus({ preventScroll: true });
   };
   const choose = (id, text) => {

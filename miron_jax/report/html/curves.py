@@ -6,7 +6,7 @@ know what a checkpoint was trained on: results do not say how many tokens, so th
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from miron_jax.errors import printable
@@ -40,7 +40,8 @@ def panels_of(runs: Sequence[Run], trained: Trained) -> JsonObject | None:
             }
         )
     shown = [run for run in runs if run.label in trained]
-    return {"runs": [*map(_run, shown)], "panels": panels} if panels else None
+    labels = {run.folder: printable(run.label) for run in runs}
+    return {"runs": [_run(run, labels) for run in shown], "panels": panels} if panels else None
 
 
 def _composites(trained: Trained) -> Iterator[JsonObject]:
@@ -60,13 +61,16 @@ def _composites(trained: Trained) -> Iterator[JsonObject]:
         yield {"title": title, "task": None, "chance": None, "people": None, "lines": lines}
 
 
-def _run(run: Run) -> JsonObject:
-    """`step`: whose examples the page has."""
+def _run(run: Run, labels: Mapping[str, str]) -> JsonObject:
+    """`labels`: of the page's runs, by their folders.  `here`: the run by which the page has the
+    examples of a step."""
     folders = {
         step: printable(f"{run.folder}/{PurePosixPath(file).parent}")
         for step, file in run.result.steps.items()
     }
-    return {"label": printable(run.label), "step": run.result.step, "folders": folders}
+    here = {step: labels[folder] for step, folder in folders.items() if folder in labels}
+    here[str(run.result.step)] = printable(run.label)
+    return {"label": printable(run.label), "folders": folders, "here": here}
 
 
 def _line(line: Line) -> JsonObject:

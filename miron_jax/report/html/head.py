@@ -182,7 +182,7 @@ def _change(comparison: Comparison, name: str, metric: str) -> Change | None:
     return None
 
 
-def _best_steps(steps: Steps) -> Iterator[str]:
+def _best_steps(steps: Steps) -> str:
     """By each composite, or where none has a value, by most tasks."""
     last = steps[max(steps)]
     names = dict[int, list[str]]()
@@ -192,21 +192,19 @@ def _best_steps(steps: Steps) -> Iterator[str]:
             best = _best(values, last.metric_of(composite))
             if best is not None:
                 names.setdefault(best, []).append(name)
-    for step, by in names.items():
-        yield f"{step} by {', '.join(by)}"
-
-
-def _best_of_tasks(steps: Steps) -> str:
+    if names:
+        return "; ".join(f"{step} by {', '.join(by)}" for step, by in names.items())
     bests = Counter[int]()
-    for name, task in steps[max(steps)].tasks.items():
+    for name, task in last.tasks.items():
         metric = task.main_metric
         values = {step: each.metric(name, metric).value for step, each in steps.items()}
         best = _best(values, metric)
         if best is not None:
             bests[best] += 1
-    return "".join(
-        f"{step} on {count} of {bests.total()} tasks" for step, count in bests.most_common(1)
-    )
+    if not bests:
+        return ""
+    ((step, count),) = bests.most_common(1)
+    return f"{step} on {count} of {bests.total()} tasks"
 
 
 def _best(values: Mapping[int, float], metric: str) -> int | None:
@@ -228,7 +226,7 @@ def _facts(run: Run, steps: Steps) -> Iterator[tuple[str, str]]:
     facts = {
         "model": result.config.get("model"),
         "step": result.step,
-        "best step": steps and ("; ".join(_best_steps(steps)) or _best_of_tasks(steps)),
+        "best step": _best_steps(steps) if steps else "",
         "average": average,
         "parameters": f"{parameters:,}" if parameters else "",
         "dtype": result.config.get("dtype"),
