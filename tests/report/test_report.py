@@ -118,7 +118,7 @@ def test_two_runs_are_compared_and_steps_make_curves(tmp_path: Path) -> None:
     assert "<dt>best step</dt><dd>1 on 1 of 1 tasks</dd>" in page
     assert "best step" not in page_of(read_runs([str(b)]))
     with_step = page_of(read_runs([str(a), str(a / "step_1")]))
-    assert '"here":{"1":"step_1","2":"a"}' in with_step
+    assert '"here":{"2":"a","1":"step_1"}' in with_step
     other = write_run(tmp_path / "c", {"own/y": samples_of([1] * 40)})
     assert "a and c have no task in common" in page_of(read_runs([str(a), str(other)]))
 

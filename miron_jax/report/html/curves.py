@@ -64,12 +64,13 @@ def _composites(trained: Trained) -> Iterator[JsonObject]:
 def _run(run: Run, labels: Mapping[str, str]) -> JsonObject:
     """`labels`: of the page's runs, by their folders.  `here`: the run by which the page has the
     examples of a step."""
-    folders = {
-        step: printable(f"{run.folder}/{PurePosixPath(file).parent}")
-        for step, file in run.result.steps.items()
-    }
-    here = {step: labels[folder] for step, folder in folders.items() if folder in labels}
-    here[str(run.result.step)] = printable(run.label)
+    folders = dict[str, str]()
+    here = {str(run.result.step): printable(run.label)}
+    for step, file in run.result.steps.items():
+        folder = f"{run.folder}/{PurePosixPath(file).parent}"
+        folders[step] = printable(folder)
+        if folder in labels:
+            here[step] = labels[folder]
     return {"label": printable(run.label), "folders": folders, "here": here}
 
 

@@ -12,7 +12,14 @@ from typing import NamedTuple
 
 from miron_jax.errors import InputError, printable, some_of
 from miron_jax.metrics.choices import LOWER_IS_BETTER
-from miron_jax.report.compare.runs import Comparison, Keyed, compare, keyed_examples, turned
+from miron_jax.report.compare.runs import (
+    Comparison,
+    Keyed,
+    TaskDifference,
+    compare,
+    keyed_examples,
+    turned,
+)
 from miron_jax.report.compare.table import LOWER, difference_text
 from miron_jax.report.compare.verdicts import (
     moved,
@@ -128,14 +135,15 @@ def sentences_of(runs: Sequence[Run], beside: Beside) -> Iterator[Sentence]:
     for against in beside.values():
         if against.comparison:
             decided, _ = moved(against.comparison)
-            names = [
-                Moved(printable(task.task), difference_text(task.difference), verdict_of_task(task))
-                for task in decided
-            ]
+            names = [*map(_moved, decided)]
             yield Sentence(printable(moved_sentence(against.comparison)), names)
     if not beside:
         for line in above_chance(runs[0].result):
             yield Sentence(line, ())
+
+
+def _moved(task: TaskDifference) -> Moved:
+    return Moved(printable(task.task), difference_text(task.difference), verdict_of_task(task))
 
 
 def card_of(run: Run, besides: Sequence[Beside], steps: Steps) -> Card:
@@ -197,8 +205,9 @@ def _best_steps(steps: Steps) -> str:
     bests = Counter[int]()
     for name, task in last.tasks.items():
         metric = task.main_metric
-        values = {step: each.metric(name, metric).value for step, each in steps.items()}
-        best = _best(values, metric)
+        best = _best(
+            {step: each.metric(name, metric).value for step, each in steps.items()}, metric
+        )
         if best is not None:
             bests[best] += 1
     if not bests:
