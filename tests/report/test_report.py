@@ -18,9 +18,11 @@ from typing import Any
 import pytest
 
 from miron_jax.errors import printable
+from miron_jax.report.compare.runs import Keyed, keyed_examples
+from miron_jax.report.html import head
 from miron_jax.report.html.page import page_of
 from miron_jax.report.tables.results import timeline_lines
-from miron_jax.results.run_folder import read_runs
+from miron_jax.results.run_folder import Run, read_runs
 from tests.support.run_folders import (
     NASTY,
     PROFILE,
@@ -121,6 +123,20 @@ def test_two_runs_are_compared_and_steps_make_curves(tmp_path: Path) -> None:
     assert '"here":{"2":"a","1":"step_1"}' in with_step
     other = write_run(tmp_path / "c", {"own/y": samples_of([1] * 40)})
     assert "a and c have no task in common" in page_of(read_runs([str(a), str(other)]))
+
+
+def test_runs_that_are_compared_with_each_other_are_read_once(tmp_path: Path, monkeypatch) -> None:
+    folders = [str(write_run(tmp_path / name, {"own/x": samples_of([1, 0] * 4)})) for name in "abcd"]
+    read = list[tuple[str, str]]()
+
+    def counted(run: Run, task: str) -> Keyed:
+        read.append((run.label, task))
+        return keyed_examples(run, task)
+
+    monkeypatch.setattr(head, "keyed_examples", counted)
+    besides = head.against_of(read_runs(folders))
+    assert [len(beside) for beside in besides] == [3, 3, 3, 3]
+    assert read == [(name, "own/x") for name in "abcd"]
 
 
 def test_a_card_says_better_worse_or_within_noise(tmp_path: Path) -> None:
