@@ -29,6 +29,7 @@ from miron_jax.statistics.scaling import (
 
 AXES = ("parameters", "tokens", "flops")
 LOSSES = ("bits_per_byte", "bits_per_char", "bits_per_token", "token_surprise")  # the first it has
+NO_RISE = "that it rises above chance as the loss falls is not told from noise"
 FLOPS_A_TOKEN = 6  # of a parameter: forward and backward pass, attention left out
 
 
@@ -148,6 +149,8 @@ def ladder_of(
             ladder.refused[name] = reason
         else:
             ladder.tasks.append(_task_ladder(name, task, loss, rungs, sizes))
+            if not ladder.tasks[-1].accuracy and task.main_metric in PROPORTIONS:
+                ladder.refused[f"{name} {task.main_metric}"] = NO_RISE
     if not ladder.tasks:
         name, reason = next(iter(ladder.refused.items()), ("the first run", "it has no task"))
         raise InputError(f"no task has a law: {name}: {reason}")
@@ -179,9 +182,11 @@ def _task_ladder(
     accuracy = task.main_metric
     accuracies = _values(name, accuracy, rungs)
     sigmoid = None
-    if accuracy in PROPORTIONS and all(map(math.isfinite, accuracies)) and len({*losses}) > 1:
+    varies = len({*losses}) > 1 and len({*accuracies}) > 1
+    if accuracy in PROPORTIONS and varies and all(map(math.isfinite, accuracies)):
         sigmoid = fit_accuracies(losses, accuracies, task.chance(accuracy) or 0.0)
-    else:
+    if sigmoid is None or sigmoid.field("steepness").ci95[0] <= 0:
+        sigmoid = None
         accuracy = ""
         accuracies = ()
     forecasts = tuple(forecast(size, law, sigmoid) for size in sizes)

@@ -49,6 +49,8 @@ def _draw_losses(axes: "Axes", ladder: Ladder, task: TaskLadder) -> None:
     for each in task.forecasts:
         _draw_forecast(axes, each.size, each.loss)
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda size, _: f"{size:.0e}")  # the scale's is TeX
+    axes.xaxis.set_minor_formatter(lambda *_: "")
     axes.set_xlabel(ladder.axis)
     axes.set_ylabel(task.metric)
 

@@ -29,8 +29,8 @@ def print_ladder(console: Console, ladder: Ladder) -> None:
     _print_forecasts(console, ladder)
     console.print(
         f"{LEFT_OUT}: what the law of the other runs says of each, mean absolute difference from "
-        f"what it scored; {LARGEST}: that law's prediction less its score, the only one that goes "
-        "beyond the sizes it knows",
+        f"what it scored; {LARGEST}: that law's prediction less its score, beyond the sizes that "
+        "it knows",
         soft_wrap=True,
     )
     for name, why in ladder.refused.items():
