@@ -310,7 +310,7 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
     "compare": (*_COMPARE, "until", "seed", "budget", *_JSON),
     "gate": (*_JSON,),
     "ladder": (*_LADDER, "metric", "pictures", *_JSON),
-    "report": (*_REPORT, "output"),
+    "report": (*_REPORT, "output", "data_dir"),
     "verify": (
         "model", "tokenizer", "checkpoint", "param_map", "params_key", "steps", "dtype", "sharding",
         "mesh", "attention", "token_budget", "compilation_cache", "against", *_SCREEN, *_JSON,

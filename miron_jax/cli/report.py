@@ -65,6 +65,7 @@ def _verify(runs: "list[Run]") -> None:
 
 def _written(runs: "list[Run]") -> Iterator[tuple[str, int]]:
     """Write each file that is asked for; yields its name and size in bytes."""
+    from miron_jax.cli.run_config import data_dir
     from miron_jax.files.durable import write_whole
     from miron_jax.report.exports.exchange import every_eval_ever, hub_yaml
     from miron_jax.report.exports.flat import csv_of, markdown_of
@@ -72,7 +73,7 @@ def _written(runs: "list[Run]") -> Iterator[tuple[str, int]]:
     from miron_jax.report.html.page import page_of
 
     flags_of = (
-        (FLAGS.html, page_of, "html"),
+        (FLAGS.html, partial(page_of, data_dir=data_dir()), "html"),
         (FLAGS.markdown, markdown_of, "markdown"),
         (FLAGS.csv, csv_of, "csv"),
         (FLAGS.every_eval_ever, every_eval_ever, "every_eval_ever"),

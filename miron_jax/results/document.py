@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from miron_jax.config import RunConfig
-from miron_jax.files.places import public
+from miron_jax.files.places import place, public
 from miron_jax.files.readers import Json, JsonObject
 from miron_jax.results.details import (
     ChoiceDetails,
@@ -318,9 +318,20 @@ def run_of(document: Json) -> RunResult:
     return _structured(document, RunResult)
 
 
+def config_of(entry: Json) -> RunConfig:
+    """The configuration that results.json holds, its paths as the user of today has them.  Raises
+    ValueError for what is none."""
+    return _structured(each_leaf(entry, _at_home), RunConfig)
+
+
 def example_of(line: Json) -> ExampleResult:
     """Raises ValueError for a line that is no sample."""
     return _structured(line, ExampleResult)
+
+
+def _at_home(leaf: Json) -> Json:
+    is_below = isinstance(leaf, str) and leaf.startswith("~/")
+    return place(leaf) if is_below else leaf
 
 
 def writer_of(document: JsonObject) -> str:

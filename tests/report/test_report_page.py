@@ -3,7 +3,9 @@
 Needs Chromium and Playwright.  A screenshot of each colour scheme is kept in SCREENSHOTS.
 """
 
+import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ from miron_jax.report.html.page import page_of
 from miron_jax.results.run_folder import read_runs
 from tests.conftest import REPOSITORY
 from tests.support.needs import needs
+from tests.support.own_task import CHOICE, prompts_of, run_of
 from tests.support.run_folders import NASTY, composite, hostile_run, samples_of, write_run, write_training_run
 
 pytestmark = pytest.mark.slow
@@ -349,6 +352,41 @@ def test_a_completion_shows_what_it_lacks(browser: Any, tmp_path: Path) -> None:
     opened.wait_for("generated ✗")
     assert [opened.page.locator(f"#detail {name}").all_text_contents() for name in ("ins", "del")] == [["b"], ["s"]]
     assert opened.errors == []
+
+
+def test_a_whole_prompt_has_its_shots_folded_and_a_key_opens_them(browser: Any, tmp_path: Path) -> None:
+    """Hostile texts as questions, choices and shots: they stay texts."""
+    nasty = [text.replace("\x00", "") for text in NASTY]
+    rows = [{"q": f"{text} {i}?", "c": [text, "no"], "a": 0} for i, text in enumerate(nasty)]
+    keys = f"{CHOICE}num_fewshot: 3\nbefore_shots: {json.dumps(nasty[2])}\n"
+    asked = prompts_of(tmp_path, keys, rows)
+    more = {"num_fewshot": 3, "prompt_string": nasty[2]}
+    run_of(tmp_path, asked, more)
+    opened = Page(browser, reported(tmp_path / "out.html", tmp_path / "run"))
+    page = opened.page
+    opened.wait_for("alert(1)")
+    for prompt in asked:
+        page.keyboard.press("j")
+        opened.wait_for(f"row {prompt.row}")
+        fold, question = page.locator("#detail details"), page.locator("#detail > pre")
+        assert [question.count(), fold.get_attribute("open")] == [1, None]
+        assert question.text_content() == shown(prompt.contexts[0])
+        page.keyboard.press("s")
+        page.locator("#detail details pre").nth(3).wait_for()
+        assert "".join(fold.locator("pre").all_text_contents()) == shown(prompt.preamble)
+        assert fold.locator("summary").text_content() == "3 few-shot examples before the question"
+    page.keyboard.press("s")
+    assert not fold.locator("pre").first.is_visible()
+    fold.locator("summary").click()
+    assert fold.locator("pre").count() == 4, "opened again they are not there twice"
+    assert page.locator("#detail b, #detail img, #detail script").count() == 0
+    assert opened.errors == []
+
+
+def shown(text: str) -> str:
+    """As the page shows it: control characters by their pictures, marks of direction by one too."""
+    text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", lambda found: chr(0x2400 + (ord(found[0]) & 0x3F)), text)
+    return re.sub(r"[\u202a-\u202e\u2066-\u2069]", "\u2423", text)
 
 
 def test_a_phone_and_paper(browser: Any, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ deliberately does not know how a metric is computed.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from miron_jax.definitions.rules import printed
 from miron_jax.engine.records import Score, Scores
 from miron_jax.engine.text_requests import Generated, Sampling, TextRequest
 from miron_jax.evaluation.task_kinds.interface import (
+    LoadedTask,
     RequestTexts,
     RowSizes,
     ScoredRow,
@@ -38,7 +39,7 @@ from miron_jax.metrics.cloze import (
     scored_spans,
 )
 from miron_jax.planning.records import CostModel
-from miron_jax.prompting.prompts import digest_of
+from miron_jax.prompting.prompts import Prompt, digest_of
 from miron_jax.results.details import BY_TARGET_TOKENS, ClozeDetails, Drift, Fragmentation
 from miron_jax.results.records import Group, TaskResult
 from miron_jax.results.samples import AskedItem, ExampleResult
@@ -94,6 +95,14 @@ class ClozeKind(TaskKind[ClozeRow]):
             if seen[item.category] <= config.limit:
                 first.append(item)
         return first
+
+    @classmethod
+    def whole_prompts(
+        cls, source: LoadedTask, config: RunConfig, examples: Iterable[ExampleResult]
+    ) -> Iterator[Prompt]:
+        for idx, item in enumerate(source.examples):
+            texts = (item.prefix,), (item.target,)
+            yield Prompt(idx, item.row, *texts, None, digest=_digest(item))
 
     def sizes(self, cost: CostModel) -> RowSizes | None:
         """Those of all items: they are one piece, which is tokenized here."""
@@ -238,7 +247,7 @@ class ClozeKind(TaskKind[ClozeRow]):
                     name=item.name,
                     category=item.category,
                     prefix=item.prefix,
-                    prompt_sha256=digest_of(item.prefix, item.target, *item.distractors),
+                    prompt_sha256=_digest(item),
                 ),
                 correct=getattr(row.score, "correct", None),
                 options=options,
@@ -250,6 +259,10 @@ class ClozeKind(TaskKind[ClozeRow]):
 
 
 KINDS = {"cloze": ClozeKind}
+
+
+def _digest(item: Cloze) -> str:
+    return digest_of(item.prefix, item.target, *item.distractors)
 
 
 def _score_item(row: ClozeRow) -> ExampleScore:

@@ -4,20 +4,27 @@ Arrives: a task of turns, a tokenizer, a model.  Leaves: `ChoiceRow`s.  It delib
 know how turns are worded.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, groupby
 
 import numpy as np
 
-from miron_jax.definitions.records import Example
+from miron_jax.config import RunConfig
+from miron_jax.definitions.records import Example, Task, Wording
 from miron_jax.engine.growing import GrowingText
 from miron_jax.engine.model import Model
 from miron_jax.engine.records import Score, Scores
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.evaluation.task_kinds.choice import ChoiceKind, ChoiceRow, PromptsOfPiece
-from miron_jax.evaluation.task_kinds.interface import RequestTexts, TaskScores, TokenizedExamples
+from miron_jax.evaluation.task_kinds.interface import (
+    LoadedTask,
+    RequestTexts,
+    TaskScores,
+    TokenizedExamples,
+)
 from miron_jax.planning.records import CostModel
 from miron_jax.prompting.prompts import Prompt, digest_of
+from miron_jax.results.samples import ExampleResult
 from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.tokens.records import Requests
 
@@ -33,6 +40,22 @@ class DialogueKind(ChoiceKind):
     def may_be_sampled(self) -> bool:
         return False
 
+    @classmethod
+    def whole_prompts(
+        cls, source: LoadedTask, config: RunConfig, examples: Iterable[ExampleResult]
+    ) -> Iterator[Prompt]:
+        predictions = {example.id: example.prediction for example in examples}
+        idx = count()
+        for turns in _dialogues(source, config):
+            so_far: list[str] = []
+            for turn_idx, turn in enumerate(turns):
+                prompt = _prompt(source.task, next(idx), turns, so_far, turn_idx)
+                yield prompt
+                chosen = predictions.get(prompt.id)
+                if chosen is None or len(so_far) < turn_idx:
+                    continue
+                so_far += [choice.strip() for choice in turn.continuations[chosen : chosen + 1]]
+
     def sizes(self, cost: CostModel) -> None:
         return None
 
@@ -43,11 +66,11 @@ class DialogueKind(ChoiceKind):
         yield from ()
 
     def growing_text(self, model: Model, progress: Progress) -> GrowingText:
-        return GrowingText(model, max(map(self._room, self._dialogues())), progress)
+        return GrowingText(model, max(map(self._room, self._dialogues)), progress)
 
+    @property
     def _dialogues(self) -> list[list[Example]]:
-        examples = self.source.examples[: self.setup.config.limit]
-        return [list(group) for _, group in groupby(examples, key=lambda turn: turn.dialogue)]
+        return _dialogues(self.source, self.setup.config)
 
     def score_in_turn(
         self,
@@ -64,8 +87,8 @@ class DialogueKind(ChoiceKind):
         checked: list[tuple[tuple[np.ndarray, int], Score]] = []
         text = self.growing_text(model, progress)
         scores.growing = text.speed
-        num_turns = sum(map(len, self._dialogues()))
-        for turns in self._dialogues():
+        num_turns = sum(map(len, self._dialogues))
+        for turns in self._dialogues:
             answered = True  # all turns so far; turns after an unanswered one are not computed
             for piece, choice_scores in self.turn_scores(scores, turns, text):
                 scores.rows += self.rows_of(piece, choice_scores)
@@ -87,7 +110,7 @@ class DialogueKind(ChoiceKind):
         before the next turn."""
         answers: list[str] = []
         for turn_idx, turn in enumerate(turns):
-            prompt = self._prompt(len(scores.rows), turns, answers, turn_idx)
+            prompt = _prompt(self.source.task, len(scores.rows), turns, answers, turn_idx)
             requests = self.tokenized([prompt])
             piece = TokenizedExamples(0, PromptsOfPiece.of([prompt]), requests)
             if len(answers) < turn_idx:  # an earlier turn has no answer
@@ -99,27 +122,35 @@ class DialogueKind(ChoiceKind):
             if choice is not None:
                 answers.append(turn.continuations[choice].strip())
 
-    def _prompt(
-        self, id: int, turns: Sequence[Example], answers: Sequence[str], turn_idx: int
-    ) -> Prompt:
-        """The prompt of a turn with an answer to every earlier turn.  `id`: turns before it."""
-        turn = turns[turn_idx]
-        task = self.source.task
-        fill = task.profile.fewshot_draw.call
-        so_far = turns[: turn_idx + 1]
-        context = task.turn_prompt(so_far, fill(answers, turn_idx))
-        unanswered = task.turn_prompt(so_far, fill((), turn_idx))
-        choices = turn.continuations
-        digest = digest_of(unanswered, *choices)  # the same whatever a model answers
-        return Prompt(id, turn.row, (context,) * len(choices), choices, turn.gold, digest=digest)
-
     def _room(self, turns: Sequence[Example]) -> int:
         """Upper bound of a dialogue's tokens: an answer may have one more than the dash in its
         place."""
-        return _longest(self.tokenized([self._prompt(0, turns, [], len(turns) - 1)])) + len(turns)
+        return _longest(
+            self.tokenized([_prompt(self.source.task, 0, turns, [], len(turns) - 1)])
+        ) + len(turns)
 
 
 KINDS = {"dialogue": DialogueKind}
+
+
+def _dialogues(source: LoadedTask, config: RunConfig) -> list[list[Example]]:
+    examples = source.examples[: config.limit]
+    return [list(group) for _, group in groupby(examples, key=lambda turn: turn.dialogue)]
+
+
+def _prompt(
+    task: Task[Wording], id: int, turns: Sequence[Example], answers: Sequence[str], turn_idx: int
+) -> Prompt:
+    """The prompt of a turn with an answer to every earlier turn.  `id`: turns before it."""
+    turn = turns[turn_idx]
+    assert task.turn_prompt is not None
+    fill = task.profile.fewshot_draw.call
+    so_far = turns[: turn_idx + 1]
+    context = task.turn_prompt(so_far, fill(answers, turn_idx))
+    unanswered = task.turn_prompt(so_far, fill((), turn_idx))
+    choices = turn.continuations
+    digest = digest_of(unanswered, *choices)  # the same whatever a model answers
+    return Prompt(id, turn.row, (context,) * len(choices), choices, turn.gold, digest=digest)
 
 
 def _nan_score(ids: np.ndarray, start: int, width: int) -> Score:

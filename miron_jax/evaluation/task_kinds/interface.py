@@ -6,7 +6,7 @@ Arrives: nothing.  Leaves: `TaskKind`, `TaskScores`, `ScoredRow`, `LoadedTask`, 
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -200,6 +200,16 @@ class TaskKind(ABC, Generic[AnyRow]):
         """The examples of a task's data file.  `runs`: False if the run is only planned.  Raises
         InputError."""
         return read_examples(task, folder, config.allow_changed_data)
+
+    @classmethod
+    @abstractmethod
+    def whole_prompts(
+        cls, source: LoadedTask, config: RunConfig, examples: Iterable[ExampleResult]
+    ) -> Iterable[Prompt]:
+        """What each example asks, without a tokenizer, so with the shots that a length limit may
+        have left out.  `examples`: of a run, whose answers the prompts of dialogues hold.
+
+        Its digest, or that of `without_shots` of it, is the one of samples."""
 
     def prepare(self) -> None:
         """Do whatever may fail before weights are loaded, such as tokenizing prompts of

@@ -6,7 +6,7 @@ does not know how a completion is generated.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
@@ -16,13 +16,13 @@ from miron_jax.config import RunConfig
 from miron_jax.definitions.records import Problem, ProgramProfile, Task
 from miron_jax.engine.text_requests import Generated, Sampling, TextRequest, plain_text
 from miron_jax.errors import InputError
-from miron_jax.evaluation.task_kinds.interface import ScoredRow, TaskKind, TaskScores
+from miron_jax.evaluation.task_kinds.interface import LoadedTask, ScoredRow, TaskKind, TaskScores
 from miron_jax.evaluation.task_kinds.programs import Judge, Verdict, check_languages, solution_of
 from miron_jax.evaluation.task_kinds.saved_verdicts import JournalVerdicts
 from miron_jax.evaluation.task_kinds.summary import submitted_meta, task_result, why_unscored
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.programs import score_programs
-from miron_jax.prompting.prompts import TAIL, digest_of
+from miron_jax.prompting.prompts import TAIL, Prompt, digest_of
 from miron_jax.results.details import Ceiling, ProgramDetails
 from miron_jax.results.records import TaskResult
 from miron_jax.results.samples import AskedProblem, ExampleResult, Programs, ProgramText
@@ -65,6 +65,14 @@ class ProgramKind(TaskKind[ProgramRow]):
                 "run them in a sandbox, or leave the task out"
             )
         return super().load(task, folder, config, runs)
+
+    @classmethod
+    def whole_prompts(
+        cls, source: LoadedTask, config: RunConfig, examples: Iterable[ExampleResult]
+    ) -> Iterator[Prompt]:
+        for idx, problem in enumerate(source.examples[: config.limit]):
+            digest = digest_of(problem.prompt)
+            yield Prompt(idx, problem.row, (problem.prompt,), ("",), None, digest=digest)
 
     def prepare(self) -> None:
         """Tokenize prompts, and run the authors' own solutions, so that a broken sandbox fails

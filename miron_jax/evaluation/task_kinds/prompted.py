@@ -5,17 +5,20 @@ not know how an example is scored.
 """
 
 from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from miron_jax.config import RunConfig
 from miron_jax.definitions.records import Example
 from miron_jax.errors import InputError
-from miron_jax.evaluation.task_kinds.interface import ScoredRow, TaskKind, TaskScores
+from miron_jax.evaluation.task_kinds.interface import LoadedTask, ScoredRow, TaskKind, TaskScores
 from miron_jax.evaluation.task_kinds.summary import num_shots_of, task_result
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.prompting.prompts import Prompt, render
 from miron_jax.results.details import ChoiceDetails, GenerationDetails
 from miron_jax.results.records import TaskResult
+from miron_jax.results.samples import ExampleResult
 from miron_jax.runtime.timeline import spent_on
 from miron_jax.statistics.estimate import Estimate, TaskEstimates, by_category, whole_set_estimates
 from miron_jax.statistics.robustness import Robustness, Worded, robustness
@@ -38,6 +41,12 @@ AnyPrompted = TypeVar("AnyPrompted", bound=PromptedRow)
 
 class PromptedKind(TaskKind[AnyPrompted]):
     takes_rows = True
+
+    @classmethod
+    def whole_prompts(
+        cls, source: LoadedTask, config: RunConfig, examples: Iterable[ExampleResult]
+    ) -> Iterable[Prompt]:
+        return render(source.task, source.examples, config.limit)
 
     @spent_on("render")
     def prompts(self) -> list[Prompt]:

@@ -6,7 +6,7 @@ not know devices.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -38,6 +38,7 @@ from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.token_stats import TOKEN_STATS
 from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
+from miron_jax.prompting.prompts import Prompt
 from miron_jax.results.details import TextDetails
 from miron_jax.results.output import BYTE_LOSSES
 from miron_jax.results.records import TaskResult
@@ -110,6 +111,14 @@ class TextKind(TaskKind[TextRow]):
     @classmethod
     def load(cls, task: object, folder: Path, config: RunConfig, runs: bool) -> list[Document]:
         return read_examples(task, folder)[: config.limit]  # pyright: ignore[reportArgumentType]
+
+    @classmethod
+    def whole_prompts(
+        cls, source: LoadedTask, config: RunConfig, examples: Iterable[ExampleResult]
+    ) -> Iterator[Prompt]:
+        for idx, document in enumerate(source.examples):
+            text = document.text
+            yield Prompt(idx, document.row, (text,), ("",), None, digest=_digest(text))
 
     @spent_on("tokenize")
     def sizes(self, cost: CostModel) -> RowSizes:
@@ -237,7 +246,7 @@ class TextKind(TaskKind[TextRow]):
                     total_nll=row.nll,
                     scored_tokens=row.num_tokens,
                     num_bytes=_num_bytes(document.text),
-                    text_sha256=sha256(document.text.encode()).hexdigest(),
+                    text_sha256=_digest(document.text),
                 ),
                 options=(option_of("", row.span),) if row.span and row.num_tokens else (),
                 metrics=row.score.metrics,
@@ -290,3 +299,7 @@ def _score(text: str, nll: float, num_tokens: int) -> ExampleScore:
 
 def _num_bytes(text: str) -> int:
     return len(text.encode())
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()

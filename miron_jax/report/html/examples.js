@@ -2,9 +2,9 @@
 // beside each other.
 {
   const ROW = 26, MOST_PIXELS = 8000000;
-  const PROMPT = 300, SHOWN = 160;  // characters of a prompt that examples.py keeps, and of those that a row shows
+  const PROMPT = 300, SHOWN = 160;  // characters of a prompt's end, and of those that a row shows
   const MARKS = { 1: "✓", 0: "✗", "-": "·" }, CLASSES = { 1: "right", 0: "wrong", "-": "" };
-  const index = JSON.parse($("index").textContent);
+  const { tasks: index, texts, reasons } = JSON.parse($("index").textContent);
   const inflated = new Map();
   let task = null, run = null, other = null, order = [], chosen = -1;  // other: the run beside, or null
 
@@ -20,7 +20,7 @@
     }
     return inflated.get(number);
   };
-  const exampleAt = async (of, place) => (await chunkOf(of.first + Math.floor(place / of.size)))[place % of.size];
+  const at = async (of, place) => (await chunkOf(of.first + Math.floor(place / of.size)))[place % of.size];
   const allOf = async (of) => {
     const numbers = Array.from({ length: Math.ceil(of.marks.length / of.size) }, (_, i) => of.first + i);
     return (await Promise.all(numbers.map(chunkOf))).flat();
@@ -51,7 +51,7 @@
   };
   const cells = (example, mark) => [
     make("span", example.row, "note"),
-    make("span", visible(question(example.prompt))),
+    make("span", visible(question(example.prompt.slice(-PROMPT)))),
     make("span", saidIn(example) === undefined ? "" : `→ ${short(saidIn(example))}`),
     make("span", rightIn(example) === undefined || (mark === "1" && saidIn(example) !== undefined) ? "" : `right: ${short(rightIn(example))}`),
     make("span", example.margin === null ? "" : example.margin.toFixed(2), "number note"),
@@ -74,7 +74,7 @@
       button.setAttribute("aria-pressed", String(place === chosen));
       const marks = make("span", MARKS[mark], CLASSES[mark]);
       if (other) marks.append(make("span", beside === undefined ? " " : MARKS[other.marks[beside]], beside === undefined ? "" : CLASSES[other.marks[beside]]));
-      exampleAt(of, place).then((example) => { if (of === run) button.replaceChildren(marks, ...cells(example, mark)); });
+      at(of, place).then((example) => { if (of === run) button.replaceChildren(marks, ...cells(example, mark)); });
       buttons.push(button);
     }
     spacer.replaceChildren(...buttons);
@@ -91,6 +91,28 @@
 
   // One example
 
+  const counted = (count, name) => `${count.toLocaleString("en")} ${name}${count === 1 ? "" : "s"}`;
+  // The prompt as the model read it; what stands before the question is folded, and inflated once it is opened.
+  const promptOf = ({ prompt, contexts = [prompt], before, shots, dropped, cut, why, options }) => {
+    const parts = [];
+    if (before) {
+      const fold = make("details");
+      fold.append(make("summary", `${shots ? counted(shots, "few-shot example") : "Text"} before the question`));
+      fold.addEventListener("toggle", async () => {
+        const each = await Promise.all(before.map((place) => at(texts, place)));
+        fold.append(...each.map((text) => make("pre", visible(text))));
+      }, { once: true });
+      parts.push(fold);
+    }
+    contexts.forEach((text, i) => {
+      if (contexts.length > 1 && contexts.length === options.length) parts.push(make("div", `before choice ${String.fromCharCode(65 + (i % 26))}`, "note"));
+      parts.push(make("pre", visible(text)));
+    });
+    if (cut) parts.push(make("p", `Its first ${counted(cut, "character")} are not in this page.`, "note"));
+    if (dropped) parts.push(make("p", `Its first ${counted(dropped, "few-shot example")} had no room in the length limit: the model did not read them.`, "note"));
+    if (why !== undefined) parts.push(make("p", `Not shown whole: ${visible(reasons[why])}.`, "note"));
+    return parts;
+  };
   // Tokens as their letters, or as blocks where a run has not kept which letters they are: the fuller, the less probable.
   const surprise = (logprob) => (logprob === null ? 0 : 1 - Math.exp(logprob / 3));
   const lettersOf = (text, lengths) => {
@@ -223,13 +245,13 @@
   };
   const open = async (place) => {
     chosen = place;
-    const example = await exampleAt(run, place), beside = placeBeside(place), detail = $("detail");
+    const example = await at(run, place), beside = placeBeside(place), detail = $("detail");
     const views = [{ label: run.label, mark: run.marks[place], example }];
-    if (beside !== undefined) views.push({ label: other.label, mark: other.marks[beside], example: await exampleAt(other, beside) });
+    if (beside !== undefined) views.push({ label: other.label, mark: other.marks[beside], example: await at(other, beside) });
     if (chosen !== place) return;  // another was opened meanwhile
     const group = example.group ? `, ${example.group}` : "";
     detail.replaceChildren(make("h3", `${task.name}, row ${example.row}${group}`));
-    detail.append(make("pre", visible(example.prompt), "prompt"));
+    detail.append(...promptOf(example));
     if (views.some((view) => view.example.same !== example.same)) detail.append(make("p", "The two runs asked this example otherwise: the prompt is that of the first.", "wrong"));
     const box = make("div", undefined, "wide");
     if (example.options.length) Object.assign(box, { tabIndex: 0, role: "region", ariaLabel: "Choices" });
@@ -237,7 +259,7 @@
     detail.append(box);
     if (example.generated.length || example.accepted.length) detail.append(textsOf(views));
     detail.append(metricsOf(views));
-    if (example.truncated) detail.append(make("p", "The prompt is cut: it is longer than the length limit.", "note"));
+    if (example.truncated) detail.append(make("p", "The model read only the end of this prompt, which is longer than the length limit.", "note"));
     for (const view of views) if (view.example.reason) detail.append(make("p", visible(view.example.reason), "note"));
     show(order.indexOf(place));
   };
@@ -330,8 +352,10 @@
   });
   document.addEventListener("keydown", (event) => {
     if (event.target.matches("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
+    const fold = $("detail").querySelector("details");
     if (event.key === "j") step(1);
     else if (event.key === "k") step(-1);
+    else if (event.key === "s" && fold) fold.open = !fold.open;
     else if (event.key === "/") $("search").focus();
     else return;
     event.preventDefault();

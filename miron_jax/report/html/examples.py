@@ -12,50 +12,72 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from miron_jax.errors import printable
-from miron_jax.files.readers import JsonObject
+from miron_jax.files.readers import Json, JsonObject
+from miron_jax.report.html.prompts import MOST, DataDir, Prompts, Shared
 from miron_jax.results.run_folder import Run
-from miron_jax.results.samples import (
-    AskedDocument,
-    AskedItem,
-    Completion,
-    ExampleResult,
-    Programs,
-)
+from miron_jax.results.samples import AskedItem, Completion, ExampleResult, Programs
 
 CHUNK = 500  # examples, which compress together
-# characters that are kept of a prompt's end, and of the beginning of another text
-PROMPT, TEXT = 300, 600
+CHUNK_OF_TEXTS = 100
+TEXT = 600  # characters that are kept of an answer
 MAX_GROUPS = 100  # categories that the page offers to choose from
 
 
 class Examples(NamedTuple):
-    # A task: its name, its groups, and for each run what `_of_run` returns.
-    index: list[JsonObject]
+    # `tasks`: of each its name, its groups, and for each run what `_of_run` returns; `texts` that
+    # stand before questions: where their chunks begin; `reasons` why prompts are not whole.
+    index: JsonObject
     chunks: list[str]  # JSON, gzip, base64
 
 
-def examples_of(runs: Sequence[Run]) -> Examples:
-    """Every example of every task, by task and run.  Raises InputError."""
+def examples_of(runs: Sequence[Run], data_dir: DataDir = ()) -> Examples:
+    """Every example of every task, by task and run.  `data_dir`: where the data for whole prompts
+    lie now.  Raises InputError."""
     chunks: list[str] = []
-    index: list[JsonObject] = []
+    tasks: list[Json] = []
+    shared = Shared({}, {})
+    room = MOST
+    due = sum(_num_examples(run, name) for run in runs for name in run.tasks)
     for name in dict.fromkeys(name for run in runs for name in run.tasks):
         asked = dict[int, str]()  # digest of each example's prompt, in the first run that has it
         groups = dict[str, None]()
         scored = [run for run in runs if name in run.tasks]
-        of_runs = [_of_run(run, name, asked, groups, chunks) for run in scored]
-        offered = [*groups] if 1 < len(groups) <= MAX_GROUPS else []
-        index.append({"name": printable(name), "groups": offered, "runs": of_runs})
-    return Examples(index, chunks)
+        of_runs = list[Json]()
+        for run in scored:
+            count = _num_examples(run, name)
+            share = room * count // due
+            prompts = Prompts.of(run, name, data_dir, share)
+            of_runs.append(_of_run(run, name, asked, groups, chunks, prompts, shared))
+            room -= share - max(0, prompts.room)
+            due -= count
+        offered: list[Json] = []
+        if 1 < len(groups) <= MAX_GROUPS:
+            offered += groups
+        tasks.append({"name": printable(name), "groups": offered, "runs": of_runs})
+    texts = {"first": len(chunks), "size": CHUNK_OF_TEXTS}
+    chunks.extend(_chunks([*shared.texts], CHUNK_OF_TEXTS))
+    reasons: list[Json] = [*map(printable, shared.reasons)]
+    return Examples({"tasks": tasks, "texts": texts, "reasons": reasons}, chunks)
+
+
+def _num_examples(run: Run, name: str) -> int:
+    return max(1, run.tasks[name].n + run.tasks[name].skipped)
 
 
 def _of_run(
-    run: Run, name: str, asked: dict[int, str], groups: dict[str, None], chunks: list[str]
+    run: Run,
+    name: str,
+    asked: dict[int, str],
+    groups: dict[str, None],
+    chunks: list[str],
+    prompts: Prompts,
+    shared: Shared,
 ) -> JsonObject:
     """Appends the chunks of a task's examples.  Returns where they stand, their ids (None: from 0
     on), and a mark for each: 1 right, 0 wrong, - neither."""
     ids: list[int] = []
     marks: list[str] = []
-    shown: list[JsonObject] = []
+    shown: list[Json] = []
     for example in run.examples(name):
         ids.append(example.id)
         marks.append("-" if example.correct is None else str(int(example.correct)))
@@ -63,9 +85,10 @@ def _of_run(
         group = printable(getattr(example.asked, "category", None) or "")
         if group:
             groups[group] = None
-        shown.append({**_shown(example), "group": group, "same": is_same})
+        prompt = prompts.shown(example, shared)
+        shown.append({**prompt, **_shown(example), "group": group, "same": is_same})
     first = len(chunks)
-    chunks.extend(_chunks(shown))
+    chunks.extend(_chunks(shown, CHUNK))
     is_counted = ids == [*range(len(ids))]
     return {
         "label": printable(run.label),
@@ -76,9 +99,9 @@ def _of_run(
     }
 
 
-def _chunks(examples: Sequence[JsonObject]) -> Iterator[str]:
-    for start in range(0, len(examples), CHUNK):
-        text = json.dumps(examples[start : start + CHUNK], separators=(",", ":"))
+def _chunks(each: Sequence[Json], size: int) -> Iterator[str]:
+    for start in range(0, len(each), size):
+        text = json.dumps(each[start : start + size], separators=(",", ":"))
         yield base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
@@ -94,7 +117,6 @@ def _shown(example: ExampleResult) -> JsonObject:
         accepted = (example.options[0].text,)
     return {
         "row": example.row,
-        "prompt": _asked(example)[-PROMPT:],
         "gold": example.gold,
         "also": example.also_right,
         "prediction": example.prediction,
@@ -116,15 +138,6 @@ def _shown(example: ExampleResult) -> JsonObject:
         "truncated": example.truncated,
         "reason": example.reason or None,
     }
-
-
-def _asked(example: ExampleResult) -> str:
-    asked = example.asked
-    if isinstance(asked, AskedItem):
-        return asked.prefix
-    if isinstance(asked, AskedDocument):
-        return asked.doc_id
-    return asked.prompt
 
 
 def _short(value: float, digits: int = 2) -> float | None:

@@ -28,6 +28,7 @@ from miron_jax.report.html.head import (
 )
 from miron_jax.report.html.matrix import matrix_of
 from miron_jax.report.html.pictures import pictures_of
+from miron_jax.report.html.prompts import DataDir
 from miron_jax.report.tables.notes import notes_of
 from miron_jax.report.tables.robustness import robustness_lines, robustness_rows
 from miron_jax.results.document import plain
@@ -41,15 +42,16 @@ _SPEED = (
 )  # fmt: skip
 
 
-def page_of(runs: Sequence[Run]) -> str:
+def page_of(runs: Sequence[Run], data_dir: DataDir = ()) -> str:
     """In ASCII, which browsers decode six times as fast: other characters are references to them.
 
-    Raises InputError if samples are missing.
+    `data_dir`: where the data for whole prompts lie, if not where the runs read them.  Raises
+    InputError if samples are missing.
     """
     style = _part("page.css")
     script = "".join(map(_part, ("page.js", "curves.js", "examples.js")))
     script = script.encode("ascii", "backslashreplace").decode()
-    examples = examples_of(runs)
+    examples = examples_of(runs, data_dir)
     besides = against_of(runs)
     trained = trained_of(runs)
     curves = panels_of(runs, trained)

@@ -1,0 +1,168 @@
+"""Prompts as a page shows them: rendered again from the data, each held by its sample's digest.
+
+Arrives: a run, the folders of --data_dir, its examples.  Leaves: what the page shows of each
+prompt.  It deliberately shows no prompt of another digest, fetches no data and runs no file.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from miron_jax.errors import InputError
+from miron_jax.files.readers import JsonObject
+from miron_jax.prompting.prompts import TAIL, Prompt, without_shots
+from miron_jax.results.document import config_of
+from miron_jax.results.run_folder import Run
+from miron_jax.results.samples import AskedDocument, AskedItem, AskedPrompt, ExampleResult
+
+DataDir = Sequence[tuple[str, str]]  # (suite, folder); suite "" stands for every suite
+MOST = 12_000_000  # characters of a page's prompts beyond their ends
+LONGEST = 20_000  # characters of one text
+ANOTHER = (
+    "rendered again it is another than the one that the model read, as its data, its task or this "
+    "package have changed since"
+)
+UNDIGESTED = "the version that wrote this run kept no digest, by which a prompt is known"
+NO_ROOM = (
+    f"a page holds {MOST / 1e6:.0f} million characters of prompts, those of each task's first "
+    "examples; miron-jax tasks --describe=TASK --rows=ROW prints this one"
+)
+
+
+class Shared(NamedTuple):
+    """What the examples of a page refer to: texts -> their places."""
+
+    texts: dict[str, int]  # before questions
+    reasons: dict[str, int]  # why prompts are not shown whole
+
+
+@dataclass
+class Prompts:
+    """The prompts of a task of a run."""
+
+    by_id: Mapping[int, Prompt]
+    why_not: str  # why there are none; "": there are
+    has_intro: bool  # the first of their `shots` is a text before them
+    num_fewshot: int  # of the task
+    room: int  # characters that the page may still have of them
+
+    @classmethod
+    def of(cls, run: Run, name: str, data_dir: DataDir, room: int) -> "Prompts":
+        profile = run.tasks[name].profile
+        num_fewshot = profile.get("num_fewshot")
+        how = (
+            bool(profile.get("prompt_string")),
+            num_fewshot if type(num_fewshot) is int else 0,
+            room,
+        )
+        try:
+            return cls(_rendered(run, name, data_dir), "", *how)
+        except InputError as error:
+            return cls({}, str(error), *how)
+
+    def shown(self, example: ExampleResult, shared: Shared) -> JsonObject:
+        """`prompt`: what stands in the list.  `contexts`: the texts before the choices where they
+        differ, or a document.  `before`: places of the texts before them, and `shots`, how many
+        few-shot examples these are; `dropped`, how many the length limit left out.  `cut`: first
+        characters that are left out here.  `why`: place of the reason why it is not whole."""
+        end = _end(example)
+        whole, why = self._whole(example, shared)
+        if whole is not None:
+            return whole
+        is_whole = isinstance(example.asked, AskedItem) or len(end) < TAIL
+        if is_whole and not isinstance(example.asked, AskedDocument):
+            return {"prompt": end}
+        return {"prompt": end, "why": shared.reasons.setdefault(why, len(shared.reasons))}
+
+    def _whole(self, example: ExampleResult, shared: Shared) -> tuple[JsonObject | None, str]:
+        """What the page shows of a prompt that is as the model read it, or why there is none."""
+        if self.why_not:
+            return None, self.why_not
+        prompt = self.by_id.get(example.id)
+        if not example.digest:
+            return None, UNDIGESTED
+        if self.room <= 0:
+            return None, NO_ROOM
+        if prompt is None:
+            return None, ANOTHER
+        read = _as_read(prompt, example)
+        if without_shots(read).digest != example.digest:
+            return None, ANOTHER
+        before, contexts = _parts(read, self.num_fewshot if not prompt.shots else 0)
+        kept = [text[-LONGEST:] for text in contexts]
+        new = sum(len(text) for text in before if text not in shared.texts)
+        self.room -= new + sum(max(0, len(text) - TAIL) for text in kept)
+        if self.room <= 0:
+            return None, NO_ROOM
+        is_document = isinstance(example.asked, AskedDocument)
+        entry: JsonObject = {"prompt": _end(example) if is_document else kept[0]}
+        if is_document or len(kept) > 1:
+            entry["contexts"] = kept
+        if before:
+            entry["before"] = [shared.texts.setdefault(text, len(shared.texts)) for text in before]
+            entry["shots"] = len(read.shots) - self.has_intro if read.shots else self.num_fewshot
+        if dropped := len(prompt.shots) - len(read.shots):
+            entry["dropped"] = dropped
+        if (cut := max(map(len, contexts)) - LONGEST) > 0:
+            entry["cut"] = cut
+        return entry, ""
+
+
+def _rendered(run: Run, name: str, data_dir: DataDir) -> dict[int, Prompt]:
+    """By the example's id.  Raises InputError where the data, or the task, are not here."""
+    from miron_jax.evaluation.inputs import find_inputs, select_tasks
+    from miron_jax.evaluation.records import Selected
+    from miron_jax.evaluation.task_kinds.kinds import kind_of
+
+    try:
+        config = config_of(run.result.config)
+    except ValueError as error:
+        raise InputError(f"results.json lacks the run's settings ({error!s:.80})") from None
+    if any(Path(path).suffix == ".py" for path in config.task_path or ()):
+        raise InputError("a page runs no Python file, and this run names one in --task_path")
+    # other suites need not be here; the rest is of documents' windows, and refused for others
+    alone = {"stride": None, "special_tokens": None, "save_byte_losses": False}
+    config = replace(config, tasks=(name.partition("/")[0],), **alone)
+    if data_dir:
+        config = replace(config, data_dir=tuple(data_dir))
+    suites = [
+        suite
+        for suite in select_tasks(config).suites
+        if any(task.name == name for task in suite.tasks)
+    ]
+    if not suites:
+        raise InputError(f"this version has no task {name}")
+    selected = Selected(suites, {name}, {name})
+    [source] = find_inputs(config, fetch=False, runs=False, selected=selected).sources
+    examples = run.examples(name, with_options=False)
+    prompts = kind_of(source.task).whole_prompts(source, config, examples)
+    return {prompt.id: prompt for prompt in prompts}
+
+
+def _as_read(prompt: Prompt, example: ExampleResult) -> Prompt:
+    """Without the shots that the length limit had no room for."""
+    asked = example.asked
+    if not isinstance(asked, AskedPrompt) or asked.num_shots is None or prompt.num_shots is None:
+        return prompt
+    return replace(prompt, shots=prompt.shots[max(0, len(prompt.shots) - asked.num_shots) :])
+
+
+def _parts(prompt: Prompt, num_fewshot: int) -> tuple[Sequence[str], list[str]]:
+    """The texts before the question, and the distinct contexts.  `num_fewshot`: examples that stand
+    in the context itself, to its last blank line."""
+    contexts = [*dict.fromkeys(prompt.contexts[: len(prompt.contexts) - prompt.num_extra])]
+    before, blank_line, question = contexts[0].rpartition("\n\n")
+    if num_fewshot and len(contexts) == 1 and before and question.strip():
+        return [before + blank_line], [question]
+    return prompt.shots, contexts
+
+
+def _end(example: ExampleResult) -> str:
+    """What a sample keeps of its prompt, or the name of its document."""
+    asked = example.asked
+    if isinstance(asked, AskedItem):
+        return asked.prefix[-LONGEST:]
+    if isinstance(asked, AskedDocument):
+        return asked.doc_id
+    return asked.prompt[-TAIL:]
