@@ -91,7 +91,7 @@ def test_a_page_holds_everything_and_only_its_own_script(tmp_path: Path, miron) 
     assert [each["prompt"] for each in examples] == list(NASTY)
     assert [each["options"][0][0] for each in examples] == list(NASTY)
     of_run = {"label": "run", "first": 0, "size": 500, "ids": None, "marks": "10101010"}
-    assert index_of(page) == [{"name": "own/x", "groups": [*map(printable, NASTY)], "runs": [of_run]}]
+    assert index_of(page)["tasks"] == [{"name": "own/x", "groups": [*map(printable, NASTY)], "runs": [of_run]}]
     for part in ("num_fewshot", "a" * 40, "0.3000 to 0.7000", "&lt;img src=x onerror"):
         assert part in page
 
@@ -99,7 +99,7 @@ def test_a_page_holds_everything_and_only_its_own_script(tmp_path: Path, miron) 
 def test_examples_stand_in_chunks_of_their_task(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", {"own/x": samples_of([1] * 1203), "own/y": samples_of([0] * 3)})
     page = page_of(read_runs([str(run)]))
-    x, y = (task["runs"][0] for task in index_of(page))
+    x, y = (task["runs"][0] for task in index_of(page)["tasks"])
     assert (x["first"], len(x["marks"]), y["first"], y["marks"]) == (0, 1203, 3, "000")
     chunks = chunks_of(page)
     assert [len(chunk) for chunk in chunks] == [500, 500, 203, 3]
