@@ -370,10 +370,10 @@ def test_a_whole_prompt_has_its_shots_folded_and_a_key_opens_them(browser: Any, 
         opened.wait_for(f"row {prompt.row}")
         fold, question = page.locator("#detail details"), page.locator("#detail > pre")
         assert [question.count(), fold.get_attribute("open")] == [1, None]
-        assert question.text_content() == shown(prompt.contexts[0])
+        assert question.text_content() == shown(prompt.contexts[0].lstrip("\n"))
         page.keyboard.press("s")
         page.locator("#detail details pre").nth(3).wait_for()
-        assert "".join(fold.locator("pre").all_text_contents()) == shown(prompt.preamble)
+        assert "".join(fold.locator("pre").all_text_contents()) == shown(f"{prompt.preamble}\n\n")
         assert fold.locator("summary").text_content() == "3 few-shot examples before the question"
     page.keyboard.press("s")
     assert not fold.locator("pre").first.is_visible()
@@ -385,7 +385,7 @@ def test_a_whole_prompt_has_its_shots_folded_and_a_key_opens_them(browser: Any, 
 
 def shown(text: str) -> str:
     """As the page shows it: control characters by their pictures, marks of direction by one too."""
-    text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", lambda found: chr(0x2400 + (ord(found[0]) & 0x3F)), text)
+    text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", lambda match: chr(0x2400 + (ord(match[0]) & 0x3F)), text)
     return re.sub(r"[\u202a-\u202e\u2066-\u2069]", "\u2423", text)
 
 

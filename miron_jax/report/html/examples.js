@@ -94,19 +94,19 @@
   const counted = (count, name) => `${count.toLocaleString("en")} ${name}${count === 1 ? "" : "s"}`;
   // The prompt as the model read it; what stands before the question is folded, and inflated once it is opened.
   const promptOf = ({ prompt, contexts = [prompt], before, shots, dropped, cut, why, options }) => {
-    const parts = [];
+    const parts = [], gap = before ? /^\n*/.exec(contexts[0])[0] : "";  // which ends the last of the texts before
     if (before) {
       const fold = make("details");
       fold.append(make("summary", `${shots ? counted(shots, "few-shot example") : "Text"} before the question`));
       fold.addEventListener("toggle", async () => {
         const each = await Promise.all(before.map((place) => at(texts, place)));
-        fold.append(...each.map((text) => make("pre", visible(text))));
+        fold.append(...each.map((text, i) => make("pre", visible(text) + (i + 1 < each.length ? "" : gap))));
       }, { once: true });
       parts.push(fold);
     }
     contexts.forEach((text, i) => {
       if (contexts.length > 1 && contexts.length === options.length) parts.push(make("div", `before choice ${String.fromCharCode(65 + (i % 26))}`, "note"));
-      parts.push(make("pre", visible(text)));
+      parts.push(make("pre", visible(text.slice(gap.length))));
     });
     if (cut) parts.push(make("p", `Its first ${counted(cut, "character")} are not in this page.`, "note"));
     if (dropped) parts.push(make("p", `Its first ${counted(dropped, "few-shot example")} had no room in the length limit: the model did not read them.`, "note"));

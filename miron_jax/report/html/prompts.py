@@ -98,14 +98,15 @@ class Prompts:
         is_document = isinstance(example.asked, AskedDocument)
         entry: JsonObject = {"prompt": _end(example) if is_document else kept[0]}
         if is_document or len(kept) > 1:
-            entry["contexts"] = kept
+            entry |= {"contexts": kept}
         if before:
-            entry["before"] = [shared.texts.setdefault(text, len(shared.texts)) for text in before]
-            entry["shots"] = len(read.shots) - self.has_intro if read.shots else self.num_fewshot
+            places = [shared.texts.setdefault(text, len(shared.texts)) for text in before]
+            shots = len(read.shots) - self.has_intro if read.shots else self.num_fewshot
+            entry |= {"before": places, "shots": shots}
         if dropped := len(prompt.shots) - len(read.shots):
-            entry["dropped"] = dropped
+            entry |= {"dropped": dropped}
         if (cut := max(map(len, contexts)) - LONGEST) > 0:
-            entry["cut"] = cut
+            entry |= {"cut": cut}
         return entry, ""
 
 
