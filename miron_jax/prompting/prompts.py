@@ -9,8 +9,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
-from itertools import islice
+from itertools import count, islice
 
 from miron_jax.definitions.records import AnyTask, Example, Task, Wording
 from miron_jax.errors import InputError
@@ -89,12 +90,20 @@ def render(
     If categories count separately, they come one after another, each with its own limit and its own
     shots.
     """
+    return [*each_rendered(task, examples, limit)]
+
+
+def each_rendered(
+    task: Task[Wording], examples: Sequence[Example], limit: int | None = None
+) -> Iterator[Prompt]:
+    """What `render` returns, each when it is asked for."""
     if task.arrange is not None:
-        return [_arranged(task, idx, example) for idx, example in enumerate(examples[:limit])]
-    rendered = list[Prompt]()
+        yield from map(partial(_arranged, task), count(), examples[:limit])
+        return
+    first_id = 0
     for pool in _pools(task, examples):
-        rendered += _render_pool(task, pool, limit, first_id=len(rendered))
-    return rendered
+        yield from _render_pool(task, pool, limit, first_id)
+        first_id += len(pool[:limit])
 
 
 def with_shots(

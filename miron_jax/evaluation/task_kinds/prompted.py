@@ -15,7 +15,7 @@ from miron_jax.errors import InputError
 from miron_jax.evaluation.task_kinds.interface import LoadedTask, ScoredRow, TaskKind, TaskScores
 from miron_jax.evaluation.task_kinds.summary import num_shots_of, task_result
 from miron_jax.metrics.choices import ExampleScore
-from miron_jax.prompting.prompts import Prompt, render
+from miron_jax.prompting.prompts import Prompt, each_rendered, render
 from miron_jax.results.details import ChoiceDetails, GenerationDetails
 from miron_jax.results.records import TaskResult
 from miron_jax.results.samples import ExampleResult
@@ -46,7 +46,7 @@ class PromptedKind(TaskKind[AnyPrompted]):
     def whole_prompts(
         cls, source: LoadedTask, config: RunConfig, examples: Iterable[ExampleResult]
     ) -> Iterable[Prompt]:
-        return render(source.task, source.examples, config.limit)
+        return each_rendered(source.task, source.examples, config.limit)
 
     @spent_on("render")
     def prompts(self) -> list[Prompt]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from miron_jax.errors import printable
 from miron_jax.files.readers import Json, JsonObject
-from miron_jax.report.html.prompts import MOST, DataDir, Prompts, Shared
+from miron_jax.report.html.prompts import FIRST, MOST, DataDir, Prompts, Shared
 from miron_jax.results.run_folder import Run
 from miron_jax.results.samples import AskedItem, Completion, ExampleResult, Programs
 
@@ -37,14 +37,14 @@ def examples_of(runs: Sequence[Run], data_dir: DataDir = ()) -> Examples:
     tasks: list[Json] = []
     shared = Shared({}, {})
     room = MOST
-    due = sum(_num_examples(run, name) for run in runs for name in run.tasks)
+    due = sum(_num_held(run, name) for run in runs for name in run.tasks)
     for name in dict.fromkeys(name for run in runs for name in run.tasks):
         asked = dict[int, str]()  # digest of each example's prompt, in the first run that has it
         groups = dict[str, None]()
         scored = [run for run in runs if name in run.tasks]
         of_runs = list[Json]()
         for run in scored:
-            count = _num_examples(run, name)
+            count = _num_held(run, name)
             share = room * count // due
             prompts = Prompts.of(run, name, data_dir, share)
             of_runs.append(_of_run(run, name, asked, groups, chunks, prompts, shared))
@@ -60,8 +60,10 @@ def examples_of(runs: Sequence[Run], data_dir: DataDir = ()) -> Examples:
     return Examples({"tasks": tasks, "texts": texts, "reasons": reasons}, chunks)
 
 
-def _num_examples(run: Run, name: str) -> int:
-    return max(1, run.tasks[name].n + run.tasks[name].skipped)
+def _num_held(run: Run, name: str) -> int:
+    """Examples whose whole prompts the page may have."""
+    task = run.tasks[name]
+    return max(1, min(FIRST, task.n + task.skipped))
 
 
 def _of_run(

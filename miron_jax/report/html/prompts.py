@@ -6,6 +6,7 @@ prompt.  It deliberately shows no prompt of another digest, fetches no data and 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from miron_jax.results.run_folder import Run
 from miron_jax.results.samples import AskedDocument, AskedItem, AskedPrompt, ExampleResult
 
 DataDir = Sequence[tuple[str, str]]  # (suite, folder); suite "" stands for every suite
+FIRST = 2_000  # examples of a task whose prompts a page holds
 MOST = 12_000_000  # characters of a page's prompts beyond their ends
 LONGEST = 20_000  # characters of one text
 ANOTHER = (
@@ -25,8 +27,8 @@ ANOTHER = (
 )
 UNDIGESTED = "the version that wrote this run kept no digest, by which a prompt is known"
 NO_ROOM = (
-    f"a page holds {MOST / 1e6:.0f} million characters of prompts, those of each task's first "
-    "examples; miron-jax tasks --describe=TASK --rows=ROW prints this one"
+    f"a page holds the prompts of each task's first {FIRST:,} examples, or of fewer that make "
+    f"{MOST / 1e6:.0f} million characters; miron-jax tasks --describe=TASK --rows=ROW prints it"
 )
 
 
@@ -82,7 +84,7 @@ class Prompts:
         prompt = self.by_id.get(example.id)
         if not example.digest:
             return None, UNDIGESTED
-        if self.room <= 0:
+        if self.room <= 0 or example.id >= FIRST:
             return None, NO_ROOM
         if prompt is None:
             return None, ANOTHER
@@ -111,11 +113,8 @@ class Prompts:
 
 
 def _rendered(run: Run, name: str, data_dir: DataDir) -> dict[int, Prompt]:
-    """By the example's id.  Raises InputError where the data, or the task, are not here."""
-    from miron_jax.evaluation.inputs import find_inputs, select_tasks
-    from miron_jax.evaluation.records import Selected
-    from miron_jax.evaluation.task_kinds.kinds import kind_of
-
+    """The first by the example's id.  Raises InputError where the data, or the task, are not
+    here."""
     try:
         config = config_of(run.result.config)
     except ValueError as error:
@@ -127,6 +126,10 @@ def _rendered(run: Run, name: str, data_dir: DataDir) -> dict[int, Prompt]:
     config = replace(config, tasks=(name.partition("/")[0],), **alone)
     if data_dir:
         config = replace(config, data_dir=tuple(data_dir))
+    from miron_jax.evaluation.inputs import find_inputs, select_tasks
+    from miron_jax.evaluation.records import Selected
+    from miron_jax.evaluation.task_kinds.kinds import kind_of
+
     suites = [
         suite
         for suite in select_tasks(config).suites
@@ -138,7 +141,7 @@ def _rendered(run: Run, name: str, data_dir: DataDir) -> dict[int, Prompt]:
     [source] = find_inputs(config, fetch=False, runs=False, selected=selected).sources
     examples = run.examples(name, with_options=False)
     prompts = kind_of(source.task).whole_prompts(source, config, examples)
-    return {prompt.id: prompt for prompt in prompts}
+    return {prompt.id: prompt for prompt in islice(prompts, FIRST)}
 
 
 def _as_read(prompt: Prompt, example: ExampleResult) -> Prompt:
