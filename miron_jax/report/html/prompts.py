@@ -139,7 +139,7 @@ def _rendered(run: Run, name: str, data_dir: DataDir) -> dict[int, Prompt]:
         raise InputError(f"this version has no task {name}")
     selected = Selected(suites, {name}, {name})
     [source] = find_inputs(config, fetch=False, runs=False, selected=selected).sources
-    examples = run.examples(name, with_options=False)
+    examples = run.examples(name, with_texts=False)
     prompts = kind_of(source.task).whole_prompts(source, config, examples)
     return {prompt.id: prompt for prompt in islice(prompts, FIRST)}
 
