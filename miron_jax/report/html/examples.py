@@ -8,7 +8,7 @@ import base64
 import gzip
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from miron_jax.errors import printable
@@ -55,7 +55,9 @@ def examples_of(runs: Sequence[Run], data_dir: DataDir = ()) -> Examples:
             offered += groups
         tasks.append({"name": printable(name), "groups": offered, "runs": of_runs})
     texts = {"first": len(chunks), "size": CHUNK_OF_TEXTS}
-    chunks.extend(_chunks([*shared.texts], CHUNK_OF_TEXTS))
+    before = [*shared.texts]
+    for start in range(0, len(before), CHUNK_OF_TEXTS):
+        chunks.append(_chunk(before[start : start + CHUNK_OF_TEXTS]))
     reasons: list[Json] = [*map(printable, shared.reasons)]
     return Examples({"tasks": tasks, "texts": texts, "reasons": reasons}, chunks)
 
@@ -79,7 +81,8 @@ def _of_run(
     on), and a mark for each: 1 right, 0 wrong, - neither."""
     ids: list[int] = []
     marks: list[str] = []
-    shown: list[Json] = []
+    shown: list[Json] = []  # of the chunk that is being made
+    first = len(chunks)
     for example in run.examples(name):
         ids.append(example.id)
         marks.append("-" if example.correct is None else str(int(example.correct)))
@@ -89,8 +92,11 @@ def _of_run(
             groups[group] = None
         prompt = prompts.shown(example, shared)
         shown.append({**prompt, **_shown(example), "group": group, "same": is_same})
-    first = len(chunks)
-    chunks.extend(_chunks(shown, CHUNK))
+        if len(shown) == CHUNK:
+            chunks.append(_chunk(shown))
+            shown = []
+    if shown:
+        chunks.append(_chunk(shown))
     is_counted = ids == [*range(len(ids))]
     return {
         "label": printable(run.label),
@@ -101,10 +107,9 @@ def _of_run(
     }
 
 
-def _chunks(each: Sequence[Json], size: int) -> Iterator[str]:
-    for start in range(0, len(each), size):
-        text = json.dumps(each[start : start + size], separators=(",", ":"))
-        yield base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+def _chunk(each: Sequence[Json]) -> str:
+    text = json.dumps(each, separators=(",", ":"))
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
 def _shown(example: ExampleResult) -> JsonObject:

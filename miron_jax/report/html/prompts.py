@@ -18,8 +18,8 @@ from miron_jax.results.run_folder import Run
 from miron_jax.results.samples import AskedDocument, AskedItem, AskedPrompt, ExampleResult
 
 DataDir = Sequence[tuple[str, str]]  # (suite, folder); suite "" stands for every suite
-FIRST = 1_000  # examples of a task whose prompts a page holds
-MOST = 12_000_000  # characters of a page's prompts beyond their ends
+FIRST = 300  # examples of a task whose prompts a page holds
+MOST = 6_000_000  # characters of a page's prompts beyond their ends
 LONGEST = 20_000  # characters of one text
 ANOTHER = (
     "rendered again it is another than the one that the model read, as its data, its task or this "
