@@ -21,6 +21,7 @@ import os
 import resource
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 import tracemalloc
@@ -28,10 +29,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import jax
 import numpy as np
 from absl import app, flags
 from child import in_a_child
+
+sys.path.append(str(Path(__file__).parents[1]))  # tests/ has a coordinator
 
 from miron_jax.config import RunConfig
 from miron_jax.evaluation.inputs import find_inputs
@@ -45,6 +47,7 @@ from miron_jax.planning.request_batches import Totals
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.shared_arrays import FOLDER, SharedArrays
 from miron_jax.tokens.records import Requests
+from tests.support.coordinator import Coordinator
 
 T = TypeVar("T")
 
@@ -138,21 +141,6 @@ def measure_suite(config: RunConfig, kept: Path) -> dict[str, float]:
     }
 
 
-class Coordinator:
-    """The key-value store of a run, of which one process is here."""
-
-    def __init__(self, values: dict[str, str]) -> None:
-        self.values = values  # what the others have published
-
-    def key_value_set(self, key: str, value: str, allow_overwrite: bool) -> None:
-        self.values[key] = value
-
-    def key_value_try_get(self, key: str) -> str:
-        if key not in self.values:
-            raise jax.errors.JaxRuntimeError("NOT_FOUND")
-        return self.values[key]
-
-
 class Alone(Hosts):
     """One process: it takes its own part, or with index 0 and `takes_all` everything."""
 
@@ -171,7 +159,9 @@ def plan_as_host(
     os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
     published = folder / "published.json"
     others = json.loads(published.read_text()) if published.exists() else {}
-    hosts = Alone(index, count, Coordinator(others), in_rounds=True)
+    coordinator = Coordinator()
+    coordinator.values = others
+    hosts = Alone(index, count, coordinator, in_rounds=True)
     hosts.takes_all = takes_all
     kept = KeptArrays(folder / f"kept of {index}", print)
     shared = SharedArrays(kept, Store(str(folder)), hosts)

@@ -23,6 +23,7 @@ from miron_jax.errors import RUN_AGAIN, InputError
 from miron_jax.runtime import hosts
 from miron_jax.runtime.hosts import Hosts
 from tests.support import processes
+from tests.support.coordinator import Coordinator
 from tests.support.kept_runs import same_results
 from tests.support.own_models import bigrams, of_nnx, users_promotion
 from tests.support.own_task import CHOICE, rows
@@ -165,28 +166,6 @@ def test_processes_of_a_trainer_score_together_or_all_say_why_not(count: int, ki
         assert started[index].returncode == RUN_AGAIN, ended[index]
         assert "miron-jax: process 1 (" in ended[index][1]
         assert "has not been heard from" in ended[index][1]
-
-
-class Coordinator:
-    """The store of jax.distributed's coordinator."""
-
-    def __init__(self) -> None:
-        self.values = dict[str, str]()
-
-    def key_value_set(self, key: str, value: str, allow_overwrite: bool) -> None:
-        self.values[key] = value
-
-    def key_value_try_get(self, key: str) -> str:
-        if key not in self.values:
-            raise jax.errors.JaxRuntimeError("NOT_FOUND")
-        return self.values[key]
-
-    def key_value_dir_get(self, below: str) -> list[tuple[str, str]]:
-        return [(key, value) for key, value in [*self.values.items()] if key.startswith(below)]
-
-    def key_value_delete(self, below: str) -> None:
-        for key, _ in self.key_value_dir_get(f"{below}/"):
-            del self.values[key]
 
 
 def in_both(work: Callable[[Hosts], Any], store: Coordinator, both: list[Hosts] | None = None) -> list[Any]:

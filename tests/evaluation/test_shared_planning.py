@@ -1,6 +1,5 @@
 """The processes of a run render, tokenize and plan each a part of its tasks, and have the same batches."""
 
-import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +7,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import pytest
 
@@ -28,34 +26,10 @@ from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.shared_arrays import SharedArrays
 from miron_jax.tokens.records import Requests
 from tests.support.command import Place
+from tests.support.coordinator import Coordinator
 
 TASKS = ("core/arc_easy", "core/copa", "core/winograd", "core/lambada_openai")
 COUNT = 3
-
-
-class Coordinator:
-    """jax.distributed's key-value store, in memory."""
-
-    def __init__(self) -> None:
-        self._values = dict[str, str]()
-        self._counts = Counter[str]()
-        self._lock = threading.Lock()
-
-    def key_value_set(self, key: str, value: str, allow_overwrite: bool = False) -> None:
-        self._values[key] = value
-
-    def key_value_try_get(self, key: str) -> str:
-        if key not in self._values:
-            raise jax.errors.JaxRuntimeError("NOT_FOUND")
-        return self._values[key]
-
-    def key_value_dir_get(self, below: str) -> list[tuple[str, str]]:
-        return [(key, value) for key, value in [*self._values.items()] if key.startswith(below)]
-
-    def key_value_increment(self, key: str, by: int) -> int:
-        with self._lock:
-            self._counts[key] += by
-            return self._counts[key]
 
 
 class EvenHosts(Hosts):
