@@ -4,6 +4,7 @@ Arrives: Prompts and their Questions, or Problems.  Leaves: `AnswerRequests`.  I
 not know models or which answers are right.
 """
 
+import operator
 from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -27,12 +28,12 @@ class AnswerRequests(NamedTuple):
     # the same prompts as text, without shots that did not fit; of problems: none
     worded: list[Prompt]
     max_new_tokens: int  # of each completion; 0: it is there
-    truncated: int  # prompts that lost tokens
+    truncated: Sequence[bool]  # of each prompt, whether it lost tokens
 
     @classmethod
     def untokenized(cls, num_prompts: int, worded: list[Prompt]) -> "AnswerRequests":
         """Of completions that are there, for which no tokenizer is needed."""
-        return cls([()] * num_prompts, worded, 0, 0)
+        return cls([()] * num_prompts, worded, 0, [False] * num_prompts)
 
     def num_longer_than(self, length: int) -> int:
         """Prompts that may be longer with their completion; its last token is not read."""
@@ -66,7 +67,7 @@ def answer_requests(
     first = None if profile.boundary == "segments" else first_tokens(profile.bos, tokenizer)
     whole = tokenize_questions(worded, tokenizer, first)
     kept = [ids[num_cut(len(ids), window) :] for ids in whole]
-    truncated = sum(len(a) < len(b) for a, b in zip(kept, whole, strict=True))
+    truncated = [*map(operator.ne, map(len, kept), map(len, whole))]
     if empty := [prompt for prompt, ids in zip(prompts, kept, strict=True) if not ids]:
         raise InputError(
             f"{task_name}, row {empty[0].row}: its prompt has no token and the tokenizer puts no "
@@ -104,4 +105,5 @@ def program_requests(
             f"program within the length limit of {max_length}: raise --max_length to at least "
             f"{longest + 1}"
         )
-    return AnswerRequests(ids[:limit], [], room, 0)
+    ids = ids[:limit]
+    return AnswerRequests(ids, [], room, [False] * len(ids))

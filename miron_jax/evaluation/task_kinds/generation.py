@@ -44,6 +44,7 @@ class GenerationRow(PromptedRow):
     question: Question  # pyright: ignore[reportIncompatibleVariableOverride] - it has answers
     completion: Generated  # its token ids are without EOS
     text: str
+    truncated: bool  # its prompt lost tokens to the length limit
 
     @property
     def is_nan(self) -> bool:
@@ -86,8 +87,9 @@ class GenerationKind(PromptedKind[GenerationRow]):
         tokenizer = self.setup.tokenizer
         questions = {question.row: question for question in self.source.examples}
         alone = task.profile.decoded == "alone" and bool(tokenizer) and drops_first_space(tokenizer)
-        for prompt, ids, completion in zip(
-            self.requests.worded, self.requests.prompts, texts, strict=False
+        requests = self.requests
+        for prompt, ids, truncated, completion in zip(
+            requests.worded, requests.prompts, requests.truncated, texts, strict=False
         ):
             question = questions[prompt.row]
             text = plain_text(tokenizer, ids, completion)
@@ -97,7 +99,15 @@ class GenerationKind(PromptedKind[GenerationRow]):
             if completion.ended != "nan" and question.accepted:
                 example = score_answer(text, question.accepted, task.profile)
             scores.rows.append(
-                GenerationRow(prompt.id, example, without_shots(prompt), question, completion, text)
+                GenerationRow(
+                    prompt.id,
+                    example,
+                    without_shots(prompt),
+                    question,
+                    completion,
+                    text,
+                    truncated,
+                )
             )
         if task.profile.match is DETOX and self.setup.detox is not None:
             self._score_rewrites(scores, self.setup.detox)
@@ -137,7 +147,7 @@ class GenerationKind(PromptedKind[GenerationRow]):
             never_right_rows=tuple(never_right),
             alike=_alike([row.text.strip() for row in scores.rows if not row.is_nan]),
             prompts_end_in_space=num_end_in_space or None,
-            truncated=self.requests.truncated,
+            truncated=sum(row.truncated for row in scores.rows),
             beyond_trained_length=self.requests.num_longer_than(self.setup.trained_length),
             leaked_prompts=num_leaked([row.prompt for row in scores.rows]),
         )
@@ -158,6 +168,7 @@ class GenerationKind(PromptedKind[GenerationRow]):
                     answer=compared(row.text, profile),
                     accepted=tuple(row.question.accepted),
                 ),
+                truncated=row.truncated or None,
                 metrics=row.score.metrics,
                 meta=submitted_meta(row.question),
                 reason=reason,

@@ -207,7 +207,7 @@ def test_answers_have_room_and_prompts_are_cut_at_the_front():
     whole = tokenize_questions(prompts, Prefixing(True))[0]
     assert requests.prompts == [whole]
     cut = answer_requests(prompts, questions, task.profile, Prefixing(True), 9, "t")
-    assert (cut.prompts, cut.truncated) == ([whole[-3:]], 1)
+    assert (cut.prompts, cut.truncated) == ([whole[-3:]], [True])
     with pytest.raises(InputError, match="longest answer takes 6 tokens"):
         answer_requests(prompts, questions, task.profile, Prefixing(True), 6, "t")
     reasoning = replace(task.profile, extra_tokens=10)

@@ -23,11 +23,12 @@ from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import data_state, located_rows, read_examples
 from miron_jax.definitions.records import Measured, Problem, Task
 from miron_jax.definitions.rules import printed
+from miron_jax.engine.text_requests import Generated
 from miron_jax.errors import InputError
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate
 from miron_jax.evaluation.saved_requests import save_requests
-from miron_jax.evaluation.task_kinds.interface import LoadedTask, Setup
+from miron_jax.evaluation.task_kinds.interface import LoadedTask, Setup, TaskScores
 from miron_jax.evaluation.task_kinds.kinds import kind_of
 from miron_jax.files.store import Store
 from miron_jax.prompting.prompts import Prompt, render
@@ -109,6 +110,23 @@ def test_names_of_special_tokens_are_text_on_request(tmp_path: Path, kind: str) 
         assert made.control_tokens == ({"<|endoftext|>": len(ROWS)} if reading == "control" else {})
     end = TINY.convert_tokens_to_ids("<|endoftext|>")
     assert ids["control"].count(end) > ids["text"].count(end) > 0, "BOS stays"
+
+
+def test_a_completion_says_whether_its_prompt_was_cut(tmp_path: Path) -> None:
+    path = write(tmp_path, GENERATE, ROWS)
+    task = task_of(path)
+    source = LoadedTask(task, read_examples(task, path.parent), data_state(task, path.parent))
+    limit = None
+    for expected in ({None}, {None, True}):
+        setup = Setup(RunConfig("demo", ("own",)), TINY, TokenBytes(TINY, 400), LengthLimit(limit, None, None))
+        kind: Any = kind_of(task)(source, setup)
+        kind.prepare()
+        scores = TaskScores(kind)
+        kind.take_texts(scores, iter([Generated("", (), "stop") for _ in ROWS]))
+        truncated = [example.truncated for example in kind.example_results(scores)]
+        assert {*truncated} == expected
+        assert kind.details(scores).truncated == truncated.count(True)
+        limit = max(map(len, kind.requests.prompts)) + kind.requests.max_new_tokens - 1  # too few for the longest
 
 
 def test_templates_do_what_tasks_need() -> None:
