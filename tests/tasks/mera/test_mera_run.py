@@ -11,7 +11,6 @@ import pytest
 from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import DataState, read_examples
 from miron_jax.definitions.records import Problem, Task
-from miron_jax.engine.records import Score, Scores
 from miron_jax.engine.text_requests import Generated
 from miron_jax.errors import InputError
 from miron_jax.evaluation.inputs import find_inputs
@@ -23,6 +22,7 @@ from miron_jax.evaluation.task_kinds.interface import LoadedTask, Setup, TaskSco
 from miron_jax.evaluation.task_kinds.program import ProgramKind
 from miron_jax.evaluation.task_kinds.programs import Judge
 from miron_jax.files.readers import Json, JsonObject
+from miron_jax.metrics.spans import Spans
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.report.exports.written import write_finished
 from miron_jax.runtime.sandbox.sandbox import Sandbox
@@ -58,8 +58,8 @@ def test_questions_without_a_right_choice_count_the_last_answer() -> None:
     kind = ChoiceKind(LoadedTask(task_of("ruethics"), [], NO_HASH), setup())
     prompt = Prompt(0, 0, ("Т",) * 2, ("0", "1"), None)
     for losses, expected in (((1.0, 2.0), 0.0), ((2.0, 1.0), 1.0), ((1.0, 1.0), 1.0)):  # the last one wins a tie
-        choices = [Score(np.asarray([-loss], np.float32), np.zeros(1, np.int32)) for loss in losses]
-        [scored] = kind.score([ScoredPrompt.of(prompt)], Scores.of(choices))
+        spans = Spans.of_each([np.asarray([-loss], np.float32) for loss in losses])
+        [scored] = kind.score([ScoredPrompt.of(prompt)], spans)
         assert scored.metrics == {"answered_last": expected}
 
 
