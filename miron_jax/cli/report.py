@@ -73,7 +73,7 @@ def _written(runs: "list[Run]") -> Iterator[tuple[str, int]]:
     from miron_jax.report.html.page import page_of
 
     flags_of = (
-        (FLAGS.html, partial(page_of, data_dir=data_dir()), "html"),
+        (FLAGS.html, lambda runs: page_of(runs, data_dir()), "html"),
         (FLAGS.markdown, markdown_of, "markdown"),
         (FLAGS.csv, csv_of, "csv"),
         (FLAGS.every_eval_ever, every_eval_ever, "every_eval_ever"),

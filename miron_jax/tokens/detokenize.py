@@ -25,7 +25,11 @@ def text_after(tokenizer: Tokenizer, prompt: Sequence[int], new: Sequence[int]) 
     are left out.  A single U+FFFD at the end of the decoded text is kept: a byte-level token may
     hold the last byte of one character and the first of another.
     """
-    context, before = _end_of(tokenizer, tuple(prompt))
+    size = CONTEXT
+    while size < len(prompt) and _decode(tokenizer, prompt[-size:]).startswith("\ufffd"):
+        size += CONTEXT
+    context = list(prompt[-size:])
+    before = _decode(tokenizer, context)
     whole = _decode(tokenizer, [*context, *new])
     unfinished = ""
     for cut in range(1, min(4, len(new) + 1) if whole.endswith("\ufffd\ufffd") else 1):
@@ -37,16 +41,6 @@ def text_after(tokenizer: Tokenizer, prompt: Sequence[int], new: Sequence[int]) 
     while not whole.startswith(before):  # the prompt ends inside a character that `new` completes
         before = before[:-1]
     return whole[len(before) :] + unfinished
-
-
-@lru_cache(maxsize=4096)  # an Evaluator completes the same prompts again and again
-def _end_of(tokenizer: Tokenizer, prompt: tuple[int, ...]) -> tuple[tuple[int, ...], str]:
-    """The last tokens of a prompt, beginning with a whole character, and their text."""
-    size = CONTEXT
-    while size < len(prompt) and _decode(tokenizer, prompt[-size:]).startswith("\ufffd"):
-        size += CONTEXT
-    context = prompt[-size:]
-    return context, _decode(tokenizer, context)
 
 
 def drops_first_space(tokenizer: Tokenizer) -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 from miron_jax.prompting.prompts import without_shots
 from miron_jax.report.html import examples
-from miron_jax.report.html.prompts import ANOTHER, NO_ROOM, UNDIGESTED, Prompts, Shared
+from miron_jax.report.html.prompts import ANOTHER, NO_ROOM, NOT_READ, UNDIGESTED, Prompts, Shared
 from miron_jax.results.run_folder import Run, read_runs
 from miron_jax.results.samples import AskedItem, AskedPrompt
 from tests.golden.data import write_all
@@ -125,16 +125,20 @@ def test_a_prompt_that_lost_shots_says_how_many(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"tasks": ["own/x"], "task_path": ["GONE/x.yaml"]}, "GONE/x.yaml"),
+        ({"tasks": ["own/x"], "task_path": ["GONE/x.yaml"]}, NOT_READ),
+        ({"task_path": ["FOLDER/secret"]}, NOT_READ),  # a reader's sentence has the file's words
+        ({"task_path": ["x" * 5000]}, NOT_READ),
+        ({"items_per_category": 10**9}, "no more than 10,000 items"),
         ({"task_path": ["FOLDER/y.yaml"]}, "this version has no task own/x"),
         ({"tasks": None}, "results.json lacks the run's settings"),
         ({"limit": "many"}, "results.json lacks the run's settings"),
-        ({"limit": -1}, "--limit is -1, expected 1 or more"),
+        ({"limit": -1}, NOT_READ),
         ({"task_path": ["FOLDER/evil.py"]}, "a page runs no Python file"),
     ],
 )
 def test_without_the_data_a_prompt_is_its_end_and_says_why(change: Any, why: str, tmp_path: Path) -> None:
     (tmp_path / "y.yaml").write_text(CHOICE.replace("task: x", "task: y"))
+    (tmp_path / "secret").write_text("hf_secret")
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     asked = prompts_of(tmp_path, CHOICE, [*rows_of(3), *rows_of(1, "A long question, " * 30)])
     run_of(tmp_path, asked)
@@ -142,6 +146,7 @@ def test_without_the_data_a_prompt_is_its_end_and_says_why(change: Any, why: str
         results["config"] |= json.loads(json.dumps(change).replace("FOLDER", str(tmp_path)))
     entries, texts, [reason] = shown_of(read_runs([str(tmp_path / "run")])[0])
     assert why in reason
+    assert "hf_secret" not in reason
     assert texts == []
     for entry, prompt in zip(entries, map(without_shots, asked), strict=True):
         assert entry == {"prompt": prompt.tail} | ({"why": 0} if len(prompt.tail) == 300 else {})
@@ -162,7 +167,7 @@ def test_the_data_may_lie_elsewhere_now(
         index = re.search(r'id="index">([^<]*)<', (tmp_path / "out.html").read_text())
         assert index is not None
         whys.append(json.loads(index[1])["reasons"])
-    assert ["no CORE data there" in why for why in whys[0]] == [True]
+    assert whys[0] == [NOT_READ]
     assert whys[1] == []
 
 

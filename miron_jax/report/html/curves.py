@@ -6,6 +6,7 @@ know what a checkpoint was trained on: results do not say how many tokens, so th
 """
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
@@ -68,7 +69,7 @@ def _run(run: Run, labels: Mapping[str, str]) -> JsonObject:
     here = {str(run.result.step): printable(run.label)}
     for step, file in run.result.steps.items():
         folder = f"{run.folder}/{PurePosixPath(file).parent}"
-        folders[step] = printable(folder)
+        folders[step] = shlex.quote(printable(folder))  # a part of a command
         if folder in labels:
             here[step] = labels[folder]
     return {"label": printable(run.label), "folders": folders, "here": here}

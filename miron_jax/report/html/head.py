@@ -94,9 +94,13 @@ def against_of(runs: Sequence[Run]) -> list[Beside]:
     kept = dict[tuple[str, str], Keyed]()  # by run and task: each is read once
 
     def read(run: Run, task: str) -> Keyed:
-        if (run.folder, task) not in kept:
-            kept[run.folder, task] = keyed_examples(run, task)
-        return kept[run.folder, task]
+        key = run.folder, task
+        if key in kept:
+            return kept[key]
+        examples = keyed_examples(run, task)
+        if len(runs) <= MOST_PINNED or run is runs[0]:  # others are read once anyway
+            kept[key] = examples
+        return examples
 
     for i, first in enumerate(runs):
         for second in runs[i + 1 :] if i == 0 or len(runs) <= MOST_PINNED else ():

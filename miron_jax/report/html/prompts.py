@@ -18,6 +18,7 @@ from miron_jax.results.run_folder import Run
 from miron_jax.results.samples import AskedDocument, AskedItem, AskedPrompt, ExampleResult
 
 DataDir = Sequence[tuple[str, str]]  # (suite, folder); suite "" stands for every suite
+MOST_ITEMS = 10_000  # of a category, which results.json may name
 FIRST = 300  # examples of a task whose prompts a page holds
 MOST = 6_000_000  # characters of a page's prompts beyond their ends
 LONGEST = 20_000  # characters of one text
@@ -25,11 +26,21 @@ ANOTHER = (
     "rendered again it is another than the one that the model read, as its data, its task or this "
     "package have changed since"
 )
+# A page may be shown to others, and results.json may be a stranger's: what a reader says of a file
+# that it names, its path or its words, is no reason that a page gives.
+NOT_READ = (
+    "its task or its data are not here, or cannot be read: miron-jax report --html with "
+    "--data_dir=FOLDER renders it where the data lie"
+)
 UNDIGESTED = "the version that wrote this run kept no digest, by which a prompt is known"
 NO_ROOM = (
     f"a page holds the prompts of each task's first {FIRST:,} examples, or of fewer that make "
     f"{MOST / 1e6:.0f} million characters; miron-jax tasks --describe=TASK --rows=ROW prints it"
 )
+
+
+class NotRendered(Exception):
+    """Why a page has no prompts of a task."""
 
 
 class Shared(NamedTuple):
@@ -60,8 +71,10 @@ class Prompts:
         )
         try:
             return cls(_rendered(run, name, data_dir), "", *how)
-        except InputError as error:
+        except NotRendered as error:
             return cls({}, str(error), *how)
+        except (InputError, OSError, ValueError):
+            return cls({}, NOT_READ, *how)
 
     def shown(self, example: ExampleResult, shared: Shared) -> JsonObject:
         """`prompt`: what stands in the list.  `contexts`: the texts before the choices where they
@@ -103,8 +116,9 @@ class Prompts:
             entry |= {"contexts": kept}
         if before:
             places = [shared.texts.setdefault(text, len(shared.texts)) for text in before]
-            shots = len(read.shots) - self.has_intro if read.shots else self.num_fewshot
-            entry |= {"before": places, "shots": shots}
+            entry["before"] = places
+            if read.shots:  # else a part of the context, that may hold more than examples
+                entry["shots"] = len(read.shots) - self.has_intro
         if dropped := len(prompt.shots) - len(read.shots):
             entry |= {"dropped": dropped}
         if (cut := max(map(len, contexts)) - LONGEST) > 0:
@@ -113,19 +127,24 @@ class Prompts:
 
 
 def _rendered(run: Run, name: str, data_dir: DataDir) -> dict[int, Prompt]:
-    """The first by the example's id.  Raises InputError where the data, or the task, are not
-    here."""
+    """The first by the example's id.  Raises NotRendered, or what a reader of the task and its data
+    raises."""
     try:
         config = config_of(run.result.config)
     except ValueError as error:
-        raise InputError(f"results.json lacks the run's settings ({error!s:.80})") from None
+        raise NotRendered(f"results.json lacks the run's settings ({error!s:.80})") from None
     if any(Path(path).suffix == ".py" for path in config.task_path or ()):
-        raise InputError("a page runs no Python file, and this run names one in --task_path")
+        raise NotRendered("a page runs no Python file, and this run names one in --task_path")
+    if (config.items_per_category or 0) > MOST_ITEMS:
+        raise NotRendered(f"a page makes no more than {MOST_ITEMS:,} items of a category again")
     # other suites need not be here; the rest is of documents' windows, and refused for others
     alone = {"stride": None, "special_tokens": None, "save_byte_losses": False}
     config = replace(config, tasks=(name.partition("/")[0],), **alone)
     if data_dir:
-        config = replace(config, data_dir=tuple(data_dir))
+        folders = dict(data_dir)
+        if "" not in folders:
+            folders = {**dict(config.data_dir), **folders}
+        config = replace(config, data_dir=tuple(folders.items()))
     from miron_jax.evaluation.inputs import find_inputs, select_tasks
     from miron_jax.evaluation.records import Selected
     from miron_jax.evaluation.task_kinds.kinds import kind_of
@@ -136,7 +155,7 @@ def _rendered(run: Run, name: str, data_dir: DataDir) -> dict[int, Prompt]:
         if any(task.name == name for task in suite.tasks)
     ]
     if not suites:
-        raise InputError(f"this version has no task {name}")
+        raise NotRendered(f"this version has no task {name}")
     selected = Selected(suites, {name}, {name})
     [source] = find_inputs(config, fetch=False, runs=False, selected=selected).sources
     examples = run.examples(name, with_texts=False)
