@@ -187,7 +187,7 @@ def _fit(
     expected = law.at(places)
     squares = float(((values - expected) ** 2).sum())
     freedom = len(values) - num_parameters
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng((0, num_parameters))  # each law has draws of its own
     noise = np.sqrt(squares / generator.chisquare(freedom, BOOTSTRAP))
     away = generator.standard_normal((BOOTSTRAP, len(values)))
     draws = fitted(places, expected + noise[:, None] * away)

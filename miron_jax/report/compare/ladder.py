@@ -143,7 +143,8 @@ def ladder_of(
     forecasts.  Raises InputError where no task has a law."""
     runs = [rung.run for rung in rungs]
     ladder = Ladder(axis, tuple(rungs))
-    for name, task in runs[0].tasks.items():
+    for name in dict.fromkeys(name for run in runs for name in run.tasks):
+        task = next(run.tasks[name] for run in runs if name in run.tasks)
         loss = metric or next((each for each in LOSSES if each in task.metrics), "")
         if reason := _refusal(name, task, loss, runs):
             ladder.refused[name] = reason
@@ -164,7 +165,7 @@ def _refusal(name: str, task: TaskResult, metric: str, runs: Sequence[Run]) -> s
     if metric not in LOWER_IS_BETTER:
         return f"{metric} is no loss: a power law is of numbers of which less is better"
     if not is_alike(task, name, runs):
-        return "not all runs have it with the same data, rules and limit"
+        return "not all runs have it with the same data, rules and examples"
     is_by_tokens = metric in BY_TOKENS or metric.startswith("token_")
     if is_by_tokens and not all(same_tokenizer(runs[0], run) for run in runs[1:]):
         return f"{metric} counts tokens, and the tokenizers differ: take bits_per_byte"

@@ -52,9 +52,10 @@ def subset(runs: Sequence[Run], budget: float, last: int) -> Subset:
     left_out = dict[str, str]()
     ratios = dict[str, float]()
     shares = dict[str, Curves]()
-    for name, task in runs[0].tasks.items():
+    for name in dict.fromkeys(name for run in runs for name in run.tasks):
+        task = next(run.tasks[name] for run in runs if name in run.tasks)
         if not is_alike(task, name, runs):
-            left_out[name] = "not all runs have it with the same data, rules and limit"
+            left_out[name] = "not all runs have it with the same data, rules and examples"
             continue
         metric = task.main_metric
         curves = Curves()

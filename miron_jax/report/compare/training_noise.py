@@ -148,7 +148,9 @@ def _above_chance(
 def is_alike(first: TaskResult, name: str, runs: Sequence[Run]) -> bool:
     for run in runs:
         task = run.tasks.get(name)
-        if task is None or task.limit != first.limit:
+        if task is None or task.limit != first.limit or task.sampled != first.sampled:
+            return False
+        if task.n + task.skipped != first.n + first.skipped:
             return False
         if other_rule(first, task.data.git_blob_sha1, task.profile):
             return False

@@ -41,7 +41,7 @@ def _print_laws(console: Console, ladder: Ladder) -> None:
     table = table_of(("task", "loss"), ("irreducible", "exponent", LEFT_OUT, LARGEST))
     for task in ladder.tasks:
         ends = [with_interval(task.law.field(name)) for name in ("irreducible", "exponent")]
-        table.add_row(task.task, task.metric, *ends, *_left_out(task.law))
+        table.add_row(task.task, task.metric, *ends, *_left_out(ladder, task.law))
     console.print(table)
 
 
@@ -51,7 +51,9 @@ def _print_sigmoids(console: Console, ladder: Ladder) -> None:
         if task.sigmoid is not None:
             steepness = with_interval(task.sigmoid.field("steepness"))
             floor = shown(task.sigmoid.law.floor)
-            table.add_row(task.task, task.accuracy, floor, steepness, *_left_out(task.sigmoid))
+            table.add_row(
+                task.task, task.accuracy, floor, steepness, *_left_out(ladder, task.sigmoid)
+            )
     if table.rows:
         console.print("accuracy = floor + (1 - floor) sigmoid of the loss", soft_wrap=True)
         console.print(table)
@@ -74,8 +76,13 @@ def _print_forecasts(console: Console, ladder: Ladder) -> None:
         console.print(table)
 
 
-def _left_out(fit: Fit[PowerLaw] | Fit[Sigmoid]) -> tuple[str, str]:
-    return shown(fit.left_out_error), shown(fit.left_out[-1], "+.4f")
+def _left_out(ladder: Ladder, fit: Fit[PowerLaw] | Fit[Sigmoid]) -> tuple[str, str]:
+    """Of two largest runs the law of the others knows the size."""
+    *_, before, last = (rung.size for rung in ladder.rungs)
+    largest = "-"
+    if before < last:
+        largest = shown(fit.left_out[-1], "+.4f")
+    return shown(fit.left_out_error), largest
 
 
 def ladder_json(ladder: Ladder) -> JsonObject:
