@@ -44,6 +44,7 @@ from miron_jax.tasks.own_tasks.keys import Keys
 from miron_jax.tasks.own_tasks.python_task import read_python
 from miron_jax.tasks.own_tasks.rules import RULES, profile_of, rule_named, rules_of
 from miron_jax.tasks.own_tasks.templates import text_of, value_of
+from miron_jax.tokens.spans import AFTER_COMMON_PREFIX
 
 NAME = "own"
 _TAKES = {  # kind -> what it takes from each record, and what that must be
@@ -276,6 +277,11 @@ def _profile(keys: Keys, kind: str, of_other_file: bool) -> Any:
         profile = profile_of(rules, kind, stated, stop, extra, of_other_file)
     except ValueError as error:
         raise keys.wrong(str(error)) from None
+    if "target_delimiter" in keys and getattr(profile, "span", None) is AFTER_COMMON_PREFIX:
+        raise keys.wrong(
+            "target_delimiter would not be scored, as the span after_common_prefix (of rules: "
+            "core) leaves out what all choices begin with: add rules: lm_eval, or name delimiter"
+        )
     if keys.one_of("fewshot", ("any", "distinct"), "any") == "any":
         return profile
     return replace(profile, fewshot_draw=distinct(profile.fewshot_draw))

@@ -613,6 +613,7 @@ def test_what_is_wrong_with_a_schema_is_said(tmp_path: Path) -> None:
         (("gold: answer", ""), "gold is None, expected a field's name or a template"),
         (("choices: options", "answer: options"), "key 'answer' is not of a task of kind choice"),
         (("baseline: 0.333", "target_delimiter: x"), "delimiter and target_delimiter are both given: name the one that"),
+        (('delimiter: "\\nAnswer: "', "target_delimiter: x"), "target_delimiter would not be scored, as the span after_"),
         (('delimiter: "\\nAnswer: "', "target_delimiter: 3"), "target_delimiter is 3, expected a text"),
         (("choices: options", "choices: [hot]"), "choices is ['hot'], expected a field's name or a template or a list"),
         (("hills.jsonl", "hill.jsonl"), "and there is no such file"),
