@@ -116,9 +116,9 @@ class Prompts:
             entry |= {"contexts": kept}
         if before:
             places = [shared.texts.setdefault(text, len(shared.texts)) for text in before]
-            entry["before"] = places
+            entry |= {"before": places}
             if read.shots:  # else a part of the context, that may hold more than examples
-                entry["shots"] = len(read.shots) - self.has_intro
+                entry |= {"shots": len(read.shots) - self.has_intro}
         if dropped := len(prompt.shots) - len(read.shots):
             entry |= {"dropped": dropped}
         if (cut := max(map(len, contexts)) - LONGEST) > 0:
