@@ -16,7 +16,7 @@ from miron_jax.results.run_folder import Run, read_runs
 from miron_jax.statistics.noise import noise, signal_to_noise
 from miron_jax.statistics.paired import bonett_price
 from tests.support.run_folders import PROFILE, changed, composite, samples_of, write_run, write_training_run
-from tests.support.tolerances import FLOAT64
+from tests.support.tolerances import FLOAT64, METRIC_RELATIVE
 
 
 def compared(*folders: Path, metrics: tuple[str, ...] = ()) -> Comparison:
@@ -437,7 +437,9 @@ def test_a_subset_is_the_tasks_that_decide_most_for_its_tokens(
         # about a line 2 3 2 and 7 6 7 of ten leave residuals 1/3, 2/3, 1/3, squares 2/3, one degree of freedom: deviation
         # .0816; means .2333 and .6667: signal .4333 / .45 over noise .0816 / .2333
         first = document["chosen"]["own/decides"]
-        assert first["signal_to_noise"] == pytest.approx(0.43333 / 0.45 / ((2 / 3) ** 0.5 / 10 / 0.23333), rel=1e-4)
+        assert first["signal_to_noise"] == pytest.approx(
+            0.43333 / 0.45 / ((2 / 3) ** 0.5 / 10 / 0.23333), rel=METRIC_RELATIVE
+        )
         assert first["together"] == pytest.approx(first["signal_to_noise"])
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.run_folders import changed, samples_of, write_run, write_training_run
+from tests.support.tolerances import FITTED, ROUNDING
 
 MILLIONS = (10, 20, 40, 80, 160, 320)
 
@@ -43,11 +44,11 @@ def test_laws_and_forecasts_on_a_screen_and_as_json(tmp_path: Path, miron, monke
     assert [run["size"] for run in document["runs"]] == [millions * 1e6 for millions in MILLIONS]
     task = document["tasks"]["own/x"]
     law = {name: task["law"][name]["value"] for name in ("irreducible", "exponent")}
-    assert law == pytest.approx({"irreducible": 0.5, "exponent": 0.5}, rel=1e-4)
-    assert task["law"]["leave_one_out"]["mean"] < 1e-6
+    assert law == pytest.approx({"irreducible": 0.5, "exponent": 0.5}, rel=FITTED)
+    assert task["law"]["leave_one_out"]["mean"] < ROUNDING
     assert len(task["sigmoid"]["leave_one_out"]["of_runs"]) == 6
     assert task["sigmoid"]["floor"] == 0.5  # what guessing gives
-    assert [each["loss"]["value"] for each in task["forecasts"]] == pytest.approx([bits(1000), bits(4000)], rel=1e-4)
+    assert [each["loss"]["value"] for each in task["forecasts"]] == pytest.approx([bits(1000), bits(4000)], rel=FITTED)
     for each in task["forecasts"]:
         low, high = each["accuracy"]["ci95"]
         assert 0 <= low < each["accuracy"]["value"] < high <= 1
@@ -71,7 +72,7 @@ def test_checkpoints_are_runs_where_the_tokens_of_a_step_are_stated(tmp_path: Pa
     document = json.loads(ran.out)
     assert [(each["step"], each["tokens"]) for each in document["runs"]] == [(step, step * 1e6) for step in MILLIONS]
     forecast = document["tasks"]["own/x"]["forecasts"][0]
-    assert forecast["loss"]["value"] == pytest.approx(bits(1000), rel=1e-4)
+    assert forecast["loss"]["value"] == pytest.approx(bits(1000), rel=FITTED)
     assert forecast["accuracy"] is None  # the same at each step
     assert document["refused"] == {
         "own/x accuracy": "that it rises above chance as the loss falls is not told from noise"

@@ -15,6 +15,7 @@ from miron_jax.report.figures.panels import comparison_figure, tasks_figure
 from miron_jax.report.html.page import page_of
 from miron_jax.results.run_folder import Run, read_runs
 from tests.support.run_folders import changed, composite, samples_of, write_run, write_training_run
+from tests.support.tolerances import printed
 
 
 @pytest.fixture
@@ -82,7 +83,9 @@ def test_curves_of_runs_lie_in_one_panel_with_bands_and_chance(tmp_path: Path) -
     assert [[point[:2] for point in line["points"]] for line in panel["lines"]] == [
         [[1, 0.5], [2, 1.0]], [[1, 0.5], [2, 0.75]]
     ]  # fmt: skip
-    assert panel["lines"][0]["points"][1][2:] == pytest.approx([0.9124, 1.0], abs=1e-4), "Wilson's interval of 40 of 40"
+    assert panel["lines"][0]["points"][1][2:] == pytest.approx([0.9124, 1.0], abs=printed(4)), (
+        "Wilson's interval of 40 of 40"
+    )
 
 
 def test_report_writes_svg_and_png_into_a_folder(runs: list[Run], tmp_path: Path, miron: Any) -> None:

@@ -6,6 +6,7 @@ from scipy.optimize import curve_fit
 
 from miron_jax.statistics.estimate import Estimate
 from miron_jax.statistics.scaling import PowerLaw, fit_accuracies, fit_losses, forecast
+from tests.support.tolerances import FITTED, LEFT_OUT, ROUNDING
 
 SIZES = np.geomspace(1e7, 3e8, 6)
 MIDDLE = float(np.exp(np.log(SIZES).mean()))
@@ -27,19 +28,19 @@ def by_scipy(sizes: np.ndarray, losses: np.ndarray) -> np.ndarray:
 
 def test_laws_and_runs_left_out_are_those_of_another_fit() -> None:
     fit = fit_losses(SIZES, LOSSES)
-    np.testing.assert_allclose(np.ravel(fit.law[:3]), by_scipy(SIZES, LOSSES), rtol=1e-4)
+    np.testing.assert_allclose(np.ravel(fit.law[:3]), by_scipy(SIZES, LOSSES), rtol=FITTED)
     residuals = LOSSES - law(SIZES, *by_scipy(SIZES, LOSSES))
-    assert fit.deviation == pytest.approx(np.sqrt((residuals**2).sum() / 3), rel=1e-6)
+    assert fit.deviation == pytest.approx(np.sqrt((residuals**2).sum() / 3), rel=ROUNDING)
     curve = fit_accuracies(LOSSES, ACCURACIES, 0.25)
     (steepness, half), _ = curve_fit(sigmoid, LOSSES, ACCURACIES, (5, 0.8))
-    assert curve.law.steepness.item() == pytest.approx(steepness, rel=1e-4)
-    assert curve.law.at(0.7).item() == pytest.approx(sigmoid(np.asarray(0.7), steepness, half), rel=1e-5)
+    assert curve.law.steepness.item() == pytest.approx(steepness, rel=FITTED)
+    assert curve.law.at(0.7).item() == pytest.approx(sigmoid(np.asarray(0.7), steepness, half), rel=FITTED)
     for i in range(6):
         others = np.arange(6) != i
         says = law(SIZES[i], *by_scipy(SIZES[others], LOSSES[others]))
-        assert fit.left_out[i] == pytest.approx(says - LOSSES[i], abs=2e-6)
+        assert fit.left_out[i] == pytest.approx(says - LOSSES[i], abs=LEFT_OUT)
         says = sigmoid(LOSSES[i], *curve_fit(sigmoid, LOSSES[others], ACCURACIES[others], (5, 0.8))[0])
-        assert curve.left_out[i] == pytest.approx(says - ACCURACIES[i], abs=2e-6)
+        assert curve.left_out[i] == pytest.approx(says - ACCURACIES[i], abs=LEFT_OUT)
     assert fit.left_out_error == pytest.approx(np.mean(np.abs(fit.left_out)))
 
 
@@ -55,9 +56,9 @@ def test_laws_and_runs_left_out_are_those_of_another_fit() -> None:
 def test_no_part_of_a_law_is_negative(losses: np.ndarray, irreducible: float | None, scale: float | None) -> None:
     fitted = PowerLaw.fitted(SIZES, losses[None])
     if irreducible is not None:
-        assert fitted.irreducible.item() == pytest.approx(irreducible, abs=1e-6)
+        assert fitted.irreducible.item() == pytest.approx(irreducible, abs=ROUNDING)
     if scale is not None:
-        assert fitted.scale.item() == pytest.approx(scale, abs=1e-6)
+        assert fitted.scale.item() == pytest.approx(scale, abs=ROUNDING)
     assert fitted.irreducible.item() >= 0
     assert fitted.scale.item() >= 0
 
@@ -66,12 +67,12 @@ def test_a_law_without_noise_is_found_and_forecasts_itself() -> None:
     losses = law(SIZES, 0.6, 0.25, 0.4)
     fit = fit_losses(SIZES, losses)
     curve = fit_accuracies(losses, sigmoid(losses, 9.0, 0.8), 0.25)
-    assert np.ravel(fit.law[:3]) == pytest.approx([0.6, 0.25, 0.4], rel=1e-5)
+    assert np.ravel(fit.law[:3]) == pytest.approx([0.6, 0.25, 0.4], rel=FITTED)
     each = forecast(2e9, fit, curve)
     loss = law(np.asarray(2e9), 0.6, 0.25, 0.4)
     assert each.accuracy is not None
     for estimate, value in ((each.loss, loss), (each.accuracy, sigmoid(loss, 9.0, 0.8))):
-        assert (estimate.value, *estimate.ci95) == pytest.approx([value] * 3, rel=1e-5)
+        assert (estimate.value, *estimate.ci95) == pytest.approx([value] * 3, rel=FITTED)
 
 
 def share_that_holds(num_runs: int, num_simulations: int) -> np.ndarray:

@@ -26,6 +26,8 @@ INTERVALS_APART = 1e-5  # ends of a Wilson and a normal interval of tens of thou
 SIMULATED = 0.05  # relative: a variance of 4,000 simulated runs, five standard errors
 TWO_BFLOAT16 = 2e-5  # relative: a number that is held as the sum of two bfloat16 numbers
 ESTIMATED = 0.05  # relative: tokens of a run before it is tokenized, from a hundred prompts a task
+FITTED = 1e-4  # relative: parameters of a law that two searches for least squares find, or that made the numbers
+LEFT_OUT = 2e-6  # absolute: what two such laws say of a run, a number of size 1
 FLOAT64 = 1e-12  # absolute or relative: a formula in float64, summed in another order
 
 
