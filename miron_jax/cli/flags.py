@@ -266,6 +266,11 @@ _VERIFY = {
         "output",
         "Only write the oracle's numbers, by transformers and torch from --model, into this file.",
     ),
+    "reference": Setting(
+        None,
+        "output",
+        "Only compare the run in --output with these reference numbers, docs/reference_numbers.md.",
+    ),
 }
 _MERA = {
     "mera_submission": Setting(
@@ -313,8 +318,8 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
     "report": (*_REPORT, "output", "data_dir"),
     "verify": (
         "model", "tokenizer", "checkpoint", "param_map", "params_key", "steps", "dtype", "sharding",
-        "mesh", "attention", "token_budget", "compilation_cache", "against", *_SCREEN, *_JSON,
-        *_VERIFY,
+        "mesh", "attention", "token_budget", "compilation_cache", "against", "output", *_SCREEN,
+        *_JSON, *_VERIFY,
     ),
     "init": ("checkpoint",),
     "mera": (*_MERA, "output", "data_dir"),

@@ -14,7 +14,7 @@ from miron_jax.cli.json_output import json_output
 from miron_jax.cli.processes import leave_out_torch, start_jax
 from miron_jax.cli.run_config import local
 from miron_jax.config import RunConfig, parse_mesh
-from miron_jax.errors import InputError, SelfCheckFailed, printable
+from miron_jax.errors import InputError, SelfCheckFailed, printable, some_of
 from miron_jax.files.durable import write_whole
 from miron_jax.files.places import local_path, public
 
@@ -22,6 +22,9 @@ FLAGS = flags.FLAGS
 
 
 def command() -> None:
+    if FLAGS.reference is not None:
+        _compare_with_reference()
+        return
     start_jax()
     names = ("dtype", "sharding", "attention", "token_budget", "steps", "params_key")
     more: dict[str, Any] = {name: getattr(FLAGS, name) for name in names}
@@ -54,6 +57,26 @@ def command() -> None:
         raise SelfCheckFailed(
             f"{public(config.model)} differs by more than {verified.tolerance:g} nats a token "
             f"from: {names_of_wrong}; look at its norms, RoPE, special tokens and dtype"
+        )
+
+
+def _compare_with_reference() -> None:
+    from miron_jax.report.compare.reference import reference, rows_of
+    from miron_jax.report.tables.console import console
+    from miron_jax.report.tables.verify import print_reference
+    from miron_jax.results.run_folder import read_runs
+
+    expected = reference(FLAGS.reference)
+    with json_output(FLAGS.json) as document:
+        [run] = read_runs([FLAGS.output])
+        rows = [*rows_of(expected, run)]
+        print_reference(console(), expected, run, rows)
+        document.write([row._asdict() for row in rows])
+    differing = [f"{row.task} {row.metric}" for row in rows if row.verdict != "same"]
+    if differing:
+        raise SelfCheckFailed(
+            f"{run.folder} differs from {FLAGS.reference} in {some_of(differing, 3)}: compare "
+            "weights, dtype and data with docs/reference_numbers.md"
         )
 
 

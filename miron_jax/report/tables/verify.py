@@ -3,13 +3,15 @@
 Arrives: differences of ways to score.  Leaves: a table.  It deliberately computes nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rich.console import Console
 
-from miron_jax.report.numbers import shown
+from miron_jax.report.compare.reference import Reference, Row
+from miron_jax.report.numbers import interval, shown
 from miron_jax.report.tables.console import table_of
+from miron_jax.results.run_folder import Run
 
 
 class WayDifference(NamedTuple):
@@ -34,3 +36,21 @@ def print_verified(
         table.add_row(each.name, *numbers, verdict)
     out.print(table)
     out.print(f"{tokens} tokens; allowed at most {tolerance:g} nats a token", soft_wrap=True)
+
+
+def print_reference(out: Console, expected: Reference, run: Run, rows: Sequence[Row]) -> None:
+    columns = ("reference", "95 % interval", "run")
+    table = table_of(("task", "metric"), columns, ("verdict",), gives_way=("95 % interval",))
+    for row in rows:
+        numbers = (shown(row.expected), interval(row.interval), shown(row.found))
+        table.add_row(row.task, row.metric, *numbers, row.verdict)
+    out.print(table)
+    result = run.result
+    same = "the same"
+    if result.checkpoint.weights != expected.weights:
+        same = "other"
+    out.print(
+        f"{same} weights; {result.config.get('dtype')} on {result.environment.device}, the "
+        f"reference {expected.dtype} on {expected.device}",
+        soft_wrap=True,
+    )
