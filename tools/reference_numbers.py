@@ -1,14 +1,24 @@
 """Writes a finished run into the table of reference numbers, and the page of them again.
 
-python tools/reference_numbers.py NAME RUN "miron-jax eval ..."; without arguments only the page.
+    python tools/reference_numbers.py [NAME COMMAND [RUN]]
+
+COMMAND makes such a run; without RUN the table says that it was not run.  Without arguments only
+the page is written.
 """
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from miron_jax.report.compare.reference import FILE, Reference, entry_of, references
+from miron_jax.report.compare.reference import (
+    FILE,
+    Reference,
+    ReferenceTask,
+    entry_of,
+    references,
+)
 from miron_jax.results.run_folder import read_runs
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference_numbers.md"
@@ -16,37 +26,51 @@ BEGIN = "<!-- made by tools/reference_numbers.py -->\n"
 
 
 def main(arguments: list[str]) -> None:
-    every = references()
     if arguments:
-        name, folder, command = arguments
-        [run] = read_runs([folder])
-        every[name] = entry_of(run, command)
+        name, command, *folder = arguments
+        entry = Reference(command)
+        if folder:
+            entry = entry_of(read_runs(folder)[0], command)
+        every = references() | {name: entry}
         table = {name: asdict(each) for name, each in every.items()}
-        FILE.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+        FILE.write_text(json.dumps(table, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+def page() -> str:
+    """The page, below BEGIN made again."""
     head, _, _ = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    PAGE.write_text(head + BEGIN + made(every), encoding="utf-8")
+    return head + BEGIN + "".join(line + "\n" for line in made(references()))
 
 
-def made(every: dict[str, Reference]) -> str:
-    """The page's part below BEGIN."""
-    parts = []
+def made(every: dict[str, Reference]) -> Iterator[str]:
     for name, each in every.items():
+        yield from ("", f"## {name}", "", "```console", each.command, "```", "")
+        if not each.tasks:
+            yield "Not run."
+            continue
         versions = ", ".join(f"{package} {version}" for package, version in each.packages.items())
-        rows = [
-            "| task | n | metric | value | 95 % interval | requests_sha256 |",
-            "|---|---|---|---|---|---|",
-        ]
+        yield f"{each.dtype}, {each.device}, {each.seconds:.0f} s; {versions}; weights"
+        yield f"`{each.weights}`."
+        yield ""
+        yield "| task | examples | metric | value | 95 % interval | beside it | requests |"
+        yield "|---|---|---|---|---|---|---|"
+        for composite, number in each.composites.items():
+            yield f"| {composite} | | | {shown(number)} | | |"
         for task, numbers in each.tasks.items():
-            for metric, (value, low, high) in numbers.metrics.items():
-                numbered = f"{numbers.n} | {metric} | {value:.4f} | {low:.4f} to {high:.4f}"
-                rows.append(f"| {task} | {numbered} | `{numbers.requests_sha256[:16]}` |")
-        about = f"{each.dtype}, {each.device}; {versions}; weights `{each.weights[:16]}`"
-        parts.append(
-            f"\n## {name}\n\n```console\n{each.command}\n```\n\n{about}.\n\n"
-            + "\n".join(rows)
-            + "\n"
-        )
-    return "".join(parts)
+            yield row(task, numbers)
+
+
+def row(task: str, numbers: ReferenceTask) -> str:
+    (metric, number), *others = numbers.metrics.items()
+    beside = ", ".join(f"{name} {value:.4f}" for name, (value, _, _) in others)
+    about = f"{numbers.n} | {metric} | {shown(number)}"
+    return f"| {task} | {about} | {beside} | `{numbers.requests_sha256[:12]}` |"
+
+
+def shown(number: tuple[float, float, float]) -> str:
+    value, low, high = number
+    return f"{value:.4f} | {low:.4f} to {high:.4f}"
 
 
 if __name__ == "__main__":

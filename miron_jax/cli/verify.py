@@ -1,15 +1,16 @@
-"""`miron-jax verify`: fixed texts scored in several ways, and against an oracle's numbers.
+"""`miron-jax verify`: fixed texts scored in several ways, and against an oracle's numbers; or a
+finished run against reference numbers.
 
-Arrives: the flags that name a model.  Leaves: a table on screen, or a file of an oracle's numbers.
-Exit status 1 if a way differs.  It deliberately does not know how texts are scored.
+Arrives: the flags that name a model or a run.  Leaves: a table on screen, or a file of an oracle's
+numbers.  Exit status 1 if a way or a number differs.  It deliberately does not know how texts are
+scored.
 """
 
 import json
 from pathlib import Path
 from typing import Any
 
-from absl import flags
-
+from miron_jax.cli import flags
 from miron_jax.cli.json_output import json_output
 from miron_jax.cli.processes import leave_out_torch, start_jax
 from miron_jax.cli.run_config import local
@@ -25,6 +26,8 @@ def command() -> None:
     if FLAGS.reference is not None:
         _compare_with_reference()
         return
+    if FLAGS["output"].present:
+        raise InputError("--output is the run that --reference compares: name --reference too")
     start_jax()
     names = ("dtype", "sharding", "attention", "token_budget", "steps", "params_key")
     more: dict[str, Any] = {name: getattr(FLAGS, name) for name in names}
@@ -61,22 +64,31 @@ def command() -> None:
 
 
 def _compare_with_reference() -> None:
-    from miron_jax.report.compare.reference import reference, rows_of
+    from miron_jax.report.compare.reference import SAME, reference, rows_of, unlike
     from miron_jax.report.tables.console import console
     from miron_jax.report.tables.verify import print_reference
     from miron_jax.results.run_folder import read_runs
 
+    for name in flags.OF_COMMAND["verify"]:
+        if FLAGS[name].present and name not in ("reference", "output", "json", "quiet", "verbose"):
+            raise InputError(
+                f"--reference compares a finished run, that in --output: leave out --{name}"
+            )
     expected = reference(FLAGS.reference)
     with json_output(FLAGS.json) as document:
         [run] = read_runs([FLAGS.output])
         rows = [*rows_of(expected, run)]
-        print_reference(console(), expected, run, rows)
-        document.write([row._asdict() for row in rows])
-    differing = [f"{row.task} {row.metric}" for row in rows if row.verdict != "same"]
+        others = [*unlike(expected, run)]
+        document.write({"unlike": others, "rows": [row._asdict() for row in rows]})
+        print_reference(console(), rows, expected, run, others)
+    differing = [f"{row.task} {row.metric} ({row.verdict})" for row in rows if row.verdict != SAME]
     if differing:
+        why = "compare data and versions"
+        if others:
+            why = f"it has {' and '.join(others)}"
         raise SelfCheckFailed(
-            f"{run.folder} differs from {FLAGS.reference} in {some_of(differing, 3)}: compare "
-            "weights, dtype and data with docs/reference_numbers.md"
+            f"{run.folder} differs from {FLAGS.reference} in {some_of(differing, 3)}: {why} "
+            "(docs/reference_numbers.md)"
         )
 
 

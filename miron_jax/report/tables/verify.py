@@ -38,19 +38,17 @@ def print_verified(
     out.print(f"{tokens} tokens; allowed at most {tolerance:g} nats a token", soft_wrap=True)
 
 
-def print_reference(out: Console, expected: Reference, run: Run, rows: Sequence[Row]) -> None:
+def print_reference(
+    out: Console, rows: Sequence[Row], expected: Reference, run: Run, unlike: Sequence[str]
+) -> None:
     columns = ("reference", "95 % interval", "run")
     table = table_of(("task", "metric"), columns, ("verdict",), gives_way=("95 % interval",))
     for row in rows:
-        numbers = (shown(row.expected), interval(row.interval), shown(row.found))
+        numbers = (shown(row.expected), interval(row.interval), shown(row.measured))
         table.add_row(row.task, row.metric, *numbers, row.verdict)
     out.print(table)
-    result = run.result
-    same = "the same"
-    if result.checkpoint.weights != expected.weights:
-        same = "other"
-    out.print(
-        f"{same} weights; {result.config.get('dtype')} on {result.environment.device}, the "
-        f"reference {expected.dtype} on {expected.device}",
-        soft_wrap=True,
-    )
+    same = "the same weights and dtype"
+    if unlike:
+        same = " and ".join(unlike)
+    device = run.result.environment.device
+    out.print(f"{same}; on {device}, the reference on {expected.device}", soft_wrap=True)
