@@ -48,8 +48,8 @@ def verified(tmp_path: Path, miron: Any, monkeypatch: pytest.MonkeyPatch) -> Cal
             document = json.loads(path.read_text())
             path.unlink()
             verdicts = {f"{row['task']} {row['metric']}": row["verdict"] for row in document["rows"]}
-            return Verified(*ran, document["unlike"], verdicts)
-        return Verified(*ran, [], {})
+            return Verified(ran.status, ran.out, ran.err, document["unlike"], verdicts)
+        return Verified(ran.status, ran.out, ran.err, [], {})
 
     return verified
 
