@@ -19,7 +19,7 @@ BITS = [0.5 + i / 10 for i in range(10)]
 COPA = {"core/copa": samples_of(RIGHT, BITS)}
 BOTH = {**COPA, "core/piqa": samples_of(RIGHT, BITS)}
 # d value / d accuracy of each task: an example moves it by .5 / 10
-CORE = {"CORE-18": composite(0.2, dict.fromkeys(BOTH, 0.5))}
+CORE = {"CORE-18": composite(0.2, dict.fromkeys(BOTH, 0.5), complete=True)}
 
 
 class Verified(NamedTuple):
@@ -138,8 +138,9 @@ def test_bad_input_is_one_sentence(verified: Callable[..., Verified], tmp_path: 
 
 
 def test_numbers_without_a_value_are_no_reference(tmp_path: Path) -> None:
-    """Nor are composites of another metric than their tasks' main one, whose weights are not of that."""
-    composites = {**CORE, "none": composite(None, {}), "levels": composite(0.3, {}, metric="lev_score")}
+    """Nor are composites that lack tasks, or of another metric than their tasks' main one."""
+    levels = composite(0.3, {}, metric="lev_score", complete=True)
+    composites = {**CORE, "none": composite(None, {}), "levels": levels, "partial": composite(0.2, {}, complete=False)}
     run = write_run(tmp_path / "tiny", {"core/copa": samples_of(RIGHT, [float("nan")] * 10)}, composites)
     entry = entry_of(read_runs([str(run)])[0], "eval")
     assert [*entry.tasks["core/copa"].metrics] == ["accuracy"]

@@ -141,7 +141,8 @@ def unlike(expected: Reference, run: Run) -> Iterator[str]:
 
 
 def entry_of(run: Run, command: str) -> Reference:
-    """A run's numbers as reference; those without value or interval are left out."""
+    """A run's numbers as reference.  Left out: those without value or interval, and composites that
+    lack tasks, which another machine may have."""
     result = run.result
     tasks = {
         name: ReferenceTask(requests_sha256(run, name) or "", task.n, _numbers(task))
@@ -150,7 +151,7 @@ def entry_of(run: Run, command: str) -> Reference:
     composites = {}
     for suite, of_suite in result.suites.items():
         for name, each in of_suite.composites.items():
-            if not each.metric and each.ci95 is not None and math.isfinite(each.value):
+            if each.complete and not each.metric and each.ci95 is not None:
                 composites[f"{suite}/{name}"] = (each.value, *each.ci95)
     environment = result.environment
     return Reference(
