@@ -30,6 +30,11 @@ def command(folders: list[str]) -> None:
 
     names = folders or [FLAGS.output]
     out = console()
+    if FLAGS.data_dir and not FLAGS.html:
+        raise InputError(
+            f"--data_dir={FLAGS.data_dir} is of --html alone, whose page shows whole prompts: add "
+            "--html=FILE, or leave it out"
+        )
     files = (FLAGS.html, FLAGS.markdown, FLAGS.csv, FLAGS.every_eval_ever, FLAGS.hub_yaml)
     if any((*files, FLAGS.pictures)):
         written = reading_again(lambda: [*_written(read_runs(names))])

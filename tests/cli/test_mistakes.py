@@ -85,6 +85,7 @@ MISTAKES = {
     "eval --until=0.01": ("--until='0.01' is not understood", "expected ci<=0.01"),
     "eval --until=decided": ("--until=decided wants the run to compare with", "add --against=RUN"),
     "eval --json=no/such/folder.json": ("--json=no/such/folder.json cannot be written", "a folder that is there"),
+    "report --data_dir=EVAL_BUNDLE": ("of --html alone", "add --html=FILE, or leave it out"),
     "report": ("miron-results is not there", "name the --output folder of a finished eval"),
     "compare run1": ("run1 is the only run", "name a second one"),
     "compare run1 run2 --metric=acuracy": ("no task has 'acuracy'", "expected one of accuracy"),

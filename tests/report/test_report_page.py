@@ -324,7 +324,16 @@ def test_examples_of_two_runs_are_read_beside_each_other_by_keys(browser: Any, t
     tokens = page.locator("#detail .tokens span")
     assert tokens.all_text_contents()[4:] == ["", "", " n", "o"], "the first run has not kept which letters they are"
     assert tokens.nth(6).get_attribute("title") == "“ n”, -0.5 nats, rank 3, +1.50 to the run beside"
-    assert [tokens.nth(i).get_attribute("class") for i in (6, 7)] == ["gained", None]
+    assert [tokens.nth(i).get_attribute("class") for i in (6, 7)] == ["gained dearest", None]
+    box = page.locator("#detail .tokens").last
+    said = box.locator("+ .note")
+    assert said.text_content() == "dearest: “ n”, -0.5 nats, rank 3, +1.50 to the run beside"
+    box.focus()
+    for key, text in (("Left", "1 of 2: “ n”, -0.5 nats"), ("Right", "2 of 2: “o”, no value"), ("Right", "2 of 2: “o”")):
+        page.keyboard.press(f"Arrow{key}")
+        assert (said.text_content() or "").startswith(f"token {text}"), key
+    page.keyboard.press("Tab")
+    assert (said.text_content() or "").startswith("dearest: ")
     page.locator("#which").select_option("")
     page.locator("#group").select_option("a")
     page.locator("#order").select_option("ties")

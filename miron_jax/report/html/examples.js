@@ -120,13 +120,15 @@
     let start = bytes.length - lengths.reduce((sum, length) => sum + length, 0);
     return lengths.map((length) => visible(decoder.decode(bytes.slice(Math.max(0, start), Math.max(0, start += length)))));
   };
+  // Under them stands the dearest; where the arrow keys or a pointer rest on another, that one.
   const tokensOf = ([text, , logprobs, , lengths, ranks], beside) => {
     const letters = lengths && lengths.length ? lettersOf(text, lengths) : [];
-    const box = make("div", undefined, letters.length ? "tokens letters" : "tokens");
+    const box = make("div", undefined, letters.length ? "tokens letters" : "tokens"), said = make("div", undefined, "note");
+    const least = Math.min(...logprobs.map((logprob) => logprob ?? Infinity)), dearest = logprobs.length > 1 ? logprobs.indexOf(least) : -1;
     logprobs.forEach((logprob, i) => {
       const token = make("span", letters[i] || "");
       token.style.setProperty("--surprise", `${(100 * surprise(logprob)).toFixed(0)}%`);
-      token.title = logprob === null ? "no value" : `${letters[i] ? `“${letters[i]}”, ` : ""}${logprob} nats`;
+      token.title = `${letters[i] ? `“${letters[i]}”, ` : ""}${logprob === null ? "no value" : `${logprob} nats`}`;
       if (ranks[i] !== undefined) token.title += `, rank ${ranks[i]}`;
       const before = beside && beside[2].length === logprobs.length ? beside[2][i] : null;
       if (before !== null && logprob !== null) {
@@ -134,9 +136,29 @@
         token.title += `, ${change < 0 ? "" : "+"}${change.toFixed(2)} to the run beside`;
         if (Math.abs(change) > 0.5) token.className = change > 0 ? "gained" : "lost";
       }
+      if (i === dearest) token.classList.add("dearest");
       box.append(token);
     });
-    return box;
+    const each = [...box.children];
+    let at = -1;  // the token that the keys have come to
+    const tell = (i) => {
+      at = i;
+      each.forEach((token, j) => token.classList.toggle("at", j === at));
+      const where = each.length > 1 ? `token ${at + 1} of ${each.length}: ` : "";
+      said.textContent = at >= 0 ? where + each[at].title : dearest >= 0 ? `dearest: ${each[dearest].title}` : "";
+    };
+    if (each.length) Object.assign(box, { tabIndex: 0, role: "group", ariaLabel: "Tokens: arrow keys read them" });
+    said.setAttribute("aria-live", "polite");
+    box.addEventListener("keydown", (event) => {
+      const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!by || event.ctrlKey || event.metaKey || event.altKey) return;
+      event.preventDefault();
+      tell(Math.min(each.length - 1, Math.max(0, at < 0 ? Math.max(dearest, 0) : at + by)));
+    });
+    box.addEventListener("mouseover", (event) => { if (event.target !== box) tell(each.indexOf(event.target)); });
+    for (const name of ["blur", "mouseleave"]) box.addEventListener(name, () => tell(-1));
+    tell(-1);
+    return [box, said];
   };
   const shares = (options) => {  // of the probability among the choices, by sums
     const largest = Math.max(...options.map((option) => option[1] ?? -Infinity));
@@ -181,7 +203,7 @@
         if (view.example.options.length > 1) cell.append(barOf(parts[which][i]), ` ${(100 * parts[which][i]).toFixed(0)} %`);
         if (view.example.prediction === i) cell.append(" ", make("span", "chosen", isRight ? "right" : "wrong"));
         const sum = logprob === null ? "no log-probability" : `${logprob} nats, ${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}${greedy ? ", greedy" : ""}`;
-        cell.append(make("div", sum, "note"), tokensOf(option, which ? views[0].example.options[i] : undefined));
+        cell.append(make("div", sum, "note"), ...tokensOf(option, which ? views[0].example.options[i] : undefined));
       });
       table.append(row);
     });
