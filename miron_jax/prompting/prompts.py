@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from itertools import count, islice
 
@@ -246,15 +246,15 @@ def _render_pool(
     texts = [*first, *(_shot(example, profile) for example in pool)]
     # one string object each, whatever prompts hold it
     separated = [text + profile.shot_separator for text in texts]
-    keys = [keys_of(example) for example in pool] if profile.num_fewshot else []
+    keys = cache(lambda i: keys_of(pool[i]))  # a page asks for some of the prompts only
     pairs = zip(examples, sampled, strict=False)
     for idx, (example, shot_idx) in enumerate(islice(pairs, limit), first_id):
         before = [*range(len(first)), *(len(first) + i for i in shot_idx)]
         preamble = (*(separated[i] for i in before[:-1]), *(texts[i] for i in before[-1:]))
         prompt = _prompt(task, idx, example, preamble)
-        asked = keys_of(example) if keys else None
+        asked = keys_of(example) if profile.num_fewshot else None
         for leak, i in enumerate(reversed(shot_idx), 1):
-            if asked and ask_the_same(asked, keys[i]) and tells_answer(example, pool[i]):
+            if asked and ask_the_same(asked, keys(i)) and tells_answer(example, pool[i]):
                 prompt = replace(prompt, leak=leak)
                 break
         yield prompt

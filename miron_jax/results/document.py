@@ -7,9 +7,9 @@ deliberately does not know files.  JSON is strict: a number that is not finite i
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, fields, is_dataclass, replace
-from functools import cache
+from functools import cache, partial
+from operator import eq
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -343,13 +343,14 @@ def writer_of(document: JsonObject) -> str:
 
 
 def _structured(document: Json, record: type[AnyRecord]) -> AnyRecord:
-    from cattrs import BaseValidationError, transform_error
-
     if not isinstance(document, dict):
         raise ValueError(f"{type(document).__name__}, expected an object")
-    # said with its place below
-    with suppress(ValueError, TypeError, KeyError, AttributeError, OverflowError):
+    try:
         return _converter(False).structure(document, record)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        pass  # said with its place below
+    from cattrs import BaseValidationError, transform_error
+
     try:
         return _converter(True).structure(document, record)
     except BaseValidationError as error:
@@ -368,6 +369,10 @@ def _converter(says_where: bool) -> "Converter":
         converter.register_structure_hook(kind, _exactly)
     converter.register_structure_hook(float, _float_of)
     converter.register_structure_hook_func(lambda kind: kind == Sequence[float], _floats_of)
+    if not says_where:
+        for of in (int, str):
+            of_kind = partial(eq, tuple[of, ...])
+            converter.register_structure_hook_func(of_kind, partial(_all_of, of))
     converter.register_structure_hook_func(
         lambda kind: kind == Asked, lambda line, _: converter.structure(line, _asked_by(line))
     )
@@ -404,6 +409,12 @@ def _exactly(value: Json, kind: type) -> Any:
     if type(value) is not kind:
         raise ValueError(f"{value!r:.40}, expected {kind.__name__}")
     return value
+
+
+def _all_of(kind: type, values: Json, _: type) -> tuple[Json, ...]:
+    if not set(map(type, values)) <= {kind}:
+        raise ValueError  # which the other converter says with its place
+    return tuple(values)
 
 
 def _float_of(value: Json, _: type) -> float:

@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import re
+import shutil
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -11,9 +12,12 @@ from typing import Any
 
 import pytest
 
+from miron_jax.config import RunConfig
+from miron_jax.evaluation import inputs
+from miron_jax.evaluation.inputs import select_tasks
 from miron_jax.prompting.prompts import without_shots
 from miron_jax.report.html import examples
-from miron_jax.report.html.prompts import ANOTHER, NO_ROOM, NOT_READ, UNDIGESTED, Prompts, Shared
+from miron_jax.report.html.prompts import ANOTHER, NO_ROOM, NOT_READ, UNDIGESTED, DataOfPage, Prompts, Shared
 from miron_jax.results.run_folder import Run, read_runs
 from miron_jax.results.samples import AskedItem, AskedPrompt
 from tests.golden.data import write_all
@@ -32,7 +36,7 @@ def rows_of(count: int, text: str = "What") -> list[dict[str, Any]]:
 def shown_of(run: Run, room: int = 10**9) -> tuple[list[dict[str, Any]], list[str], list[str]]:
     """What the page has of each prompt, the texts before questions, and the reasons."""
     shared = Shared({}, {})
-    rendered = Prompts.of(run, "own/x", (), room)
+    rendered = Prompts.of(run, "own/x", room, DataOfPage(()))
     return [rendered.shown(example, shared) for example in run.examples("own/x")], [*shared.texts], [*shared.reasons]
 
 
@@ -61,8 +65,9 @@ def test_every_prompt_of_every_kind_is_whole(group: str, suite: str, data: Path,
     folder = GROUPS[group][1][suite]
     run = golden_run(suite, group, tmp_path / "run")
     shared = Shared({}, {})
+    of_page = DataOfPage([(suite, str(data / folder))] if folder else ())
     for name in run.tasks:
-        of_task = Prompts.of(run, name, [(suite, str(data / folder))] if folder else (), 10**9)
+        of_task = Prompts.of(run, name, 10**9, of_page)
         for example in run.examples(name):
             entry = of_task.shown(example, shared)
             assert "why" not in entry, (name, [*shared.reasons][entry["why"]])
@@ -114,7 +119,7 @@ def test_a_prompt_that_lost_shots_says_how_many(tmp_path: Path) -> None:
     asked = [replace(prompt, num_shots=2) for prompt in prompts_of(tmp_path, CHOICE, rows_of(3))]
     read = [replace(prompt, shots=prompt.shots[i:], num_shots=2 - i) for i, prompt in enumerate(asked)]
     run = run_of(tmp_path, read, num_shots=[2, 1, 0])
-    rendered = replace(Prompts.of(run, "own/x", (), 10**9), by_id={prompt.id: prompt for prompt in asked})
+    rendered = replace(Prompts.of(run, "own/x", 10**9, DataOfPage(())), by_id={prompt.id: prompt for prompt in asked})
     shared = Shared({}, {})
     entries = [rendered.shown(example, shared) for example in run.examples("own/x")]
     assert [entry.get("dropped") for entry in entries] == [None, 1, 2]
@@ -185,9 +190,39 @@ def test_a_page_has_room_for_the_first_prompts_of_each_task(tmp_path: Path, monk
     index, chunks = examples.examples_of([run])
     assert index["reasons"] == [NO_ROOM]
     shown, texts = (json.loads(gzip.decompress(base64.b64decode(chunk))) for chunk in chunks)
-    whole = ["why" not in entry for entry in shown]
+    whole = [why is None for why in shown["each"]["why"]]
     assert whole == sorted(whole, reverse=True)
     assert 5 < sum(whole) < 35
     assert sum(map(len, texts)) < size // 2
     monkeypatch.setattr(examples, "MOST", size + 100)
     assert examples.examples_of([run]).index["reasons"] == []
+
+
+def test_runs_that_asked_the_same_have_one_rendering(tmp_path: Path) -> None:
+    """Of three runs the last asked another first question: only its prompts are rendered again."""
+    runs = list[Run]()
+    for name, digests in (("a", {}), ("b", {}), ("c", {0: "another"})):
+        (tmp_path / name).mkdir()
+        asked = prompts_of(tmp_path / name, CHOICE, rows_of(5))
+        kept = [digests.get(each.id, each.digest) for each in map(without_shots, asked)]
+        runs.append(run_of(tmp_path / name, asked, prompt_sha256=kept))
+    of_page = DataOfPage(())
+    first, second, third = (Prompts.of(run, "own/x", 10**9, of_page).by_id for run in runs)
+    assert first is second
+    assert first == third
+    assert first is not third
+
+
+def test_the_tasks_of_a_run_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = prompts_of(tmp_path, CHOICE, rows_of(5))
+    run_of(tmp_path, asked)
+    (tmp_path / "y.yaml").write_text(CHOICE.replace("task: x", "task: y"))
+    with changed(tmp_path / "run") as results:
+        results["config"]["task_path"].append(str(tmp_path / "y.yaml"))
+        results["tasks"]["own/y"] = results["tasks"]["own/x"]
+    shutil.copy(tmp_path / "run" / "samples" / "own" / "x.jsonl", tmp_path / "run" / "samples" / "own" / "y.jsonl")
+    [run] = read_runs([str(tmp_path / "run")])
+    selected = list[RunConfig]()
+    monkeypatch.setattr(inputs, "select_tasks", lambda config: (selected.append(config), select_tasks(config))[1])
+    assert examples.examples_of([run]).index["reasons"] == []
+    assert len(selected) == 1

@@ -88,8 +88,8 @@ def test_a_page_holds_everything_and_only_its_own_script(tmp_path: Path, miron) 
         assert f"{kind}-src 'sha256-{digest}'" in policy
     assert "http://" not in re.sub(r'(xmlns(:\w+)?="[^"]*"|NAMESPACE = "[^"]*")', "", page)
     (examples,) = chunks_of(page)
-    assert [each["prompt"] for each in examples] == list(NASTY)
-    assert [each["options"][0][0] for each in examples] == list(NASTY)
+    assert examples["each"]["prompt"] == list(NASTY)
+    assert examples["texts"][:: examples["options"][0]] == list(NASTY)
     of_run = {"label": "run", "first": 0, "size": 500, "ids": None, "marks": "10101010"}
     assert index_of(page)["tasks"] == [{"name": "own/x", "groups": [*map(printable, NASTY)], "runs": [of_run]}]
     for part in ("num_fewshot", "a" * 40, "0.3000 to 0.7000", "&lt;img src=x onerror"):
@@ -102,8 +102,8 @@ def test_examples_stand_in_chunks_of_their_task(tmp_path: Path) -> None:
     x, y = (task["runs"][0] for task in index_of(page)["tasks"])
     assert (x["first"], len(x["marks"]), y["first"], y["marks"]) == (0, 1203, 3, "000")
     chunks = chunks_of(page)
-    assert [len(chunk) for chunk in chunks] == [500, 500, 203, 3]
-    assert [each["row"] for chunk in chunks[:3] for each in chunk] == list(range(1203))
+    assert [len(chunk["options"]) for chunk in chunks] == [500, 500, 203, 3]
+    assert [row for chunk in chunks[:3] for row in chunk["each"]["row"]] == list(range(1203))
 
 
 def test_two_runs_are_compared_and_steps_make_curves(tmp_path: Path) -> None:

@@ -329,7 +329,11 @@ def test_examples_of_two_runs_are_read_beside_each_other_by_keys(browser: Any, t
     said = box.locator("+ .note")
     assert said.text_content() == "dearest: “ n”, -0.5 nats, rank 3, +1.50 to the run beside"
     box.focus()
-    for key, text in (("Left", "1 of 2: “ n”, -0.5 nats"), ("Right", "2 of 2: “o”, no value"), ("Right", "2 of 2: “o”")):
+    for key, text in (
+        ("Left", "1 of 2: “ n”, -0.5 nats"),
+        ("Right", "2 of 2: “o”, no value"),
+        ("Right", "2 of 2: “o”"),
+    ):
         page.keyboard.press(f"Arrow{key}")
         assert (said.text_content() or "").startswith(f"token {text}"), key
     page.keyboard.press("Tab")

@@ -10,12 +10,32 @@
 
   // Examples of a run: `place` counts from 0 in the run, an id is the same in all runs.
 
+  // Columns of a chunk (chunks.py) -> its examples.  Of an option: text, log-probability, those of its tokens, whether it is
+  // greedy, and of each token its bytes and its rank; an empty list where the run has not kept them.
+  const examplesIn = ({ each, metrics, options, texts, sums, sizes, greedy, tokens, lengths, ranks }) => {
+    const nats = (hundredths) => (hundredths === null ? null : hundredths / -100);
+    const kept = (column) => (column[0] === null ? [] : column);
+    let option = 0, token = 0;
+    return options.map((count, i) => {
+      const example = { gold: null, prediction: null, margin: null, also: [], generated: [], accepted: [], options: [], metrics: {} };
+      for (const [name, column] of Object.entries(each)) if (column[i] !== null) example[name] = column[i];
+      for (const [name, column] of Object.entries(metrics)) if (column[i] !== false) example.metrics[name] = column[i];
+      for (const end = option + count; option < end; option++) {
+        const stop = token + sizes[option], of = (column) => column.slice(token, stop);
+        example.options.push([texts[option], nats(sums[option]), of(tokens).map(nats), greedy[option], kept(of(lengths)), kept(of(ranks))]);
+        token = stop;
+      }
+      example.margin = example.metrics.choice_margin ?? null;
+      return example;
+    });
+  };
   const chunkOf = (number) => {
     if (!inflated.has(number)) {
       inflated.set(number, (async () => {
         const bytes = Uint8Array.from(atob($(`chunk-${number}`).textContent), (c) => c.charCodeAt(0));
         const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-        return JSON.parse(await new Response(stream).text());
+        const chunk = JSON.parse(await new Response(stream).text());
+        return Array.isArray(chunk) ? chunk : examplesIn(chunk);  // texts before questions, or examples
       })());
     }
     return inflated.get(number);
@@ -122,7 +142,7 @@
   };
   // Under them stands the dearest; where the arrow keys or a pointer rest on another, that one.
   const tokensOf = ([text, , logprobs, , lengths, ranks], beside) => {
-    const letters = lengths && lengths.length ? lettersOf(text, lengths) : [];
+    const letters = lengths.length ? lettersOf(text, lengths) : [];
     const box = make("div", undefined, letters.length ? "tokens letters" : "tokens"), said = make("div", undefined, "note");
     const least = Math.min(...logprobs.map((logprob) => logprob ?? Infinity)), dearest = logprobs.length > 1 ? logprobs.indexOf(least) : -1;
     logprobs.forEach((logprob, i) => {
@@ -189,7 +209,7 @@
     table.append(head);
     const parts = views.map((view) => shares(view.example.options));
     example.options.forEach(([text], i) => {
-      const row = make("tr"), isRight = example.gold === i || (example.also || []).includes(i);
+      const row = make("tr"), isRight = example.gold === i || example.also.includes(i);
       const letter = make("th", example.options.length > 1 ? String.fromCharCode(65 + (i % 26)) : "");
       if (isRight) letter.append(make("div", "right answer", "right"));
       const said = make("td");

@@ -4,22 +4,16 @@ Arrives: `Run`s.  Leaves: an index of tasks, and chunks in base64.  It deliberat
 what a metric means.
 """
 
-import base64
-import gzip
-import json
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from miron_jax.errors import printable
 from miron_jax.files.readers import Json, JsonObject
-from miron_jax.report.html.prompts import FIRST, MOST, DataDir, Prompts, Shared
+from miron_jax.report.html.chunks import CHUNK, Chunk, compressed
+from miron_jax.report.html.prompts import FIRST, MOST, DataDir, DataOfPage, Prompts, Shared
 from miron_jax.results.run_folder import Run
-from miron_jax.results.samples import AskedItem, Completion, ExampleResult, Programs
 
-CHUNK = 500  # examples, which compress together
 CHUNK_OF_TEXTS = 100
-TEXT = 600  # characters that are kept of an answer
 MAX_GROUPS = 100  # categories that the page offers to choose from
 
 
@@ -36,6 +30,7 @@ def examples_of(runs: Sequence[Run], data_dir: DataDir = ()) -> Examples:
     chunks: list[str] = []
     tasks: list[Json] = []
     shared = Shared({}, {})
+    data = DataOfPage(data_dir)
     room = MOST
     due = sum(_num_held(run, name) for run in runs for name in run.tasks)
     for name in dict.fromkeys(name for run in runs for name in run.tasks):
@@ -46,7 +41,7 @@ def examples_of(runs: Sequence[Run], data_dir: DataDir = ()) -> Examples:
         for run in scored:
             count = _num_held(run, name)
             share = room * count // due
-            prompts = Prompts.of(run, name, data_dir, share)
+            prompts = Prompts.of(run, name, share, data)
             of_runs.append(_of_run(run, name, asked, groups, chunks, prompts, shared))
             room -= share - max(0, prompts.room)
             due -= count
@@ -57,7 +52,7 @@ def examples_of(runs: Sequence[Run], data_dir: DataDir = ()) -> Examples:
     texts = {"first": len(chunks), "size": CHUNK_OF_TEXTS}
     before = [*shared.texts]
     for start in range(0, len(before), CHUNK_OF_TEXTS):
-        chunks.append(_chunk(before[start : start + CHUNK_OF_TEXTS]))
+        chunks.append(compressed(before[start : start + CHUNK_OF_TEXTS]))
     reasons: list[Json] = [*map(printable, shared.reasons)]
     return Examples({"tasks": tasks, "texts": texts, "reasons": reasons}, chunks)
 
@@ -81,8 +76,8 @@ def _of_run(
     on), and a mark for each: 1 right, 0 wrong, - neither."""
     ids: list[int] = []
     marks: list[str] = []
-    shown: list[Json] = []  # of the chunk that is being made
     first = len(chunks)
+    chunk = Chunk()
     for example in run.examples(name):
         ids.append(example.id)
         marks.append("-" if example.correct is None else str(int(example.correct)))
@@ -90,13 +85,12 @@ def _of_run(
         group = printable(getattr(example.asked, "category", None) or "")
         if group:
             groups[group] = None
-        prompt = prompts.shown(example, shared)
-        shown.append({**prompt, **_shown(example), "group": group, "same": is_same})
-        if len(shown) == CHUNK:
-            chunks.append(_chunk(shown))
-            shown = []
-    if shown:
-        chunks.append(_chunk(shown))
+        chunk.add(example, prompts.shown(example, shared), group, is_same)
+        if len(chunk.shown) == CHUNK:
+            chunks.append(chunk.text())
+            chunk = Chunk()
+    if chunk.shown:
+        chunks.append(chunk.text())
     is_counted = ids == [*range(len(ids))]
     return {
         "label": printable(run.label),
@@ -105,47 +99,3 @@ def _of_run(
         "ids": None if is_counted else ids,
         "marks": "".join(marks),
     }
-
-
-def _chunk(each: Sequence[Json]) -> str:
-    text = json.dumps(each, separators=(",", ":"))
-    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
-
-
-def _shown(example: ExampleResult) -> JsonObject:
-    """What the page shows of an example, with the digits that it shows."""
-    generated = [] if example.generated is None else [example.generated]
-    accepted = tuple[str, ...]()
-    if isinstance(example.answered, Programs):
-        generated += [f"{each.text}\n\n{each.ended}" for each in example.answered.programs]
-    elif isinstance(example.answered, Completion):
-        accepted = example.answered.accepted
-    elif isinstance(example.asked, AskedItem) and example.options:
-        accepted = (example.options[0].text,)
-    return {
-        "row": example.row,
-        "gold": example.gold,
-        "also": example.also_right,
-        "prediction": example.prediction,
-        "options": [
-            [
-                option.text[:TEXT],
-                _short(option.logprob),
-                [*map(_short, option.token_logprobs)],
-                option.greedy,
-                option.token_bytes if len(option.text) <= TEXT else None,
-                option.token_ranks,
-            ]
-            for option in example.options
-        ],
-        "generated": [text[:TEXT] for text in generated],
-        "accepted": [text[:TEXT] for text in accepted],
-        "margin": _short(example.metrics.get("choice_margin", math.nan)),
-        "metrics": {name: _short(value, 3) for name, value in example.metrics.items()},
-        "truncated": example.truncated,
-        "reason": example.reason or None,
-    }
-
-
-def _short(value: float, digits: int = 2) -> float | None:
-    return round(value, digits) if math.isfinite(value) else None

@@ -6,16 +6,22 @@ prompt.  It deliberately shows no prompt of another digest, fetches no data and 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from miron_jax.config import RunConfig
+from miron_jax.definitions.data_files import DataState
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
 from miron_jax.prompting.prompts import TAIL, Prompt, without_shots
 from miron_jax.results.document import config_of
 from miron_jax.results.run_folder import Run
 from miron_jax.results.samples import AskedDocument, AskedItem, AskedPrompt, ExampleResult
+
+if TYPE_CHECKING:
+    from miron_jax.evaluation.records import Selected
 
 DataDir = Sequence[tuple[str, str]]  # (suite, folder); suite "" stands for every suite
 MOST_ITEMS = 10_000  # of a category, which results.json may name
@@ -61,7 +67,7 @@ class Prompts:
     room: int  # characters that the page may still have of them
 
     @classmethod
-    def of(cls, run: Run, name: str, data_dir: DataDir, room: int) -> "Prompts":
+    def of(cls, run: Run, name: str, room: int, data: "DataOfPage") -> "Prompts":
         profile = run.tasks[name].profile
         num_fewshot = profile.get("num_fewshot")
         how = (
@@ -70,7 +76,7 @@ class Prompts:
             room,
         )
         try:
-            return cls(_rendered(run, name, data_dir), "", *how)
+            return cls(data.rendered(run, name), "", *how)
         except NotRendered as error:
             return cls({}, str(error), *how)
         except (InputError, OSError, ValueError):
@@ -126,9 +132,56 @@ class Prompts:
         return entry, ""
 
 
-def _rendered(run: Run, name: str, data_dir: DataDir) -> dict[int, Prompt]:
-    """The first by the example's id.  Raises NotRendered, or what a reader of the task and its data
-    raises."""
+class DataOfPage:
+    """Prompts of every task, each rendered once for all runs that asked the same."""
+
+    def __init__(self, data_dir: DataDir) -> None:
+        self.data_dir = data_dir
+        self._select = cache(_selected)  # a request set of 57 tasks is read once
+        self._last = "", dict[int, Prompt]()  # the task that was rendered last, its prompts by id
+
+    def rendered(self, run: Run, name: str) -> Mapping[int, Prompt]:
+        """The first by the example's id.  Raises NotRendered, or what a reader of the task and its
+        data raises."""
+        last, prompts = self._last
+        if name == last and _asks_the_same(run, name, prompts):
+            return prompts
+        config = _config_of(run, name, self.data_dir)
+        from miron_jax.evaluation.task_kinds.interface import LoadedTask
+        from miron_jax.evaluation.task_kinds.kinds import kind_of
+
+        for suite in self._select(config).suites:
+            for task in suite.tasks:
+                if task.name == name:
+                    folder = suite.locate(suite.named_folder(config.data_dir), False)
+                    examples = kind_of(task).load(task, folder, config, False)
+                    state = DataState("no published hash", None)  # which no prompt depends on
+                    source = LoadedTask(task, examples, state)
+                    answered = run.examples(name, with_texts=False)
+                    every = kind_of(task).whole_prompts(source, config, answered)
+                    prompts = {prompt.id: prompt for prompt in islice(every, FIRST)}
+                    self._last = name, prompts
+                    return prompts
+        raise NotRendered(f"this version has no task {name}")
+
+
+def _selected(config: RunConfig) -> "Selected":
+    from miron_jax.evaluation.inputs import select_tasks
+
+    return select_tasks(config)
+
+
+def _asks_the_same(run: Run, name: str, prompts: Mapping[int, Prompt]) -> bool:
+    """Whether the first prompts of a run are these."""
+    for example in islice(run.examples(name), FIRST):
+        prompt = prompts.get(example.id)
+        if prompt is None or without_shots(_as_read(prompt, example)).digest != example.digest:
+            return False
+    return True
+
+
+def _config_of(run: Run, name: str, data_dir: DataDir) -> RunConfig:
+    """The run's settings, of the task's suite alone.  Raises NotRendered."""
     try:
         config = config_of(run.result.config)
     except ValueError as error:
@@ -145,22 +198,7 @@ def _rendered(run: Run, name: str, data_dir: DataDir) -> dict[int, Prompt]:
         if "" not in folders:
             folders = {**dict(config.data_dir), **folders}
         config = replace(config, data_dir=tuple(folders.items()))
-    from miron_jax.evaluation.inputs import find_inputs, select_tasks
-    from miron_jax.evaluation.records import Selected
-    from miron_jax.evaluation.task_kinds.kinds import kind_of
-
-    suites = [
-        suite
-        for suite in select_tasks(config).suites
-        if any(task.name == name for task in suite.tasks)
-    ]
-    if not suites:
-        raise NotRendered(f"this version has no task {name}")
-    selected = Selected(suites, {name}, {name})
-    [source] = find_inputs(config, fetch=False, runs=False, selected=selected).sources
-    examples = run.examples(name, with_texts=False)
-    prompts = kind_of(source.task).whole_prompts(source, config, examples)
-    return {prompt.id: prompt for prompt in islice(prompts, FIRST)}
+    return config
 
 
 def _as_read(prompt: Prompt, example: ExampleResult) -> Prompt:
