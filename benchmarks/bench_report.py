@@ -24,7 +24,7 @@ from miron_jax.metrics.choices import ExampleScore, score_choices, score_continu
 from miron_jax.prompting.prompts import TAIL, digest_of
 from miron_jax.report.compare.runs import compare
 from miron_jax.report.html.page import page_of
-from miron_jax.results.document import example_json, run_json, strict_json
+from miron_jax.results.document import example_line, run_json, strict_json
 from miron_jax.results.records import RunResult, SuiteResult, TaskData, TaskResult
 from miron_jax.results.run_folder import read_runs
 from miron_jax.results.samples import AskedPrompt, ExampleResult, Option
@@ -114,9 +114,7 @@ def write_run(folder: Path, files: Sequence[tuple[str, Path]], seed: int) -> int
         )
         target = folder / "samples" / f"{name}.jsonl"
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(
-            "".join(f"{strict_json(example_json(example))}\n" for _, example in pairs)
-        )
+        target.write_bytes(b"".join(example_line(example) for _, example in pairs))
     suites = {suite: SuiteResult({}) for suite in ("core", "gauntlet")}
     result = RunResult(config={"model": folder.name}, tasks=results, suites=suites)
     (folder / "results.json").write_text(strict_json(run_json(result)))

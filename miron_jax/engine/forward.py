@@ -355,7 +355,10 @@ class Forward:
         # before the call: on CPU it may only return when the batch is done
         started = time.perf_counter()
         try:
-            packed = self.placement.put(batch.packed)
+            packed = batch.packed
+            # on one device a program takes a host array itself, in a fifth of the time
+            if self.placement.how != "one":
+                packed = self.placement.put(packed)
             outputs = program(self.model.state, self._sets_table(shape.num_sets), packed)
             for output in outputs:
                 output.copy_to_host_async()

@@ -13,6 +13,7 @@ from operator import eq
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import orjson
 
 from miron_jax.config import RunConfig
 from miron_jax.files.places import place, public
@@ -153,8 +154,10 @@ AnyRecord = TypeVar("AnyRecord")
 _LEAVES = frozenset({str, int, bool, type(None)})
 _SEQUENCES = (list, tuple)  # a union of both would be made anew at each value
 _EMPTY = (None, "", (), {})
-# `dumps` makes one a call; a value within itself, which it would look for, cannot come from records
-_ON_ONE_LINE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False)
+# orjson writes numbers that are not finite as null; records within records are `_stated`
+_OF_SAMPLES = (
+    orjson.OPT_APPEND_NEWLINE | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_SERIALIZE_NUMPY
+)
 
 
 # Records -> JSON
@@ -188,15 +191,15 @@ def task_json(task: TaskResult) -> JsonObject:
     return {key: entry[key] for key in TASK_KEYS if key in entry}
 
 
-def example_json(example: ExampleResult) -> JsonObject:
-    """A line of a samples file."""
-    line: JsonObject = {}
-    for key, value in _fields(example).items():
+def example_line(example: ExampleResult) -> bytes:
+    """A line of a samples file, with its line break."""
+    line: dict[str, object] = {}
+    for key, value in _stated(example).items():
         if key in ("asked", "answered"):
-            line |= value
+            line |= _stated(value)
         else:
             line[key] = value
-    return line
+    return orjson.dumps(line, default=_stated, option=_OF_SAMPLES)
 
 
 def plain(value: Any) -> Json:
@@ -238,20 +241,23 @@ def each_leaf(value: Json, change: Callable[[Json], Json]) -> Json:
 
 
 def strict_json(value: Json, indent: int | None = None) -> str:
-    if indent is None:
-        return _ON_ONE_LINE.encode(value)
     return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
 
 
 def _fields(record: Any) -> JsonObject:
+    return {name: plain(value) for name, value in _stated(record).items()}
+
+
+def _stated(record: Any) -> dict[str, Any]:
+    """A record's fields as they are, without those that are left out where they say nothing."""
     absent = ABSENT.get(type(record), frozenset())
     if isinstance(record, AskedPrompt) and record.cluster is None:
         absent |= {"swapped", "traits"}
-    entry: JsonObject = {}
+    entry: dict[str, Any] = {}
     for name in _names_of(type(record)):
         value = getattr(record, name)
         if name not in absent or value not in _EMPTY:
-            entry[name] = value if type(value) in _LEAVES else plain(value)
+            entry[name] = value
     return entry
 
 

@@ -28,7 +28,7 @@ from miron_jax.results.document import (
     LATER_SETTINGS,
     config_json,
     each_leaf,
-    example_json,
+    example_line,
     strict_json,
 )
 from miron_jax.results.records import RunResult, TaskResult
@@ -287,8 +287,7 @@ def write_run(
 
     def samples() -> Iterator[tuple[str, bytes]]:
         for task in result.tasks:
-            lines = "".join(f"{strict_json(example_json(example))}\n" for example in examples(task))
-            yield task, lines.encode()
+            yield task, b"".join(map(example_line, examples(task)))
 
     below = folder_of(result.step, result.checkpoint.average)
     finished = partial(_finished, store, below, result, times, further)

@@ -10,6 +10,7 @@ import random
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +22,7 @@ import pytest
 from miron_jax.errors import InputError
 from miron_jax.evaluation import run as engine
 from miron_jax.files.store import LOCK, Lock, Store
+from miron_jax.results.document import example_line
 from miron_jax.results.run_folder import read_runs
 from miron_jax.runtime.journal import FOLDER, Entries, Journal
 from tests.support.command import Ran, in_process
@@ -125,7 +127,7 @@ def earlier(small: Small, output: Path) -> None:
             "miron_jax.results.document.strict_json", lambda value, indent=None: json.dumps(value, indent=indent)
         )
         patch.setattr(
-            "miron_jax.results.output.strict_json", lambda value: json.dumps({**value, "reason": "as it was"})
+            "miron_jax.results.output.example_line", lambda example: example_line(replace(example, reason="as it was"))
         )
         ran = small.eval(output)
     assert ran.status == 0, ran.err

@@ -10,7 +10,7 @@ import pytest
 
 from miron_jax.errors import InputError
 from miron_jax.files.store import Store
-from miron_jax.results.document import example_json, strict_json
+from miron_jax.results.document import example_line
 from miron_jax.results.records import RunResult
 from miron_jax.results.run_folder import Run, RunChanged, read_runs, reading_again
 from miron_jax.results.samples import ExampleResult
@@ -30,7 +30,7 @@ class Writer:
 
     def write(self, version: int) -> RunResult:
         examples: list[ExampleResult] = self.examples[:version]
-        content = "".join(f"{strict_json(example_json(example))}\n" for example in examples).encode()
+        content = b"".join(map(example_line, examples))
         result = replace(self.result, config={**self.result.config, "limit": version})
         return replace_results(self.store, "", [(TASK, content)], lambda: result)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from miron_jax.files.readers import Json
-from miron_jax.results.document import example_json, example_of, run_json, run_of, strict_json
+from miron_jax.results.document import example_line, example_of, run_json, run_of, strict_json
 from tests.golden.make import FOLDER, GROUPS, make
 from tests.support.tolerances import DRIFT, METRIC, METRIC_RELATIVE
 
@@ -57,7 +57,7 @@ def check_round_trip(output: Path) -> None:
     assert again.splitlines() == written.splitlines()
     for path in (output / "samples").rglob("*.jsonl"):
         for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
-            again = example_json(example_of(line))
+            again = json.loads(example_line(example_of(line)))
             assert (list(again), again) == (list(line), line), path
 
 

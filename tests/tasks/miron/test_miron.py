@@ -25,7 +25,7 @@ from miron_jax.evaluation.run_result import finished_run
 from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.cloze import lev_score
-from miron_jax.results.document import example_json, run_json
+from miron_jax.results.document import example_line, run_json
 from miron_jax.results.records import RunResult
 from miron_jax.statistics.cloze_groups import cloze_groups
 from miron_jax.tasks.generators.miron_gen.items import CATEGORIES, items_of
@@ -115,7 +115,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     result = finished_run(config, outcome).result
     results = run_json(result)
     samples = {
-        task.source.task.name: [example_json(example) for example in task.kind.example_results(task)]
+        task.source.task.name: [json.loads(example_line(example)) for example in task.kind.example_results(task)]
         for task in outcome.tasks
     }
     return Ran(folder, result, results["tasks"], results["suites"]["miron-gen"]["composites"], samples)
