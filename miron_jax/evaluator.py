@@ -47,9 +47,9 @@ from miron_jax.model.checkpoints.training_run import Checkpoint
 from miron_jax.model.decoder.decoder import leaf_name
 from miron_jax.model.decoder.sharding import compile_copy, placed_shapes
 from miron_jax.model.own import OwnModel
+from miron_jax.report.exports.finished_files import write_finished, write_top
 from miron_jax.report.exports.loggers import NAMES as LOGGERS
 from miron_jax.report.exports.loggers import logged_numbers, open_loggers
-from miron_jax.report.exports.written import write_finished, write_top
 from miron_jax.results.document import run_json
 from miron_jax.results.output import check_output, mend_output, steps_there, with_times
 from miron_jax.results.records import RunResult

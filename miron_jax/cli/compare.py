@@ -2,7 +2,7 @@
 runs.
 
 Arrives: output folders of eval; the first is what the others are compared with.  Leaves: tables on
-screen, a JSON file.  It deliberately computes nothing.
+screen, a JSON file.  It deliberately leaves every number to report/compare.
 """
 
 from functools import partial
@@ -29,8 +29,8 @@ def command(folders: list[str]) -> None:
         )
     if FLAGS.last < LEAST:
         raise InputError(
-            f"--last is {FLAGS.last}, expected 3 or more: two checkpoints do not deviate from a "
-            "line"
+            f"--last is {FLAGS.last}, expected {LEAST} or more: two checkpoints do not deviate "
+            "from a line"
         )
     with json_output(FLAGS.json) as document:
         reading_again(partial(_compare, folders, document))

@@ -194,7 +194,7 @@ def _eval_into(work: _Work, document: JsonOutput, notes: Sequence[str]) -> None:
 
     `notes`: what was mended in the output folder."""
     with spent_on("import"):
-        from miron_jax.report.exports.written import write_curves, write_top
+        from miron_jax.report.exports.finished_files import write_curves, write_top
         from miron_jax.report.tables.progress import Screen
         from miron_jax.results.document import run_json
         from miron_jax.results.output import leave_smaller_run
@@ -311,7 +311,7 @@ def _score_checkpoints(
     """Score every checkpoint, write and log its results."""
     with spent_on("import"):
         from miron_jax.evaluation.run import evaluate_checkpoints
-        from miron_jax.evaluation.written import score_written
+        from miron_jax.evaluation.written_elsewhere import score_written
         from miron_jax.report.exports.loggers import open_loggers
         from miron_jax.results.output import dropped_steps
 
@@ -356,7 +356,7 @@ def _write_outcome(work: _Work, step: int | None, outcome: "Outcome", screen: "S
     """Write and log the results of a checkpoint."""
     from miron_jax.cli.chosen_examples import chosen_examples
     from miron_jax.evaluation.run_result import finished_run
-    from miron_jax.report.exports.written import write_finished
+    from miron_jax.report.exports.finished_files import write_finished
     from miron_jax.results.output import folder_of
 
     config = work.config

@@ -62,6 +62,7 @@ from miron_jax.runtime.hlo import sends
 from miron_jax.runtime.progress import Progress
 from miron_jax.runtime.topology import chip_of, described_devices, described_placement, larger
 
+PROBE_CALLS = 4  # by which model/own_probe.py tries a user's model
 FULL = 0.9  # share of a chip's memory that weights alone may take in a mesh that is proposed
 FLOAT32_PASSES = 6  # bfloat16 products of one float32 product at "highest" precision
 
@@ -287,7 +288,7 @@ class _Planner:
             self._add(
                 "probe of a model of your own",
                 compile_probe(self.model.config, self.model.state),
-                4,
+                PROBE_CALLS,
                 {},
             )
 
@@ -425,7 +426,7 @@ def _smallest_mesh(
                         f"the smallest mesh that does: --topology={name} --sharding=mesh "
                         f"--mesh={flags}"
                     )
-        size //= 2
+        size //= 2  # it had become too large for this slice: the next one begins with it
     if config.dtype == "float32":
         return "no mesh that is known here does: take --dtype=bfloat16"
     return "no mesh that is known here does"

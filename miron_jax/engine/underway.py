@@ -35,7 +35,8 @@ class EdgeScores:
         # of each query; the last one: no query
         self.set_logprob = np.zeros(len(plan.query_node) + 1, np.float32)
         request_row = plan.request_row
-        self._by_row = np.argsort(request_row, kind="stable")  # requests without an edge first
+        # a request without an edge has row -1: these come first
+        self._by_row = np.argsort(request_row, kind="stable")
         self._first = np.searchsorted(request_row[self._by_row], np.arange(plan.num_rows + 1))
 
     def write(self, scored: RowScores) -> None:
@@ -140,9 +141,9 @@ class Line:
     """Request batches in the order in which they run.
 
     The next one is launched before the last scores of the one before are read, so that the device
-    has work meanwhile.  At most two that have rows are underway, whose arrays the host holds.  What
-    is launched when hangs on counts alone, so that all processes of a mesh launch in the same
-    order.
+    has work meanwhile.  At most two that have rows are underway, whose arrays the host holds.
+    Counts of rows alone decide what is launched next, never a clock: all processes of a mesh launch
+    in the same order.
     """
 
     def __init__(
@@ -179,6 +180,7 @@ class Line:
                 of_plan.progress(scored.tokens)
                 of_plan.unread -= len(scored.rows)
                 yield from self._scored_first()
+            # batches whose rows the journal held: no launch brings them
             yield from self._scored_first()
 
     def _scored_first(self) -> Iterator[Underway]:

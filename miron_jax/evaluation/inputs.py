@@ -60,6 +60,7 @@ def select_tasks(config: RunConfig) -> Selected:
             f"{', '.join(changed)} in --tasks"
         )
     for i, suite in enumerate(suites):
+        # a task that bears the new name of a changed one makes room for it
         tasks = {task.name: task for task in suite.tasks if task.name not in names - changed.keys()}
         suites[i] = replace(suite, tasks=tuple((tasks | changed)[name] for name in tasks))
     return Selected(suites, names, {changed[name].name for name in selection.by_name})

@@ -62,7 +62,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Small]:
 
     with pytest.MonkeyPatch.context() as patch:
         # what takes most of a command's time and writes nothing else; the picture has random names in it
-        draw = "miron_jax.report.exports.written.draw_curves"
+        draw = "miron_jax.report.exports.finished_files.draw_curves"
         patch.setattr(draw, lambda steps, sink: sink.write(f"curves of {sorted(steps)}".encode()))
         patch.setattr("miron_jax.report.tables.closing.last_run_beside", lambda *_: None)
         patch.setattr("miron_jax.evaluation.run_result.version", cache(version))

@@ -23,7 +23,8 @@ from miron_jax.runtime.devices import Tree
 
 TREE_FILE = "_METADATA"  # every checkpoint has one
 _MANIFEST = "manifest.ocdbt"  # index of the database that holds all arrays, if there is one
-_ARRAY_FILES = (b"/.zarray", b"/zarr.json")  # descriptions of arrays there, and their keys' ends
+# an array's description there has its path and one of these ends as key (Zarr 2 and 3)
+_ARRAY_FILES = (b"/.zarray", b"/zarr.json")
 NO_ARRAY = "no array"  # dtype of a leaf that is none
 COMMITTED = "commit_success.txt"
 UNFINISHED = ".orbax-checkpoint-tmp"
@@ -43,7 +44,8 @@ class StoredArray(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
     path: tuple[str, ...]  # in the tree; a part of it may hold slashes
-    # for each part of the path: the list that it indexes, with lists of Nones alone; () for a dict
+    # for each part of the path that is an index: the list that it indexes, its leaves None (see
+    # `_lists`); for a key of a dict: ()
     lists: tuple[Sequence[Tree], ...]
     item: Path  # the folder of the tree
 
