@@ -248,12 +248,12 @@ def _fields(record: Any) -> JsonObject:
     return {name: plain(value) for name, value in _stated(record).items()}
 
 
-def _stated(record: Any) -> dict[str, Any]:
+def _stated(record: Any) -> dict[str, object]:
     """A record's fields as they are, without those that are left out where they say nothing."""
     absent = ABSENT.get(type(record), frozenset())
     if isinstance(record, AskedPrompt) and record.cluster is None:
         absent |= {"swapped", "traits"}
-    entry: dict[str, Any] = {}
+    entry: dict[str, object] = {}
     for name in _names_of(type(record)):
         value = getattr(record, name)
         if name not in absent or value not in _EMPTY:
