@@ -193,6 +193,12 @@ class RunConfig:
         "Entropy, probability, rank and top-k hits of every scored token too: their means as "
         "metrics, and each token's in the samples.",
     )
+    controls: bool = setting(
+        False,
+        "tasks",
+        "Score a sample of each choice task again without its question and the like: what is left "
+        "of its accuracy.",
+    )
     results_format: str | None = setting(
         None,
         "output",
@@ -397,6 +403,11 @@ class RunConfig:
             raise InputError(
                 "--generated scores all completions that are there: leave out --watch, --until, "
                 "--budget, --rows and --average"
+            )
+        if self.controls and (self.generated or self.rows or self.is_sampled):
+            raise InputError(
+                "--controls draws examples from whole tasks and scores their choices: leave out "
+                "--generated, --rows, --until and --budget"
             )
         if self.rows is not None and self.is_sampled:
             raise InputError("--rows names the examples to run: leave out --until and --budget")

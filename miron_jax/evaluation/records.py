@@ -72,5 +72,6 @@ class Outcome(NamedTuple):
     # a composite against the run of --against, if --until asks for a winner
     decided: Decided | None = None
     placement: Placement | None = None  # of weights and batches; None: nothing ran
+    controls: Sequence[TaskScores] = ()  # of tasks that have some
     # completes `tasks` by the scores of completions; it needs no weights.  None: that is done
     take_texts: Callable[[], None] | None = None

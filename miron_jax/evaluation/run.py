@@ -233,7 +233,8 @@ class Evaluation:
             return
         self.progress.warn(f"left out, as they do not fit: {'; '.join(why.values())}")
         kept = [kind for kind in self._tasks.kinds if kind.source.task.name not in why]
-        self._tasks = self._tasks._replace(kinds=kept)
+        controls = [kind for kind in self._tasks.controls if kind.source.task.name not in why]
+        self._tasks = self._tasks._replace(kinds=kept, controls=controls)
         missing = {**self.inputs.missing, **why}
         self.inputs = self.inputs._replace(sources=[kind.source for kind in kept], missing=missing)
 
@@ -381,7 +382,7 @@ class Evaluation:
         rest_later: bool,
     ) -> Outcome | None:
         name = str(self._num_scored)
-        tasks = [*map(TaskScores, self._tasks.kinds)]
+        tasks = [*map(TaskScores, self._tasks.with_controls)]
         totals = self._totals or Totals()
         decided = self._score_requests(tasks, engine, check, journal, totals)
         if self.keep:
@@ -400,7 +401,8 @@ class Evaluation:
             return None
         generates = any(kind.generates for kind in self._tasks.kinds)
         return Outcome(
-            tasks=tasks,
+            tasks=tasks[: len(self._tasks.kinds)],
+            controls=tasks[len(self._tasks.kinds) :],
             inputs=self.inputs,
             totals=totals,
             speed=engine.forward.speed,

@@ -18,6 +18,7 @@ from miron_jax.config import RunConfig
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.evaluation.composites import suite_composites
 from miron_jax.evaluation.records import Outcome
+from miron_jax.evaluation.task_kinds.controls import with_controls
 from miron_jax.files.readers import JsonObject
 from miron_jax.results.document import config_json
 from miron_jax.results.records import (
@@ -39,6 +40,8 @@ _PACKAGES = ("jax", "jaxlib", "flax", "transformers", "tokenizers", "numpy")
 def finished_run(config: RunConfig, outcome: Outcome, step: int | None = None) -> FinishedRun:
     """The run without its times: see `with_times`.  `step`: of one checkpoint of several."""
     finished = {scores.source.task.name: scores.kind.finished(scores) for scores in outcome.tasks}
+    if config.controls:
+        finished = with_controls(finished, outcome.tasks, outcome.controls)
     tasks = {name: task.result for name, task in finished.items()}
     suites = {}
     for suite in outcome.inputs.suites:

@@ -15,6 +15,8 @@ from miron_jax.engine.records import Scores
 from miron_jax.errors import InputError
 from miron_jax.evaluation.parts import Survey, parts_of, requests_of, survey
 from miron_jax.evaluation.records import Inputs
+from miron_jax.evaluation.task_kinds.choice import ChoiceKind
+from miron_jax.evaluation.task_kinds.controls import ControlsKind
 from miron_jax.evaluation.task_kinds.interface import (
     Setup,
     TaskKind,
@@ -63,6 +65,7 @@ class RunTasks(NamedTuple):
     setup: Setup
     kinds: list[TaskKind]  # one per task
     shared: SharedArrays | None = None  # with the other processes; None: each makes all
+    controls: Sequence[ControlsKind] = ()  # of those tasks that have some
 
     @classmethod
     @spent_on("tokenize")
@@ -83,7 +86,13 @@ class RunTasks(NamedTuple):
         bos = resolve_bos(tokenizer) if adds_bos else None
         setup = Setup(config, tokenizer, table, limit, trained, shared or inputs.kept, bos)
         kinds = [kind_of(source.task)(source, setup) for source in inputs.sources]
-        return cls(model, setup, kinds, shared)
+        controls = _controls_of(kinds) if config.controls else ()
+        return cls(model, setup, kinds, shared, controls)
+
+    @property
+    def with_controls(self) -> list[TaskKind]:
+        """The tasks, then their controls."""
+        return [*self.kinds, *self.controls]
 
     def request_batches(self, totals: Totals, several: bool = False) -> Iterator[RequestBatch]:
         """Tokenize and plan one part at a time.  `several`: the run has more rounds than this
@@ -97,17 +106,36 @@ class RunTasks(NamedTuple):
         if self.shared is not None:
             self.shared.promise([*self._piece_jobs(surveyed)])
         totals.expect(surveyed.plain_tokens, surveyed.unique_tokens)
+        if self.controls:
+            sizes = [kind.sizes(cost) for kind in self.controls if kind.made.prompts]
+            sizes += surveyed.sizes.values()
+            totals.expect(
+                sum(each.plain_tokens for each in sizes), sum(each.unique_tokens for each in sizes)
+            )
         for index, sizes in surveyed.sizes.items():
             totals.by_task[self.kinds[index].source.task.name] = round(sizes.unique_tokens)
         lengths = surveyed.lengths
         planner = RequestPlanner(cost, totals, lengths, self.setup.table.id_sets, self.setup.kept)
-        parts = parts_of(self.kinds, surveyed.order)
+        yield from self._planned(surveyed.order, planner, totals)
+        if self.controls:
+            # Batches of their own, so that the rows of all others are as they are without controls.
+            planner.bounds_tries = False
+            without = totals.unique_tokens
+            order = range(len(self.kinds), len(self.with_controls))
+            yield from self._planned(order, planner, totals)
+            totals.control_tokens = totals.unique_tokens - without
+        totals.expect(totals.plain_tokens, totals.unique_tokens)
+
+    def _planned(
+        self, order: Sequence[int], planner: RequestPlanner, totals: Totals
+    ) -> Iterator[RequestBatch]:
+        """The request batches of these tasks and controls, by their places in `with_controls`."""
+        parts = parts_of(self.with_controls, order)
         for entered in self._entered(parts, planner):
             with spent_on("plan"):
                 batch = planner.planned(entered)
                 totals.useful_flops += useful_flops(self.model, batch.plan)
             yield batch
-        totals.expect(totals.plain_tokens, totals.unique_tokens)
 
     def _entered(
         self, parts: Iterator[list[TokenizedExamples]], planner: RequestPlanner
@@ -124,18 +152,34 @@ class RunTasks(NamedTuple):
 
     @spent_on("metrics")
     def take(self, tasks: Sequence[TaskScores], batch: RequestBatch, scores: Scores) -> None:
-        """Add the scored examples of a batch to their tasks, of which there is one a kind."""
+        """Add the scored examples of a batch to their tasks: those of `with_controls`."""
         ends = offsets_of([len(piece.requests) for piece in batch.pieces]).tolist()
         for piece, start, end in zip(batch.pieces, ends[:-1], ends[1:], strict=True):
             num_bytes = self.setup.table.num_bytes[piece.requests.scored_ids]
             of_piece = scores.of_requests(start, end).spelled_by(num_bytes)
-            tasks[piece.task].rows += self.kinds[piece.task].rows_of(piece, of_piece)
+            scored = tasks[piece.task]
+            scored.rows += scored.kind.rows_of(piece, of_piece)
 
     def _piece_jobs(self, surveyed: Survey) -> Iterator[Job]:
         rendered = lru_cache(maxsize=1)(lambda kind: kind.rendered())
         for index in surveyed.order:
             if index in surveyed.sizes:
                 yield from self.kinds[index].piece_jobs(surveyed.sizes[index], rendered)
+
+
+def _controls_of(kinds: Sequence[TaskKind]) -> list[ControlsKind]:
+    """Raises InputError if no task has any."""
+    controls = list[ControlsKind]()
+    for kind in kinds:
+        if isinstance(kind, ChoiceKind) and not kind.why_no_controls:
+            controls.append(ControlsKind(kind))
+    if not controls:
+        first = kinds[0]
+        raise InputError(
+            f"--controls: {first.source.task.name} has none, as {first.why_no_controls}, and so it "
+            "is with every task of --tasks: name a task of choices too, or leave the flag out"
+        )
+    return controls
 
 
 def summarize_plan(config: RunConfig, inputs: Inputs, progress: Progress = SILENT) -> Totals:

@@ -33,6 +33,7 @@ class Totals:
     requests: int = 0
     plain_tokens: int = 0  # at one row per request
     unique_tokens: int = 0  # nodes of the plans
+    control_tokens: int = 0  # of these, those of --controls
     padded_tokens: int = 0  # slots of their rows
     useful_flops: float = 0.0
     rows: int = 0
@@ -179,6 +180,7 @@ class RequestPlanner:
         self._totals = totals
         self._lengths = lengths
         self._ledger = Ledger(id_sets)
+        self.bounds_tries = True  # no trie is longer than the rows so far; else rows may be added
 
     def plan(self, requests: Requests, pieces: Sequence[Any] = ()) -> RequestBatch:
         return self.planned(self.enter(requests, pieces))
@@ -207,7 +209,7 @@ class RequestPlanner:
 
     @property
     def _cost_now(self) -> CostModel:
-        if not self._lengths:
+        if not (self._lengths and self.bounds_tries):
             return self._cost
         return replace(self._cost, longest=min(self._cost.longest, max(self._lengths)))
 

@@ -243,7 +243,7 @@ def _render_pool(
     profile = task.profile
     pool, sampled = _sampled(task, examples, limit)
     first = [*filter(None, [profile.prompt_string])]
-    texts = [*first, *(_shot(example, profile) for example in pool)]
+    texts = [*first, *("".join(shot_parts(example, profile)) for example in pool)]
     # one string object each, whatever prompts hold it
     separated = [text + profile.shot_separator for text in texts]
     keys = cache(lambda i: keys_of(pool[i]))  # a page asks for some of the prompts only
@@ -251,7 +251,7 @@ def _render_pool(
     for idx, (example, shot_idx) in enumerate(islice(pairs, limit), first_id):
         before = [*range(len(first)), *(len(first) + i for i in shot_idx)]
         preamble = (*(separated[i] for i in before[:-1]), *(texts[i] for i in before[-1:]))
-        prompt = _prompt(task, idx, example, preamble)
+        prompt = prompt_of(task, idx, example, preamble)
         asked = keys_of(example) if profile.num_fewshot else None
         for leak, i in enumerate(reversed(shot_idx), 1):
             if asked and ask_the_same(asked, keys(i)) and tells_answer(example, pool[i]):
@@ -294,13 +294,14 @@ def _of_choice(texts: Sequence[str], choice: int) -> str:
     return texts[choice] if len(texts) > 1 else texts[0]
 
 
-def _shot(example: Example, profile: Wording) -> str:
+def shot_parts(example: Example, profile: Wording) -> tuple[str, str]:
+    """An example as a shot: its context and its answer."""
     gold = example.gold
     assert gold is not None, (
         "a suite whose right answers are not published arranges its own examples"
     )
     context = _context(example, gold, profile, profile.delimiter)
-    return context + _of_choice(example.continuations, gold)
+    return context, _of_choice(example.continuations, gold)
 
 
 def _question_delimiter(profile: Wording, example: Example, has_preamble: bool) -> str:
@@ -315,13 +316,14 @@ def _question_delimiter(profile: Wording, example: Example, has_preamble: bool) 
 def _arranged(task: Task[Wording], idx: int, example: Example) -> Prompt:
     """The prompt of an example whose suite has sampled its shots itself."""
     shots = tuple(example.shots or ())
-    prompt = _prompt(task, idx, example, shots)
+    prompt = prompt_of(task, idx, example, shots)
     if task.profile.truncation != "whole_shots":
         return prompt
     return replace(prompt, num_shots=len(shots))
 
 
-def _prompt(task: Task[Wording], idx: int, example: Example, shots: tuple[str, ...]) -> Prompt:
+def prompt_of(task: Task[Wording], idx: int, example: Example, shots: tuple[str, ...]) -> Prompt:
+    """The prompt of an example after these shots, none of which may be dropped."""
     # A context that all choices share is one string object, however many choices there are.
     has_preamble = any(shots)
     between = task.profile.shot_separator if has_preamble and task.arrange is None else ""

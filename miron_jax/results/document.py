@@ -28,6 +28,7 @@ from miron_jax.results.details import (
 )
 from miron_jax.results.records import (
     CompositeResult,
+    Control,
     Details,
     RunResult,
     RunSpeed,
@@ -82,7 +83,7 @@ TASK_KEYS = (
     "prefixes_end_in_space",
     "targets_begin_with_space", "control_tokens", "tokens_without_text", "num_shots", "robustness",
     "data", "citation",
-    "reference", "licence",
+    "reference", "licence", "controls",
     "sampled", "limit",
 )  # fmt: skip
 NOT_OF_CLOZE = frozenset({"human", "rescaled", "section"})
@@ -97,6 +98,7 @@ ABSENT: Mapping[type, frozenset[str]] = {
             "robustness",
             "reference",
             "licence",
+            "controls",
             "sampled",
             "limit",
         ]
@@ -114,6 +116,7 @@ ABSENT: Mapping[type, frozenset[str]] = {
         ]
     ),
     ProgramDetails: frozenset({"not_judged", "no_sandbox", "no_cgroup"}),
+    Control: frozenset({"chosen_places"}),
     CompositeResult: frozenset({"metric"}),
     RunSpeed: frozenset({"finished", "tokens_by_task"}),
     Robustness: frozenset({"template_spread", "swapped"}),
@@ -139,6 +142,7 @@ LATER_SETTINGS = frozenset(
     [
         "average",
         "comet",
+        "controls",
         "generated",
         "keep_up",
         "mlflow",

@@ -73,6 +73,27 @@ class Sampled:
         return self.examples == self.of
 
 
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A task's accuracy with one thing of its prompts changed."""
+
+    accuracy: Estimate
+    gap: Estimate  # the accuracy of the same examples as they are, less this one; paired
+    # of permuted options: the share of the choices that each place has, A first
+    chosen_places: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controls:
+    """What is left of a task's score without its input, over examples that were drawn for it."""
+
+    n: int = 0  # examples drawn
+    of: int  # from so many
+    accuracy: Estimate = UNKNOWN  # of those drawn, as they are
+    by: Mapping[str, Control] = field(default_factory=dict)  # name of the control -> its numbers
+    absent: Mapping[str, str] = field(default_factory=dict)  # name -> why the task has none
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Details:
     """What only one task kind has; its own class is in details.py."""
@@ -118,6 +139,7 @@ class TaskResult:
     citation: str = ""
     reference: Mapping[str, float] = field(default_factory=dict)  # published scores, by model
     licence: str = ""
+    controls: Controls | None = None  # None: not asked for
     sampled: Sampled | None = None  # None: every example ran
     limit: int | None = None
 

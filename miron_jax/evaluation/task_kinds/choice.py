@@ -101,6 +101,7 @@ class ChoiceRow(PromptedRow):
 
 class ChoiceKind(PromptedKind[ChoiceRow]):
     scores_spans = True
+    why_no_controls = ""
     chooses: ClassVar[bool] = True  # False: an example has one continuation
     _surveyed: list[Prompt] | None = None  # rendered for `sizes`; `pieces` takes them over
 
@@ -339,6 +340,7 @@ class PromptsOfPiece:
 
 class ContinuationKind(ChoiceKind):
     chooses = False
+    why_no_controls = PromptedKind.why_no_controls
 
     def score(self, prompts: Sequence[ScoredPrompt], spans: Spans) -> list[ExampleScore]:
         texts = [each.prompt.continuations[0] for each in prompts]

@@ -35,6 +35,7 @@ CHECKED, CHECKED_UP_TO = 8, 4096
 class DialogueKind(ChoiceKind):
     scores_spans = False  # requests of a turn depend on earlier answers
     takes_rows = False
+    why_no_controls = "the prompt of a turn holds what the model has answered before"
 
     @property
     def may_be_sampled(self) -> bool:

@@ -79,7 +79,7 @@ class Setup:
 class TokenizedExamples(NamedTuple):
     """Some examples of one task, tokenized."""
 
-    task: int  # index into Inputs.sources
+    task: int  # index into Inputs.sources; behind them come the controls of `RunTasks`
     examples: Any  # of the form that the task's kind chose
     requests: Requests
 
@@ -176,6 +176,8 @@ class TaskKind(ABC, Generic[AnyRow]):
     generates: ClassVar[bool] = False
     runs_programs: ClassVar[bool] = False  # that the model writes
     takes_rows: ClassVar[bool] = False  # --rows may choose its examples
+    # why --controls has nothing to score; "": it has
+    why_no_controls: ClassVar[str] = "it does not choose among given options"
 
     def __init__(self, source: LoadedTask, setup: Setup) -> None:
         profile = source.task.profile

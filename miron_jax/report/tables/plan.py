@@ -39,10 +39,15 @@ def print_plan(inputs: Inputs, totals: Totals) -> None:
     if texts:
         line = f"               {texts} of them generate texts, which are not planned here"
         out.print(line, soft_wrap=True)
+    controls = ""
+    if totals.control_tokens:
+        without = totals.unique_tokens - totals.control_tokens
+        times = totals.unique_tokens / max(1, without)
+        controls = f"; {without} without --controls, which costs {times:.2f} times as many"
     for line in (
         f"requests       {totals.requests}",
         f"plain tokens   {totals.plain_tokens} (one row a request)",
-        f"unique tokens  {totals.unique_tokens} ({shared:.2f} times fewer)",
+        f"unique tokens  {totals.unique_tokens} ({shared:.2f} times fewer){controls}",
         f"rows           {totals.rows} (rows x tokens: {rows})",
         f"row places     {totals.padded_tokens} ({padding:.1f} % padding)",
         f"programs       {len(totals.lengths)}",

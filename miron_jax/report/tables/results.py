@@ -14,6 +14,7 @@ from miron_jax.metrics.token_stats import TOKEN_STATS
 from miron_jax.report.numbers import shown
 from miron_jax.report.tables.cloze import cloze_of, cloze_table
 from miron_jax.report.tables.console import NumberTable, table_of
+from miron_jax.report.tables.controls import controls_lines, controls_table
 from miron_jax.report.tables.notes import MODEL_ONLY, above_chance, notes_of
 from miron_jax.results.records import (
     UNKNOWN,
@@ -58,6 +59,10 @@ def print_results(console: Console, run: RunResult) -> None:
             if task.profile.get("categories") == "reported"
         }:
             console.print(categories_table(reported))
+    if any(task.controls for task in run.tasks.values()):
+        console.print(controls_table(run.tasks))
+        for line in controls_lines(run.tasks):
+            console.print(line, soft_wrap=True)
     for line in notes_of(run):
         console.print(line, soft_wrap=True)
 
