@@ -78,14 +78,14 @@ def _compare_with_reference() -> None:
     with json_output(FLAGS.json) as document:
         [run] = read_runs([FLAGS.output])
         rows = [*rows_of(expected, run)]
-        others = [*unlike(expected, run)]
-        document.write({"unlike": others, "rows": [row._asdict() for row in rows]})
-        print_reference(console(), rows, expected, run, others)
+        other = unlike(expected, run)
+        document.write({"unlike": other, "rows": [row._asdict() for row in rows]})
+        print_reference(console(), rows, expected, run, other)
     differing = [f"{row.task} {row.metric} ({row.verdict})" for row in rows if row.verdict != SAME]
     if differing:
         why = "compare data and versions"
-        if others:
-            why = f"it has {' and '.join(others)}"
+        if other:
+            why = f"it is of {other}"
         raise SelfCheckFailed(
             f"{run.folder} differs from {FLAGS.reference} in {some_of(differing, 3)}: {why} "
             "(docs/reference_numbers.md)"

@@ -39,7 +39,7 @@ def print_verified(
 
 
 def print_reference(
-    out: Console, rows: Sequence[Row], expected: Reference, run: Run, unlike: Sequence[str]
+    out: Console, rows: Sequence[Row], expected: Reference, run: Run, unlike: str
 ) -> None:
     columns = ("reference", "95 % interval", "run")
     table = table_of(("task", "metric"), columns, ("verdict",), gives_way=("95 % interval",))
@@ -47,8 +47,6 @@ def print_reference(
         numbers = (shown(row.expected), interval(row.interval), shown(row.measured))
         table.add_row(row.task, row.metric, *numbers, row.verdict)
     out.print(table)
-    same = "the same weights and dtype"
-    if unlike:
-        same = " and ".join(unlike)
+    model = unlike or "the same weights and dtype"
     device = run.result.environment.device
-    out.print(f"{same}; on {device}, the reference on {expected.device}", soft_wrap=True)
+    out.print(f"{model}; on {device}, the reference on {expected.device}", soft_wrap=True)
