@@ -424,3 +424,19 @@ def test_values_are_in_sight_at_390_pixels_and_a_comparison_fits_on_paper(browse
         "[...document.querySelectorAll('#comparison table, #all')].map(table => table.getBoundingClientRect().right)"
     )
     assert max(page.evaluate(widths)) <= 718
+
+
+def test_a_continuation_has_the_room_of_what_was_not_said(browser: Any, tmp_path: Path) -> None:
+    """At 390 pixels its row shows the question and what is right, as a choice's shows what was chosen."""
+    asked = [
+        {**sample, "gold": None, "prediction": None, "options": sample["options"][:1]} for sample in samples_of([0])
+    ]
+    run = write_run(tmp_path / "run", {"own/x": asked})
+    file = reported(tmp_path / "out.html", run)
+    for width in (1280, 390):
+        opened = Page(browser, file, viewport={"width": width, "height": 740})
+        opened.wait_for("right: yes")
+        cells = opened.page.locator("#list button > span:visible")
+        assert cells.all_text_contents()[:4] == ["✗", "0", "Question 0? Answer:", "right: yes"]
+        tops = opened.page.evaluate("[...document.querySelectorAll('#list button > span')].map(each => each.offsetTop)")
+        assert len(set(tops[:4])) == 1, "on one line"

@@ -69,13 +69,15 @@
     const option = example.options[example.gold ?? (example.options.length === 1 ? 0 : -1)];
     return option ? option[0] : example.accepted[0];
   };
-  const cells = (example, mark) => [
-    make("span", example.row, "note"),
-    make("span", visible(question(example.prompt.slice(-PROMPT)))),
-    make("span", saidIn(example) === undefined ? "" : `→ ${short(saidIn(example))}`),
-    make("span", rightIn(example) === undefined || (mark === "1" && saidIn(example) !== undefined) ? "" : `right: ${short(rightIn(example))}`),
-    make("span", example.margin === null ? "" : example.margin.toFixed(2), "number note"),
-  ];
+  const cells = (example, mark) => {
+    const said = saidIn(example), right = rightIn(example), asked = make("span", visible(question(example.prompt.slice(-PROMPT))));
+    const parts = [make("span", example.row, "note"), asked];
+    if (said === undefined) asked.className = "unsaid";  // it has the room of what was said
+    else parts.push(make("span", `→ ${short(said)}`));
+    parts.push(make("span", right === undefined || (mark === "1" && said !== undefined) ? "" : `right: ${short(right)}`));
+    parts.push(make("span", example.margin === null ? "" : example.margin.toFixed(2), "number note"));
+    return parts;
+  };
   const draw = () => {
     const list = $("list"), spacer = $("spacer"), total = order.length * ROW;
     const height = Math.min(total, MOST_PIXELS);  // browsers bound the height of an element

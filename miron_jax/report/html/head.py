@@ -268,6 +268,9 @@ def _missing(run: Run) -> Iterator[str]:
             yield f"without a score on published data: {some_of([*names], 6)}"
     if skipped := sum(task.skipped for task in result.tasks.values()):
         yield f"{skipped:,} examples without a score"
+    limit = result.config.get("limit")
+    if limit and any(task.n + task.skipped >= limit for task in result.tasks.values()):
+        yield f"examples beyond --limit={limit} of each task"
     if run.unfinished:
         yield "checkpoints that are not scored yet"
 

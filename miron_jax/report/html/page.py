@@ -162,13 +162,15 @@ def _facts(run: Run) -> Iterator[tuple[str, str]]:
     result = run.result
     yield "folder", printable(run.folder)
     facts = [(name, result.config.get(name)) for name in _SETTINGS]
-    facts += plain(result.checkpoint).items()
+    checkpoint = plain(result.checkpoint)
+    facts += [("checkpoint's folder", checkpoint.pop("folder", None)), *checkpoint.items()]
     facts += plain(result.environment).items()
     facts += [(name, plain(getattr(result.speed, name))) for name in _SPEED]
     for name, value in facts:
         if value not in (None, "", [], {}):
             text = f"{value:.4g}" if isinstance(value, float) else _as_text(value)
-            yield name.replace("_", " "), printable(text)
+            if text:
+                yield name.replace("_", " "), printable(text)
     check = result.self_check
     if math.isfinite(check.largest):
         yield (
@@ -178,4 +180,8 @@ def _facts(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _as_text(value: Any) -> str:
+    """A mapping as `name value, name value`, without what has none."""
+    if isinstance(value, dict):
+        known = {name: each for name, each in value.items() if each not in (None, "", [], {})}
+        return ", ".join(f"{name} {_as_text(each)}" for name, each in known.items())
     return value if isinstance(value, str) else json.dumps(value)
