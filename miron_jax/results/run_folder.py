@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import NamedTuple, TypeVar
 
+import orjson
+
 from miron_jax.errors import InputError
-from miron_jax.files.readers import parse_json
+from miron_jax.files.readers import Json, parse_json
 from miron_jax.files.store import Store
 from miron_jax.results.document import SCHEMA, example_of, run_of, writer_of
 from miron_jax.results.output import step_folders
@@ -74,7 +76,7 @@ class Run:
         lines = self._samples(task).splitlines()
         for number, line in enumerate(lines, 1):
             try:
-                fields = parse_json(line)
+                fields = _parsed(line)
                 if not with_texts and isinstance(fields, dict):
                     for text in ("options", "prompt", "generated"):
                         fields.pop(text, None)
@@ -147,6 +149,14 @@ class Run:
             step: Run(f"{self.label} step {step}", self.store, below, _result(self.store, below))
             for step, below in sorted(folders.items())
         }
+
+
+def _parsed(line: bytes) -> Json:
+    """A line of a samples file.  Raises ValueError."""
+    try:
+        return orjson.loads(line)  # five times as fast
+    except ValueError:
+        return parse_json(line)  # reads half of a surrogate pair, as older versions wrote them
 
 
 class RunChanged(InputError):

@@ -4,10 +4,13 @@ import base64
 import gzip
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 from miron_jax.report.html.chunks import TEXT, Chunk
+from miron_jax.results.run_folder import read_runs
 from miron_jax.results.samples import Completion, ExampleResult, Option
+from tests.support.run_folders import samples_of, write_run
 
 
 def chunk_of(*examples: ExampleResult) -> dict[str, Any]:
@@ -59,3 +62,13 @@ def test_what_few_examples_have_is_null_in_the_others() -> None:
         [None, ["z"]],
         [None, True],
     )
+
+
+def test_half_a_surrogate_pair_is_kept_as_it_is(tmp_path: Path) -> None:
+    sample = {**samples_of([1])[0], "prompt": "half \ud83d"}
+    [run] = read_runs([str(write_run(tmp_path / "run", {"own/x": [sample]}))])
+    [example] = run.examples("own/x")
+    chunk = Chunk()
+    chunk.add(example, {"prompt": "half \ud83d"}, "", True)
+    assert json.loads(gzip.decompress(base64.b64decode(chunk.text())))["each"]["prompt"] == ["half \ud83d"]
+    assert getattr(example.asked, "prompt", None) == "half \ud83d"

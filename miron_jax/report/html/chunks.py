@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import orjson
 
 from miron_jax.files.readers import Json, JsonObject
 from miron_jax.results.samples import AskedItem, Completion, ExampleResult, Option, Programs
@@ -63,7 +64,9 @@ class Chunk:
             "truncated": example.truncated,
             "reason": example.reason,
         }
-        entry |= {name: value for name, value in optional.items() if value}
+        for name, value in optional.items():
+            if value:
+                entry[name] = value
         for name in example.metrics:
             self.metrics.setdefault(name, [None] * len(self.shown))
         for name, column in self.metrics.items():
@@ -77,22 +80,25 @@ class Chunk:
         each = dict[str, list[Json]]()
         for name in dict.fromkeys(name for entry in self.shown for name in entry):
             each[name] = [entry.get(name) for entry in self.shown]
+        texts = list[str]()
+        sizes = list[int]()
         tokens = list[float]()
         lengths = list[int | None]()
         ranks = list[int | None]()
         for option in self.options:
-            size = len(option.token_logprobs)
+            texts.append(option.text[:TEXT])
+            sizes.append(len(option.token_logprobs))
             tokens += option.token_logprobs
-            lengths += _each(option.token_bytes if len(option.text) <= TEXT else (), size)
-            ranks += _each(option.token_ranks, size)
+            lengths += _each(option.token_bytes if len(option.text) <= TEXT else (), sizes[-1])
+            ranks += _each(option.token_ranks, sizes[-1])
         return compressed(
             {
                 "each": each,
                 "metrics": {name: _rounded(column) for name, column in self.metrics.items()},
                 "options": self.num_options,
-                "texts": [option.text[:TEXT] for option in self.options],
+                "texts": texts,
                 "sums": _hundredths([option.logprob for option in self.options]),
-                "sizes": [len(option.token_logprobs) for option in self.options],
+                "sizes": sizes,
                 "greedy": [option.greedy for option in self.options],
                 "tokens": _hundredths(tokens),
                 "lengths": lengths,
@@ -102,8 +108,11 @@ class Chunk:
 
 
 def compressed(value: Json) -> str:
-    text = json.dumps(value, separators=(",", ":"))
-    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+    try:
+        text = orjson.dumps(value)
+    except TypeError:  # half a surrogate pair, which UTF-8 has no bytes for
+        text = json.dumps(value, separators=(",", ":")).encode()
+    return base64.b64encode(gzip.compress(text, 6, mtime=0)).decode()
 
 
 def _each(values: Sequence[int], size: int) -> Sequence[int | None]:
