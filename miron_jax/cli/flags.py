@@ -125,7 +125,7 @@ _HUMANS = {
         "annotations",
         "Whose files these are: your own are plain; of MERA's those that differ have names.",
         "enum",
-        ("plain", "mera", "ruhhh", "rutie", "ruethics", "rudetox"),
+        ("plain", "mera", "ruhhh", "rutie", "ruethics", "texts", "rudetox"),
     ),
     "votes_needed": Setting(
         None,

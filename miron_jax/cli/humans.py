@@ -55,7 +55,7 @@ def command() -> None:
     if FLAGS.gold is not None and FLAGS.project == "ruethics":  # a text has five right answers
         five_labels = read_ethics_gold(local_path(FLAGS.gold))
     elif FLAGS.gold is not None:
-        gold = gold_of(FLAGS.gold, annotations.inputs)
+        gold = gold_of(FLAGS.gold, annotations.inputs, project)
     skills = {} if FLAGS.skills is None else read_skills(local_path(FLAGS.skills))
     computed, labels, decided = baseline(annotations, gold, skills, project, abilities)
     by_procedure = {}

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from miron_jax.errors import InputError
 from miron_jax.files.regular import read_regular
+from miron_jax.metrics.answers import exact_match, normalize_squad
 
 DELIMITERS = "\t;,|"
 _WHOLE = re.compile(r"\A([+-]?\d+)\.0+\Z")
@@ -32,7 +33,7 @@ STARTED, SUBMITTED = "ASSIGNMENT:started", "ASSIGNMENT:submitted"
 class Answer(NamedTuple):
     item: tuple[str, ...]  # the raw INPUT fields
     worker: str
-    answer: str  # as `canonical`
+    answer: str  # as `canonical`; a text as `normalize_squad`
     right: str | None  # of a control task; None: not a control task
     time: str = ""  # text that sorts by time; "": the file has none
 
@@ -49,8 +50,16 @@ class Project(NamedTuple):
     plurality: bool = False  # procedure A labels by strict plurality, whatever `needed`
     # annotators are rejected by their control tasks; else the platform has done that
     is_filtered: bool = True
+    # answers are texts of an annotator's choice, of which several may be right, with ; between them
+    are_texts: bool = False
     answer_column: str = ""  # if several columns begin with OUTPUT:
     time_column: str = STARTED  # orders an annotator's answers
+
+    def spelled(self, value: str) -> str:
+        return value.strip() if self.are_texts else canonical(value)
+
+    def is_right(self, answer: str, right: str) -> bool:
+        return exact_match(answer, accepted(right)) == 1 if self.are_texts else answer == right
 
 
 PROJECTS = {
@@ -59,6 +68,7 @@ PROJECTS = {
     "ruhhh": Project(controls_vote=True, one_vote=True, plurality=True, time_column=SUBMITTED),
     "rutie": Project(lists=True, is_filtered=False, answer_column="OUTPUT:result"),
     "ruethics": Project(texts_a_row=3, is_filtered=False),
+    "texts": Project(are_texts=True),
 }
 
 
@@ -110,8 +120,10 @@ def read_annotations(
             if unanswered or not worker or not any(map(str.strip, item)):
                 num_dropped += 1
                 continue
-            right = canonical(line[names.right]) or None if names.right else None
-            answer = canonical(line[names.answer])
+            right = project.spelled(line[names.right]) or None if names.right else None
+            answer = project.spelled(line[names.answer])
+            if project.are_texts:
+                answer = normalize_squad(answer)
             time = line.get(project.time_column, "")
             answers.append(Answer(item, worker, answer, right, time))
     assert inputs is not None, "at least one file"
@@ -183,6 +195,11 @@ def read_skills(path: Path) -> dict[str, float]:
                 f"{path}, line {number}: skill_value is {line['skill_value']!r}, expected a number"
             ) from None
     return skills
+
+
+def accepted(right: str) -> list[str]:
+    """The right texts of an item."""
+    return right.split(";")
 
 
 def canonical(value: str) -> str:

@@ -6,14 +6,14 @@ deliberately does not know files.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 
 from miron_jax.humans.agreement import krippendorff_alpha
-from miron_jax.humans.annotations import PROJECTS, Annotations, Project
+from miron_jax.humans.annotations import PROJECTS, Annotations, Project, accepted
 from miron_jax.humans.gold import Gold
 from miron_jax.humans.votes import (
     Label,
@@ -24,7 +24,8 @@ from miron_jax.humans.votes import (
     procedure_b,
     workers,
 )
-from miron_jax.statistics.estimate import wilson
+from miron_jax.metrics.answers import token_f1
+from miron_jax.statistics.estimate import estimate, wilson
 from miron_jax.tasks.mera.metrics import macro_f1, matthews
 
 
@@ -37,6 +38,15 @@ class Accuracy:
 
 
 @dataclass(frozen=True, slots=True)
+class Mean:
+    """Of numbers between 0 and 1."""
+
+    value: float
+    n: int
+    ci95: tuple[float, float] | None  # normal; None: of one number
+
+
+@dataclass(frozen=True, slots=True)
 class Procedure:
     """Labels of one procedure and how often they are right."""
 
@@ -44,8 +54,10 @@ class Procedure:
     coverage: float  # of all items
     origins: dict[str, int]  # rule that decided -> labels
     without_gold: int  # labelled items without a known right answer; the accuracy leaves them out
-    accuracy: Accuracy | None  # None: no rule for right answers
-    f1_macro: float | None  # of labels against right answers; None: there are none
+    # None: no rule for right answers; of texts, MERA's exact match
+    accuracy: Accuracy | None
+    token_f1: Mean | None  # of texts, MERA's f1; None: they are no texts, or without right answers
+    f1_macro: float | None  # of labels against right answers; None: there are none, or texts
     mcc: float | None  # Matthews' correlation, of two answers; the one that sorts last is positive
 
 
@@ -78,7 +90,7 @@ def baseline(
 ) -> tuple[Baseline, dict[tuple[str, ...], str], dict[tuple[str, ...], Label]]:
     """The baseline, and the labels by item of procedures A and B.  `glad` fits abilities; it runs
     only if items are tied."""
-    known = workers(annotations.answers)
+    known = workers(annotations.answers, project)
     rejected = {}
     for name, worker in known.items():
         if worker.is_rejected and project.is_filtered:
@@ -92,10 +104,10 @@ def baseline(
         decided = procedure_b(kept, skills, glad(annotations))
     counted = sum(answer.right is None or project.controls_vote for answer in annotations.answers)
     single = [
-        vote.answer == right[item]
+        project.is_right(vote.answer, of_item)
         for item, votes in kept.items()
         for vote in votes
-        if right[item] is not None
+        if (of_item := right[item]) is not None
     ]
     measured = Baseline(
         rows=len(annotations.answers),
@@ -115,12 +127,13 @@ def baseline(
         alpha_before=_alpha(everyone),
         alpha=_alpha(kept),
         single_annotator=_accuracy(single),
-        a=_procedure(labels, Counter({_rule_of_a(project): len(labels)}), right, gold),
+        a=_procedure(labels, Counter({_rule_of_a(project): len(labels)}), right, gold, project),
         b=_procedure(
             {item: label.answer for item, label in decided.items() if label.origin != "undecided"},
             Counter(label.origin for label in decided.values()),
             right,
             gold,
+            project,
         ),
     )
     return measured, labels, decided
@@ -141,14 +154,29 @@ def _procedure(
     origins: Counter[str],
     right: Mapping[tuple[str, ...], str | None],
     gold: Gold | None,
+    project: Project,
 ) -> Procedure:
     pairs = [
         (answer, known) for item, answer in labels.items() if (known := right[item]) is not None
     ]
-    accuracy = _accuracy([answer == known for answer, known in pairs])
+    accuracy = _accuracy([project.is_right(*pair) for pair in pairs])
     unknown = 0 if gold is None else len(labels) - len(pairs)
     coverage = len(labels) / len(right) if right else 0.0
-    return Procedure(len(labels), coverage, dict(origins), unknown, accuracy, *_over_all(pairs))
+    counts = (len(labels), coverage, dict(origins), unknown)
+    if project.are_texts:
+        return Procedure(*counts, accuracy, _token_f1(pairs), None, None)
+    return Procedure(*counts, accuracy, None, *_over_all(pairs))
+
+
+def _token_f1(pairs: Sequence[tuple[str, str]]) -> Mean | None:
+    if not pairs:
+        return None
+    mean = estimate([token_f1(answer, accepted(right)) for answer, right in pairs], False)
+    ci95 = None
+    if len(pairs) > 1:
+        low, high = mean.ci95
+        ci95 = max(low, 0.0), min(high, 1.0)
+    return Mean(mean.value, len(pairs), ci95)
 
 
 def _over_all(pairs: list[tuple[str, str]]) -> tuple[float | None, float | None]:

@@ -45,9 +45,8 @@ def kept_pairs(paths: Sequence[Path]) -> Kept:
             raise InputError(
                 f"{path}: a second file with {name}, expected one each of {', '.join(_PASS)}"
             )
-        rejected = {
-            name for name, worker in workers(annotations.answers).items() if worker.is_rejected
-        }
+        known = workers(annotations.answers, _MERA)
+        rejected = {name for name, worker in known.items() if worker.is_rejected}
         labels = procedure_a(collect_votes(annotations.answers, rejected, _MERA), _MERA)
         kept.labelled[name] = len(labels)
         kept.rejected[name] = len(rejected)

@@ -14,7 +14,7 @@ from rapidfuzz.distance import LCSseq
 
 from miron_jax.errors import InputError
 from miron_jax.files.places import local_path
-from miron_jax.humans.annotations import canonical, normalized, read_table
+from miron_jax.humans.annotations import PROJECTS, Project, normalized, read_table
 
 GoldRule = Callable[[tuple[str, ...]], str | None]
 
@@ -87,7 +87,7 @@ RULES: dict[str, GoldRule] = {
 }
 
 
-def gold_of(name: str, inputs: Sequence[str]) -> Gold:
+def gold_of(name: str, inputs: Sequence[str], project: Project = PROJECTS["plain"]) -> Gold:
     """A named rule, or one that looks answers up in a file: a table of the item's columns and the
     right answer.
 
@@ -116,7 +116,7 @@ def gold_of(name: str, inputs: Sequence[str]) -> Gold:
     right: dict[tuple[str, ...], str] = {}
     for number, line in enumerate(lines, start=2):
         item = normalized([line[column] for column in inputs])
-        answer = canonical(line[others[0]])
+        answer = project.spelled(line[others[0]])
         if right.setdefault(item, answer) != answer:
             raise InputError(
                 f"--gold={name}, line {number}: this item has another right answer in an earlier "

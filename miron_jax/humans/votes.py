@@ -33,13 +33,14 @@ class Label(NamedTuple):
     origin: Origin
 
 
-def workers(answers: Sequence[Answer]) -> dict[str, Worker]:
+def workers(answers: Sequence[Answer], project: Project) -> dict[str, Worker]:
     """Each annotator's result on control tasks, repeats counted."""
     controls = Counter[str]()
     right = Counter[str]()
     for answer in answers:
-        controls[answer.worker] += answer.right is not None
-        right[answer.worker] += answer.right is not None and answer.answer == answer.right
+        controls[answer.worker] += answer.right is not None  # 0 is an entry too
+        if answer.right is not None:
+            right[answer.worker] += project.is_right(answer.answer, answer.right)
     return {worker: Worker(controls[worker], right[worker]) for worker in controls}
 
 

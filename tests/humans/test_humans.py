@@ -73,7 +73,7 @@ def test_published_baselines_come_out_and_each_mistake_changes_them(name: str, s
     assert measured.alpha == pytest.approx(alpha, abs=printed(3))
     assert one.value == pytest.approx(one.value if single is None else single, abs=printed(3))
 
-    answers, known = annotations.answers, workers(annotations.answers)
+    answers, known = annotations.answers, workers(annotations.answers, MERA)
     kept = collect_votes(answers, {name for name, worker in known.items() if worker.is_rejected}, MERA)
     half = {name for name, worker in known.items() if worker.controls and 2 * worker.right <= worker.controls}
     wrong = (
@@ -397,3 +397,25 @@ def test_j_is_the_mean_of_products() -> None:
         detox_scores(lambda a, b: np.zeros(2), ["a"], ["b"])  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match=r"for sim the shape \(1,\) and values from 0 to 2"):
         detox_scores(lambda a, b: (np.ones(1), 2 * np.ones(1), np.ones(1)), ["a"], ["b"])
+
+
+def test_texts_are_normalized_before_they_are_votes(tmp_path: Path) -> None:
+    """Three write one name in three spellings: one label.  Its words against "Александр Пушкин;Пушкин А": exact match none,
+    token F1 2 * 2 / (3 + 2) = 0.8 of the first; the other label is the second accepted text: 1 and 1."""
+    votes = ["poet\tАлександр Сергеевич Пушкин.", "poet\tалександр  сергеевич пушкин", "year\t1.0", "year\t1.0"]
+    lines = [f"{vote}\t\t{worker}" for vote, worker in zip(votes, "abab", strict=True)]
+    lines += ["poet\tАЛЕКСАНДР СЕРГЕЕВИЧ, ПУШКИН\t\tc", "poet\tГоголь\t\td", "year\t1.0\t\tc"]
+    lines += ["control\tкот\tпёс;Кот\ta", "control\tкит\tпёс;Кот\td"]
+    path = table(tmp_path, HEADER + "\n".join(lines) + "\n")
+    gold_file = table(tmp_path, "INPUT:q\tright\npoet\tАлександр Пушкин;Пушкин А\nyear\tодин;1.0\n", "gold.tsv")
+    texts = PROJECTS["texts"]
+    annotations = read_annotations([path], project=texts)
+    measured, labels, _ = baseline(annotations, gold_of(str(gold_file), annotations.inputs, texts), {}, texts)
+    assert labels == {("poet",): "александр сергеевич пушкин", ("year",): "10"}  # squad's: "1.0" loses its point
+    assert measured.rejected == {"d": (1, 0)}
+    accuracy, f1 = measured.a.accuracy, measured.a.token_f1
+    assert accuracy is not None
+    assert f1 is not None
+    assert (accuracy.right, accuracy.n, f1.value, f1.n) == (1, 2, pytest.approx((0.8 + 1) / 2), 2)
+    assert f1.ci95 == (pytest.approx(0.9 - 1.96 * 0.1), 1.0)  # stderr |0.8 - 1| / 2; the interval ends at 1
+    assert (measured.a.f1_macro, measured.a.mcc, measured.single_annotator.right) == (None, None, 3)  # type: ignore[union-attr]

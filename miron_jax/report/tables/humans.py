@@ -47,6 +47,7 @@ def print_baseline(measured: Baseline) -> None:
         f"{measured.workers_without_controls}",
         f"Krippendorff's alpha (nominal): {_number(measured.alpha)}; with rejected annotators "
         f"{_number(measured.alpha_before)}",
+        *_f1_of_texts(measured),
         *_notes(measured),
     ):
         out.print(line, soft_wrap=True)
@@ -102,6 +103,17 @@ def print_ethics(by_procedure: Mapping[str, EthicsValues]) -> None:
             "out",
             soft_wrap=True,
         )
+
+
+def _f1_of_texts(measured: Baseline) -> list[str]:
+    lines = []
+    for name, procedure in (("A", measured.a), ("B", measured.b)):
+        mean = procedure.token_f1
+        if mean is not None:
+            of_one = "no interval of one item"
+            about = of_one if mean.ci95 is None else "{:.3f} to {:.3f}".format(*mean.ci95)
+            lines.append(f"token F1 of {name}'s texts: {mean.value:.3f} ({about}), n {mean.n}")
+    return lines
 
 
 def _notes(measured: Baseline) -> list[str]:
