@@ -50,7 +50,7 @@ def made(every: dict[str, Reference]) -> Iterator[str]:
             yield "Not run."
             continue
         versions = ", ".join(f"{package} {version}" for package, version in each.packages.items())
-        yield f"{each.dtype}, {each.device}, {each.seconds:.0f} s; {versions}; weights"
+        yield f"{each.dtype}, {each.device}; {versions}; weights"
         yield f"`{each.weights}`."
         yield ""
         yield "| task | examples | metric | value | 95 % interval | beside it | requests |"

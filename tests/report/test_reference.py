@@ -147,7 +147,7 @@ def test_numbers_without_a_value_are_no_reference(tmp_path: Path) -> None:
     entry = entry_of(read_runs([str(run)])[0], "eval")
     assert [*entry.tasks["core/copa"].metrics] == ["accuracy"]
     assert [*entry.composites] == ["core/CORE-18"]
-    assert (entry.weights, entry.packages["miron-jax"], entry.seconds) == ("tiny", "0.1.0", 9)
+    assert (entry.weights, entry.packages["miron-jax"]) == ("tiny", "0.1.0")
 
 
 def test_the_page_and_the_table_are_current() -> None:

@@ -45,7 +45,6 @@ class Reference:
     weights: str = ""  # fingerprint of all weights in this dtype
     dtype: str = ""
     device: str = ""
-    seconds: float = 0.0
     packages: Mapping[str, str] = field(default_factory=dict)  # versions
     composites: Numbers = field(default_factory=dict)  # by suite/name; of its tasks' main metrics
     tasks: Mapping[str, ReferenceTask] = field(default_factory=dict)
@@ -159,7 +158,6 @@ def entry_of(run: Run, command: str) -> Reference:
         result.checkpoint.weights or "",
         str(result.config.get("dtype")),
         f"{environment.device}, {environment.host}",
-        round(result.speed.wall_seconds),
         {"python": environment.python, **environment.packages},
         composites,
         tasks,
