@@ -203,7 +203,10 @@ def example_line(example: ExampleResult) -> bytes:
             line |= _stated(value)
         else:
             line[key] = value
-    return orjson.dumps(line, default=_stated, option=_OF_SAMPLES)
+    try:
+        return orjson.dumps(line, default=_stated, option=_OF_SAMPLES)
+    except TypeError:  # what a program answered: more than 64 bits, or nested more than 254 deep
+        return f"{strict_json(plain(line))}\n".encode()
 
 
 def plain(value: Any) -> Json:

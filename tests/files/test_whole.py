@@ -4,16 +4,18 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from math import isnan, nan
 from pathlib import Path
 
 import pytest
 
 from miron_jax.errors import InputError
+from miron_jax.files.readers import parse_json
 from miron_jax.files.store import Store
 from miron_jax.results.document import example_line
 from miron_jax.results.records import RunResult
 from miron_jax.results.run_folder import Run, RunChanged, read_runs, reading_again
-from miron_jax.results.samples import ExampleResult
+from miron_jax.results.samples import ExampleResult, Programs, ProgramText
 from miron_jax.results.whole import replace_results
 from tests.support.run_folders import samples_of, write_run
 
@@ -110,3 +112,23 @@ def test_samples_that_are_changed_cut_or_lost_are_named_wherever_they_are(writer
     assert line.startswith(f"{writer.store.name}/{name} is missing"), line
     writer.write(3)
     assert damages() == []
+
+
+def test_samples_keep_whatever_a_program_answered_and_a_record_says(tmp_path: Path) -> None:
+    """Integers of more than 64 bits, lists in lists, a number of a data file that kept its text: each is read as it was."""
+    answers: list[object] = [2**80, -(2**70), 0.5]
+    for _ in range(300):
+        answers = [answers]
+    program = ProgramText(text="f = 1", ended="passed", answers=answers)
+    meta = parse_json('{"id": 1.50, "other": 123456789012345678901234567890}', of_records=True)
+    written = ExampleResult(
+        id=0, row=0, answered=Programs(programs=(program,), ceiling="passed"), meta=meta, metrics={"a": nan}
+    )
+    writer = Writer(tmp_path, str(tmp_path / "out"))
+    replace_results(writer.store, "", [(TASK, example_line(written))], lambda: writer.result)
+    [run] = read_runs([writer.store.name])
+    [example] = run.examples(TASK)
+    assert isinstance(example.answered, Programs)
+    assert example.answered.programs == (program,)
+    assert example.meta == {"id": 1.5, "other": 123456789012345678901234567890}
+    assert isnan(example.metrics["a"])
