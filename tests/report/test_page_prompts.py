@@ -154,7 +154,10 @@ def test_without_the_data_a_prompt_is_its_end_and_says_why(change: Any, why: str
     assert "hf_secret" not in reason
     assert texts == []
     for entry, prompt in zip(entries, map(without_shots, asked), strict=True):
-        assert entry == {"prompt": prompt.tail} | ({"why": 0} if len(prompt.tail) == 300 else {})
+        start, _, rest = prompt.tail.partition("\n\n")
+        is_cut = len(prompt.tail) == 300  # it begins with the end of a shot, which is left out
+        shown = {"prompt": (rest or start) if is_cut else prompt.tail}
+        assert entry == shown | ({"why": 0} if is_cut else {})
     assert not (tmp_path / "ran").exists()
 
 
@@ -226,3 +229,14 @@ def test_the_tasks_of_a_run_are_read_once(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(inputs, "select_tasks", lambda config: (selected.append(config), select_tasks(config))[1])
     assert examples.examples_of([run]).index["reasons"] == []
     assert len(selected) == 1
+
+
+def test_an_end_of_a_prompt_begins_with_a_paragraph(tmp_path: Path) -> None:
+    """A sample's 300 characters begin in a shot; those of a long question have no other beginning."""
+    asked = prompts_of(tmp_path, CHOICE, [*rows_of(3, "A question, " * 9), *rows_of(1, "A long question, " * 30)])
+    entries, _, _ = shown_of(run_of(tmp_path, asked, prompt_sha256=[""] * 4))
+    for entry, prompt in zip(entries, map(without_shots, asked), strict=True):
+        start, _, rest = prompt.tail.partition("\n\n")
+        assert entry["prompt"] == (rest or start)
+        assert entry["why"] == 0
+    assert [entry["prompt"].startswith(("A question", "A long question")) for entry in entries[:3]] == [True] * 3

@@ -92,6 +92,8 @@ class Prompts:
         if whole is not None:
             return whole
         is_whole = isinstance(example.asked, AskedItem) or len(end) < TAIL
+        if not is_whole and self.num_fewshot:  # what it begins with is the end of a shot
+            end = end.partition("\n\n")[2].lstrip("\n") or end
         if is_whole and not isinstance(example.asked, AskedDocument):
             return {"prompt": end}
         return {"prompt": end, "why": shared.reasons.setdefault(why, len(shared.reasons))}
