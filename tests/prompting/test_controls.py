@@ -33,6 +33,12 @@ def of(contexts: str | tuple[str, ...], *continuations: str, row: int = 0, **mor
     return Example(row, (contexts,) if isinstance(contexts, str) else contexts, continuations, 0, **more)
 
 
+def nodes(prompts: list[Prompt]) -> int:
+    """Of tries of letters."""
+    texts = [p.preamble + c + e for p in prompts for c, e in zip(p.contexts, p.continuations, strict=True)]
+    return len({text[:end] for text in texts for end in range(1, len(text) + 1)})
+
+
 def records(num_records: int, letters: bool = False) -> list[dict[str, Any]]:
     made = []
     for i in range(num_records):
@@ -177,13 +183,7 @@ def test_so_few_examples_have_no_controls(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shots", [0, 2, 5])
 def test_drawn_examples_keep_the_share(tmp_path: Path, shots: int) -> None:
-    """Nodes of tries of letters, of the prompts as they are and of their controls."""
     prompts, made = controls(tmp_path, f"{ASKED}num_fewshot: {shots}\n", records(50))
-
-    def nodes(of_tries: list[Prompt]) -> int:
-        texts = [p.preamble + c + e for p in of_tries for c, e in zip(p.contexts, p.continuations, strict=True)]
-        return len({text[:end] for text in texts for end in range(1, len(text) + 1)})
-
     cost = nodes(made.prompts) / nodes(prompts)
     assert 0.5 * SHARE < cost < 1.15 * SHARE
     assert len(made.ids) == len(set(made.ids)) == len(by_control(made, STEM_SWAP))
@@ -193,12 +193,22 @@ def test_equal_shots_are_shuffled_alike() -> None:
     """Shots that all questions share are computed once more, not once more for each question."""
     from miron_jax.prompting.draws import FIRST_SHOTS
 
-    examples = [of(f"question {i} is", f"yes {i}", f"no {i}", row=i) for i in range(30)]
+    examples = [of(f"question {i} is", f"yes {i}", f"no {i}", row=i) for i in range(60)]
     task = next(task for task in core.SUITE.tasks if task.name == "core/arc_easy")
     task = replace(
         task,
         profile=replace(task.profile, fewshot_draw=FIRST_SHOTS, fewshot_pool="other_file", num_fewshot=4),
         shots_from=lambda: examples[:4],
     )
-    made = control_prompts(task, examples, render(task, examples), 0)
+    prompts = render(task, examples)
+    made = control_prompts(task, examples, prompts, 0)
     assert len({prompt.shots for prompt in by_control(made, SHUFFLED_SHOTS)}) == 1
+    assert 0.75 * SHARE < nodes(made.prompts) / nodes(prompts) < 1.15 * SHARE
+
+
+def test_a_swapped_question_is_another_one(tmp_path: Path) -> None:
+    """Although most examples ask the same, as twins of Winograd do."""
+    rows = [{**row, "q": f"who is {i % 10 == 0}?"} for i, row in enumerate(records(60))]
+    prompts, made = controls(tmp_path, ASKED, rows)
+    for prompt in by_control(made, STEM_SWAP):
+        assert prompt.contexts[0] != prompts[prompt.id].contexts[0]
