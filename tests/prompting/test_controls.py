@@ -198,7 +198,7 @@ def test_equal_shots_are_shuffled_alike() -> None:
     task = replace(
         task,
         profile=replace(task.profile, fewshot_draw=FIRST_SHOTS, fewshot_pool="other_file", num_fewshot=4),
-        shots_from=lambda: [of(f"is {i} it?", f"yes {i}" * 6, "no", row=i) for i in range(4)],
+        shots_from=lambda: [of(f"is {i} it?", f"yes {i}" * 12, "no", row=i) for i in range(4)],
     )
     prompts = render(task, examples)
     made = control_prompts(task, examples, prompts, 0)
