@@ -77,6 +77,7 @@ class ClozeRow(ScoredRow):
 
 class ClozeKind(TaskKind[ClozeRow]):
     scores_spans = True
+    why_no_controls = "its main number is of what the model writes, not of a choice"
     generates = True
     asked: Sequence[ItemRequests] = ()  # once the items are tokenized
     empty_prefix: str | None = None  # the token in place of an empty prefix
