@@ -197,9 +197,11 @@ class Forward:
     def _wait_for(self, length: int) -> None:
         """Wait for the programs of these rows that threads compile."""
         start = time.perf_counter()
-        for key in [key for key in self._compiling if key[0] == length]:
+        waiting = [key for key in self._compiling if key[0] == length]
+        for key in waiting:
             self._count(length, self._compiling.pop(key).result())
-        self.speed.compile_seconds += time.perf_counter() - start
+        if waiting:  # a checkpoint that compiles nothing says 0
+            self.speed.compile_seconds += time.perf_counter() - start
 
     def _count(self, length: int, seconds: float) -> None:
         self._count_new()
