@@ -11,6 +11,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 NO_BYTES = np.zeros(0, np.uint16)
+NO_IDS = np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,12 @@ class Scores:
     distribution: np.ndarray
     # uint16 [N], bytes of each token, 0 of a special one; [0]: whoever scored it does not know them
     num_bytes: np.ndarray = field(default_factory=lambda: NO_BYTES)
+    token_ids: np.ndarray = field(default_factory=lambda: NO_IDS)  # int32 [N]; [0]: likewise
 
     @classmethod
     def of(cls, scores: Sequence["Score"]) -> Self:
         """Scores of single requests, end to end."""
-        logprobs, ranks, set_logprobs, distributions, num_bytes = zip(*scores, strict=True)
+        logprobs, ranks, set_logprobs, distributions, num_bytes, ids = zip(*scores, strict=True)
         offsets = np.cumsum([0, *map(len, ranks)])
         return cls(
             offsets,
@@ -41,6 +43,7 @@ class Scores:
             np.asarray(set_logprobs, np.float32),
             np.concatenate(distributions),
             np.concatenate(num_bytes),
+            np.concatenate(ids),
         )
 
     def __len__(self) -> int:
@@ -55,6 +58,7 @@ class Scores:
                 set_logprob,
                 self.distribution[a:b],
                 self.num_bytes[a:b],
+                self.token_ids[a:b],
             )
 
     def of_requests(self, start: int, stop: int) -> "Scores":
@@ -68,10 +72,11 @@ class Scores:
             self.set_logprob[start:stop],
             self.distribution[tokens],
             self.num_bytes[tokens],
+            self.token_ids[tokens],
         )
 
-    def spelled_by(self, num_bytes: np.ndarray) -> Self:
-        return replace(self, num_bytes=num_bytes)
+    def spelled_by(self, token_ids: np.ndarray, num_bytes: np.ndarray) -> Self:
+        return replace(self, token_ids=token_ids, num_bytes=num_bytes)
 
     def followed_by(self, later: "Scores") -> "Scores":
         """The scores of these requests, then those of the later ones."""
@@ -82,6 +87,7 @@ class Scores:
             np.concatenate([self.set_logprob, later.set_logprob]),
             np.concatenate([self.distribution, later.distribution]),
             np.concatenate([self.num_bytes, later.num_bytes]),
+            np.concatenate([self.token_ids, later.token_ids]),
         )
 
     def __getitem__(self, request: int) -> "Score":
@@ -92,6 +98,7 @@ class Scores:
             float(self.set_logprob[request]),
             self.distribution[span],
             self.num_bytes[span],
+            self.token_ids[span],
         )
 
 
@@ -103,6 +110,7 @@ class Score(NamedTuple):
     set_logprob: float = 0.0  # nats, see Scores
     distribution: np.ndarray = np.zeros((0, 0), np.float32)  # see Scores
     num_bytes: np.ndarray = NO_BYTES  # see Scores
+    token_ids: np.ndarray = NO_IDS  # see Scores
 
     @property
     def has_distribution(self) -> bool:

@@ -155,8 +155,9 @@ class RunTasks(NamedTuple):
         """Add the scored examples of a batch to their tasks: those of `with_controls`."""
         ends = offsets_of([len(piece.requests) for piece in batch.pieces]).tolist()
         for piece, start, end in zip(batch.pieces, ends[:-1], ends[1:], strict=True):
-            num_bytes = self.setup.table.num_bytes[piece.requests.scored_ids]
-            of_piece = scores.of_requests(start, end).spelled_by(num_bytes)
+            ids = piece.requests.scored_ids
+            num_bytes = self.setup.table.num_bytes[ids]
+            of_piece = scores.of_requests(start, end).spelled_by(ids, num_bytes)
             scored = tasks[piece.task]
             scored.rows += scored.kind.rows_of(piece, of_piece)
 

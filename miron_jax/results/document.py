@@ -127,6 +127,7 @@ ABSENT: Mapping[type, frozenset[str]] = {
     Option: frozenset(
         [
             "token_bytes",
+            "token_ids",
             "token_ranks",
             "token_entropies",
             "token_largest_logprobs",

@@ -67,8 +67,9 @@ class Option:
     num_tokens: int = 0
     token_logprobs: Sequence[float] = ()
     token_bytes: tuple[int, ...] = ()  # of each, at the end of `text`; 0 of a special token
-    # of its tokens, with --token_stats: tokens ahead, 0 is greedy; entropy and largest log p of the
-    # distribution, nats
+    # of its tokens, with --token_stats: their ids; tokens ahead, 0 is greedy; entropy and largest
+    # log p of the distribution, nats
+    token_ids: Sequence[int] = ()
     token_ranks: Sequence[int] = ()
     token_entropies: Sequence[float] = ()
     token_largest_logprobs: Sequence[float] = ()

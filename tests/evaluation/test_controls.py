@@ -88,7 +88,7 @@ def test_a_model_that_reads_the_question_loses_with_it(tmp_path: Path) -> None:
     for name in ("stem_swap", "answer_only"):
         assert controls["by"][name]["gap"]["ci95"][0] > 0, name
     # without a question both choices are as probable, and the first one wins: right in a third of the examples
-    assert controls["by"]["answer_only"]["accuracy"]["value"] == pytest.approx(1 / 3, abs=0.2)
+    assert 1 / 3 - 0.2 < controls["by"]["answer_only"]["accuracy"]["value"] < 1 / 3 + 0.2
     assert set(controls["absent"]) == {"shuffled_shots", "permuted_options"}
 
 

@@ -78,7 +78,7 @@ def test_scored_tokens_stand_end_to_end() -> None:
     assert requests.scored_ids.tolist() == [6, 7, 8, 9]
     zeros = np.zeros(4, np.float32)
     lengths = np.asarray([3, 1, 0, 2], np.uint16)
-    scores = Scores(np.asarray([0, 2, 2, 4]), zeros, zeros, zeros[:3], np.zeros((4, 0))).spelled_by(lengths)
+    scores = Scores(np.asarray([0, 2, 2, 4]), zeros, zeros, zeros[:3], np.zeros((4, 0))).spelled_by(lengths, lengths)
     each = [[3, 1], [], [0, 2]]
     assert [score.num_bytes.tolist() for score in scores] == [scores[r].num_bytes.tolist() for r in range(3)] == each
     assert scores.of_requests(1, 3)[1].num_bytes.tolist() == each[2]

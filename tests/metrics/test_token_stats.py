@@ -68,6 +68,7 @@ def test_a_distribution_that_is_the_same_everywhere(tmp_path: Path) -> None:
             if sample["options"]:
                 right = sample["options"][sample.get("gold") or 0]
                 ranks = np.asarray(right["token_ranks"])
+                assert logprob[right["token_ids"]] == pytest.approx(np.asarray(right["token_logprobs"]), abs=TOKEN)
                 assert ranks.tolist() == [(logprob > each + TOKEN).sum() for each in right["token_logprobs"]]
                 metrics = sample["metrics"]
                 assert metrics["expected_rank"] == pytest.approx(1 + ranks.mean(), rel=FLOAT64)

@@ -25,7 +25,14 @@ def test_options_and_tokens_stand_end_to_end() -> None:
     has no token."""
     long = "x" * (TEXT + 1)
     options = [
-        Option(text="ab", logprob=-3.004, token_logprobs=[-2.5, -0.504], token_bytes=(1, 1), token_ranks=[3, 0]),
+        Option(
+            text="ab",
+            logprob=-3.004,
+            token_logprobs=[-2.5, -0.504],
+            token_bytes=(1, 1),
+            token_ids=[70, 9],
+            token_ranks=[3, 0],
+        ),
         Option(text="c", logprob=-1.0, token_logprobs=[-1.0], greedy=True),
         Option(text=long, logprob=-0.0, token_logprobs=[-0.0], token_bytes=(TEXT + 1,), greedy=False),
         Option(text="", logprob=math.nan, reason="no scored token"),
@@ -43,6 +50,7 @@ def test_options_and_tokens_stand_end_to_end() -> None:
         "greedy": [None, True, False, None],
         "tokens": [250, 50, 100, 0],
         "lengths": [1, 1, None, None],
+        "ids": [70, 9, None, None],
         "ranks": [3, 0, None, None],
     }  # fmt: skip
 

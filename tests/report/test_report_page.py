@@ -303,7 +303,8 @@ def test_examples_of_two_runs_are_read_beside_each_other_by_keys(browser: Any, t
     second = samples_of([1, 1, 1, 1, 1])[1:]
     first[1]["metrics"]["choice_margin"], first[4]["metrics"]["choice_margin"] = -3.0, 0.25
     second[2]["prompt_sha256"] = "another"
-    second[0]["options"][1] |= {"token_logprobs": [-0.5, None], "token_bytes": [2, 1], "token_ranks": [3, 4]}
+    second[0]["options"][1] |= {"token_logprobs": [-0.5, None], "token_bytes": [2, 1], "token_ids": [70, 71]}
+    second[0]["options"][1] |= {"token_ranks": [3, 4]}
     runs = [write_run(tmp_path / name, {"own/x": each}) for name, each in (("one", first), ("two", second))]
     opened = Page(browser, reported(tmp_path / "out.html", *runs))
     page = opened.page
@@ -323,11 +324,11 @@ def test_examples_of_two_runs_are_read_beside_each_other_by_keys(browser: Any, t
     assert [cell.split("-")[0] for cell in right.locator("td").all_text_contents()] == [" no", " 50 %", " 50 % chosen"]
     tokens = page.locator("#detail .tokens span")
     assert tokens.all_text_contents()[4:] == ["", "", " n", "o"], "the first run has not kept which letters they are"
-    assert tokens.nth(6).get_attribute("title") == "“ n”, -0.5 nats, rank 3, +1.50 to the run beside"
+    assert tokens.nth(6).get_attribute("title") == "“ n”, -0.5 nats, id 70, rank 3, +1.50 to the run beside"
     assert [tokens.nth(i).get_attribute("class") for i in (6, 7)] == ["gained dearest", None]
     box = page.locator("#detail .tokens").last
     said = box.locator("+ .note")
-    assert said.text_content() == "dearest: “ n”, -0.5 nats, rank 3, +1.50 to the run beside"
+    assert said.text_content() == "dearest: “ n”, -0.5 nats, id 70, rank 3, +1.50 to the run beside"
     box.focus()
     for key, text in (
         ("Left", "1 of 2: “ n”, -0.5 nats"),

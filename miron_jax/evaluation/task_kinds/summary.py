@@ -110,6 +110,7 @@ def scored_option(text: str, score: Score, logprob: float, is_greedy: bool) -> O
         return option
     return replace(
         option,
+        token_ids=tuple(score.token_ids.tolist()),
         token_ranks=tuple(score.rank.tolist()),
         token_entropies=tuple(score.distribution[:, 0].tolist()),
         token_largest_logprobs=tuple(score.distribution[:, 1].tolist()),

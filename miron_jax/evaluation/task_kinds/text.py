@@ -188,7 +188,12 @@ class TextKind(TaskKind[TextRow]):
             nll = -sum(float(each.sum(dtype=np.float64)) for each in logprobs)
             num_tokens = sum(map(len, logprobs))
             # the windows' spans lie end to end
-            whole = Score(of_windows.logprob, of_windows.rank, 0.0, of_windows.distribution)
+            whole = Score(
+                of_windows.logprob,
+                of_windows.rank,
+                distribution=of_windows.distribution,
+                token_ids=of_windows.token_ids,
+            )
             row = TextRow(
                 i,
                 with_token_stats(_score(document.text, nll, num_tokens), whole),

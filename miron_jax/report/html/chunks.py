@@ -84,12 +84,14 @@ class Chunk:
         sizes = list[int]()
         tokens = list[float]()
         lengths = list[int | None]()
+        ids = list[int | None]()
         ranks = list[int | None]()
         for option in self.options:
             texts.append(option.text[:TEXT])
             sizes.append(len(option.token_logprobs))
             tokens += option.token_logprobs
             lengths += _each(option.token_bytes if len(option.text) <= TEXT else (), sizes[-1])
+            ids += _each(option.token_ids, sizes[-1])
             ranks += _each(option.token_ranks, sizes[-1])
         return compressed(
             {
@@ -102,6 +104,7 @@ class Chunk:
                 "greedy": [option.greedy for option in self.options],
                 "tokens": _hundredths(tokens),
                 "lengths": lengths,
+                "ids": ids,
                 "ranks": ranks,
             }
         )

@@ -11,8 +11,8 @@
   // Examples of a run: `place` counts from 0 in the run, an id is the same in all runs.
 
   // Columns of a chunk (chunks.py) -> its examples.  Of an option: text, log-probability, those of its tokens, whether it is
-  // greedy, and of each token its bytes and its rank; an empty list where the run has not kept them.
-  const examplesIn = ({ each, metrics, options, texts, sums, sizes, greedy, tokens, lengths, ranks }) => {
+  // greedy, and of each token its bytes, id and rank; an empty list where the run has not kept them.
+  const examplesIn = ({ each, metrics, options, texts, sums, sizes, greedy, tokens, lengths, ids, ranks }) => {
     const nats = (hundredths) => (hundredths === null ? null : hundredths / -100);
     const kept = (column) => (column[0] === null ? [] : column);
     let option = 0, token = 0;
@@ -22,7 +22,7 @@
       for (const [name, column] of Object.entries(metrics)) if (column[i] !== false) example.metrics[name] = column[i];
       for (const end = option + count; option < end; option++) {
         const stop = token + sizes[option], of = (column) => column.slice(token, stop);
-        example.options.push([texts[option], nats(sums[option]), of(tokens).map(nats), greedy[option], kept(of(lengths)), kept(of(ranks))]);
+        example.options.push([texts[option], nats(sums[option]), of(tokens).map(nats), greedy[option], kept(of(lengths)), kept(of(ids)), kept(of(ranks))]);
         token = stop;
       }
       example.margin = example.metrics.choice_margin ?? null;
@@ -143,7 +143,7 @@
     return lengths.map((length) => visible(decoder.decode(bytes.slice(Math.max(0, start), Math.max(0, start += length)))));
   };
   // Under them stands the dearest; where the arrow keys or a pointer rest on another, that one.
-  const tokensOf = ([text, , logprobs, , lengths, ranks], beside) => {
+  const tokensOf = ([text, , logprobs, , lengths, ids, ranks], beside) => {
     const letters = lengths.length ? lettersOf(text, lengths) : [];
     const box = make("div", undefined, letters.length ? "tokens letters" : "tokens"), said = make("div", undefined, "note");
     const least = Math.min(...logprobs.map((logprob) => logprob ?? Infinity)), dearest = logprobs.length > 1 ? logprobs.indexOf(least) : -1;
@@ -151,6 +151,7 @@
       const token = make("span", letters[i] || "");
       token.style.setProperty("--surprise", `${(100 * surprise(logprob)).toFixed(0)}%`);
       token.title = `${letters[i] ? `“${letters[i]}”, ` : ""}${logprob === null ? "no value" : `${logprob} nats`}`;
+      if (ids[i] !== undefined) token.title += `, id ${ids[i]}`;
       if (ranks[i] !== undefined) token.title += `, rank ${ranks[i]}`;
       const before = beside && beside[2].length === logprobs.length ? beside[2][i] : null;
       if (before !== null && logprob !== null) {
