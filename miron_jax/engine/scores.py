@@ -235,7 +235,10 @@ def _alone_where_nan(
         chosen.tolist(), _score(alone, forward, lambda tokens: None, None), strict=True
     ):
         span = slice(scores.offsets[r], scores.offsets[r + 1])
-        logprob[span], rank[span], set_logprob[r], distribution[span], _ = score
+        logprob[span] = score.logprob
+        rank[span] = score.rank
+        set_logprob[r] = score.set_logprob
+        distribution[span] = score.distribution
     return Scores(scores.offsets, logprob, rank, set_logprob, distribution)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from miron_jax.cli.mera import _print_checked
-from miron_jax.humans.baseline import Accuracy, Baseline, Procedure
+from miron_jax.humans.baseline import Accuracy, Baseline, Mean, Procedure
 from miron_jax.planning.request_batches import Totals
 from miron_jax.report.tables.bench import Bench, Bucket, Layout, print_bench
 from miron_jax.report.tables.cloze import cloze_table
@@ -84,7 +84,8 @@ of_gpus = partial(of_topology, topology="h100:1x2x8", estimate=Roofline(0.0823, 
 
 def of_humans(folder: Path, miron: Any) -> object:
     accuracy = Accuracy(0.812, 1234, 1002, (0.789, 0.833))
-    procedure = Procedure(1234, 0.987, {"plurality": 1200, "skills": 34}, 10, accuracy, 0.765, 0.654)
+    f1 = Mean(0.865, 1234, (0.845, 0.885))
+    procedure = Procedure(1234, 0.987, {"plurality": 1200, "skills": 34}, 10, accuracy, f1, 0.765, 0.654)
     return print_baseline(
         Baseline(9, 0, 0, 9, None, 0, {5: 9}, 9, {}, 0, 2.0, 0.5, 0.6, accuracy, procedure, procedure)
     )
@@ -121,7 +122,7 @@ COMMANDS: dict[str, tuple[Show, tuple[str, ...]]] = {  # what it prints; what st
     "plan": (of_plan, ("0.1566", "correlation")),
     "plan --topology=v5e": (of_tpus, ("123", "score 16", "10.1")),
     "plan --topology=h100": (of_gpus, ("123", "score 16", "10.1", "matmuls")),
-    "humans": (of_humans, ("0.812", "0.789 - 0.833", "1234")),
+    "humans": (of_humans, ("0.812", "0.789 - 0.833", "1234", "0.865 (0.845 to 0.885)")),
     "mera": (of_mera, ("0.523", "0.123", "430 of 430", "complete")),
 }
 
