@@ -17,6 +17,7 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.conftest import REPOSITORY
 from tests.support.needs import needs
+from tests.support.olmes_package import write_package
 from tests.support.tolerances import CONFIDENCE, CONTINUATION, TOKEN
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
@@ -115,6 +116,16 @@ def test_bench_lm_eval_smoke(tiny: Tiny) -> None:
         assert workload["differing"]["judged_otherwise"] == 0
         assert workload["differing"]["largest_nats"] < CONTINUATION
         assert 0 < workload["harness_seconds"] < workload["seconds"]
+
+
+def test_bench_olmes_smoke(tiny: Tiny, tmp_path: Path) -> None:
+    needs("lm_eval")
+    write_package(tmp_path)
+    flags = ("--tasks=olmes/arc_easy_test_rc_5shot,olmes/winogrande_rc_5shot", "--limit=2", "--peer_every=2")
+    document = run("bench_olmes.py", f"--model={tiny.model}", f"--data_dir={tmp_path}", *flags)
+    assert document["requests"] > document["peer_requests"] == 5  # three options, and two contexts
+    assert document["largest_bits_per_byte"] < CONTINUATION
+    assert document["times_faster"] > 0
 
 
 def test_parity_of_miron_on_a_tiny_model(tiny: Tiny) -> None:
