@@ -110,7 +110,7 @@ class GrowingText:
         columns = np.asarray(logprobs, np.float32), np.asarray(ranks, np.int32)
         width = 2 * self.model.with_distribution
         of_tokens = np.asarray(distribution, np.float32).reshape(len(ranks), width)
-        return Score(*columns, distribution=of_tokens)
+        return Score(*columns, distribution=of_tokens, token_ids=ids[span_start:])
 
     def _logits_after(self, ids: np.ndarray) -> np.ndarray:
         """Logits of the token after these, float32 [V]."""
@@ -148,8 +148,9 @@ class GrowingText:
                 score.logprob,
                 (score.margin < 0).astype(np.int32),
                 distribution=score.distribution,
+                token_ids=tokens[start:],
             )
-            for score in scores
+            for score, (tokens, start) in zip(scores, choices, strict=True)
         ]
 
 

@@ -16,7 +16,7 @@ A context is three texts, and a control changes the middle one or the last one:
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -96,6 +96,8 @@ def control_prompts(
     ends = _ends_of_shots(task, examples)
     absent = _absent(task, [parts[prompt.row] for prompt in asked], bool(ends))
     changes = _Changes(task, seed, asked, parts, ends, absent)
+    if SHUFFLED_SHOTS not in absent and not any(map(changes.has_other_shots, asked)):
+        absent[SHUFFLED_SHOTS] = "the shots of a prompt all have the same answer"
     drawn = ControlPrompts([], [], [], absent)
     left = SHARE * _num_chars(prompts, parts, set())
     preambles = set[tuple[str, ...]]()
@@ -148,6 +150,9 @@ class _Changes(NamedTuple):
             made[SHUFFLED_SHOTS] = replace(prompt, shots=self._shuffled(prompt.shots))
         return made
 
+    def has_other_shots(self, prompt: Prompt) -> bool:
+        return self._shuffled(prompt.shots) != prompt.shots
+
     def _other_question(self, i: int) -> str:
         """That of the next example of the draw, around its end, that asks something else."""
         question = self.parts[self.asked[i].row].question
@@ -166,8 +171,13 @@ class _Changes(NamedTuple):
         texts = [*map(str.removesuffix, shots, separators)]
         places = [i for i, text in enumerate(texts) if text in self.ends]  # not a heading
         Random(f"{self.seed}/{digest_of(*shots)}").shuffle(places)
+        # Equal answers side by side, then as many places further as the most common one has: no
+        # shot keeps its answer, unless more than half of them have the same.
+        places.sort(key=lambda i: self.ends[texts[i]][1])
+        counts = Counter(self.ends[texts[i]][1] for i in places)
+        by = max(counts.values(), default=0)
         changed = list(shots)
-        for i, other in zip(places, places[1:] + places[:1], strict=True):
+        for i, other in zip(places, places[by:] + places[:by], strict=True):
             changed[i] = self.ends[texts[i]][0] + self.ends[texts[other]][1] + separators[i]
         return tuple(changed)
 
@@ -175,14 +185,14 @@ class _Changes(NamedTuple):
 def parts_of(examples: Sequence[Example]) -> dict[int, Parts]:
     """The contexts of a task's examples in their parts, by row."""
     is_lettered = are_lettered(examples)
-    end = "" if is_lettered else _end_of_contexts(examples)
+    end = _end_of_contexts(examples)
     options = list[tuple[tuple[int, int], ...]]()
     stems = list[str]()
     of_category = defaultdict[str | None, set[str]](set)
     for example in examples:
         context = example.contexts[0]
-        options.append(_listed_options(example) if is_lettered else ())
-        stem = context[: len(context) - len(end)]
+        options.append(_listed_options(example, end) if is_lettered else ())
+        stem = context if is_lettered else context[: len(context) - len(end)]
         if options[-1]:
             stem = _FIRST_MARK.sub("", context[: options[-1][0][0]])
         elif len({*example.contexts}) > 1:  # a schema
@@ -206,13 +216,17 @@ def _absent(task: Task[Profile], asked: Sequence[Parts], marks_answers: bool) ->
     if not are_lettered(each.example for each in asked):
         absent[PERMUTED_OPTIONS] = "its prompts list no options under letters"
     elif not all(each.options for each in asked):
-        why = "its choices are letters, and the options under them are not found in its prompts"
+        why = "its choices are letters or numbers, and its prompts list no options under them"
         absent |= dict.fromkeys((STEM_SWAP, ANSWER_ONLY, PERMUTED_OPTIONS), why)
     if STEM_SWAP not in absent and len({each.question for each in asked}) < 2:
         why = "its prompts have no question that could be another one"
         absent |= dict.fromkeys((STEM_SWAP, ANSWER_ONLY), why)
-    if ANSWER_ONLY not in absent and _may_be_empty(task, asked[0]):
+    if ANSWER_ONLY not in absent and _may_be_empty(task, asked):
         absent[ANSWER_ONLY] = "nothing would be left before the choices"
+        if not all(each.question.strip() for each in asked):
+            absent[STEM_SWAP] = (
+                "nothing would be left before the choices with a question of no word"
+            )
     if task.profile.num_fewshot < 2:
         absent[SHUFFLED_SHOTS] = "its prompts have no two shots whose answers could be exchanged"
     elif not marks_answers:
@@ -220,13 +234,13 @@ def _absent(task: Task[Profile], asked: Sequence[Parts], marks_answers: bool) ->
     return absent
 
 
-def _may_be_empty(task: Task[Profile], parts: Parts) -> bool:
-    """Whether no token might stand before the choices of a prompt without question."""
+def _may_be_empty(task: Task[Profile], asked: Sequence[Parts]) -> bool:
+    """Whether no token might stand before a choice of some prompt without question."""
     profile = task.profile
     if profile.num_fewshot or profile.bos in ("always", "as_tokenizer_or_prefix"):
         return False
     wording = profile.prompt_string + profile.prelimiter + profile.delimiter
-    return not (wording + parts.before + parts.rest[0]).strip()
+    return not all((wording + each.before + rest).strip() for each in asked for rest in each.rest)
 
 
 def _ends_of_shots(task: Task[Profile], examples: Sequence[Example]) -> dict[str, tuple[str, str]]:
@@ -262,9 +276,9 @@ def _labels(example: Example) -> str:
     return "".join(map(str.strip, example.continuations))
 
 
-def _listed_options(example: Example) -> tuple[tuple[int, int], ...]:
+def _listed_options(example: Example, end: str) -> tuple[tuple[int, int], ...]:
     """Where in the context the text behind each letter stands, half-open; (): not all of them are
-    there.  The last list counts: earlier ones are of shots."""
+    there.  The last list counts: earlier ones are of shots.  `end`: of all contexts of the task."""
     context = example.contexts[0]
     labels = _labels(example)
     for mark in _MARKS:
@@ -274,17 +288,25 @@ def _listed_options(example: Example) -> tuple[tuple[int, int], ...]:
                 pattern = re.compile(mark.format(label), re.MULTILINE)
                 marks += islice(pattern.finditer(context, marks[-1].end()), 1)
             if len(marks) == len(labels):
-                return _texts_behind(marks, context)
+                return _texts_behind(marks, context, len(context) - len(end))
     return ()
 
 
-def _texts_behind(marks: Sequence[re.Match[str]], context: str) -> tuple[tuple[int, int], ...]:
-    """From each mark to the next one, from the last one to the end of its line; half-open."""
-    line = context.find("\n", marks[-1].end())
-    stops = [*map(re.Match.start, marks[1:]), line if line >= 0 else len(context)]
+def _texts_behind(
+    marks: Sequence[re.Match[str]], context: str, stop_at: int
+) -> tuple[tuple[int, int], ...]:
+    """From each mark to the next one, half-open; from the last one to the end of its line, or to
+    `stop_at` where all stand on one line.  (): options of several lines, or of no text."""
+    last = marks[-1].end()
+    line = context.find("\n", last)
+    stop = line if line >= 0 else len(context)
+    if "\n" not in context[marks[0].start() : last] and stop_at > last:
+        stop = min(stop, stop_at)
     spans = list[tuple[int, int]]()
-    for mark, stop in zip(marks, stops, strict=True):
-        text = _END_OF_OPTION.sub("", context[mark.end() : stop])
+    for mark, next_start in zip(marks, [*map(re.Match.start, marks[1:]), stop], strict=True):
+        text = _END_OF_OPTION.sub("", context[mark.end() : next_start])
+        if not text or "\n" in text:
+            return ()
         spans.append((mark.end(), mark.end() + len(text)))
     return tuple(spans)
 

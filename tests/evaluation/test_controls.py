@@ -93,6 +93,17 @@ def test_a_model_that_reads_the_question_loses_with_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_subset_of_an_evaluator_has_no_controls(tmp_path: Path) -> None:
+    """Small runs every few steps are samples, of which there are no controls; the whole runs have them."""
+    write_task(tmp_path, ASKED, lettered(40))
+    options = {"tasks": ["own"], "task_path": [str(tmp_path / "x.yaml")], "controls": True, "subset": 200}
+    evaluator = miron_jax.Evaluator(reader_of_questions(tmp_path), str(tmp_path / "tokenizer"), **options)
+    assert evaluator._subset is not None
+    assert "controls" not in evaluator._subset.run(step=1)["tasks"]["own/x"]
+    assert evaluator.run(step=2)["tasks"]["own/x"]["controls"]["n"] > 0
+
+
+@pytest.mark.slow
 def test_plain_scores_are_the_same_bit_for_bit(tmp_path: Path, miron: Any) -> None:
     """Results less `controls`, and samples to their last digit; a resumed run finds all scores; the plan says the cost."""
     write_task(tmp_path, f"{ASKED}num_fewshot: 2\n", lettered(40))

@@ -407,7 +407,7 @@ def test_texts_are_normalized_before_they_are_votes(tmp_path: Path) -> None:
     lines += ["poet\tАЛЕКСАНДР СЕРГЕЕВИЧ, ПУШКИН\t\tc", "poet\tГоголь\t\td", "year\t1.0\t\tc"]
     lines += ["control\tкот\tпёс;Кот\ta", "control\tкит\tпёс;Кот\td"]
     path = table(tmp_path, HEADER + "\n".join(lines) + "\n")
-    gold_file = table(tmp_path, "INPUT:q\tright\npoet\tАлександр Пушкин;Пушкин А\nyear\tодин;1.0\n", "gold.tsv")
+    gold_file = table(tmp_path, "INPUT:q\tright\npoet\tАлександр Пушкин;Пушкин А;\nyear\tодин;1.0\n", "gold.tsv")
     texts = PROJECTS["texts"]
     annotations = read_annotations([path], project=texts)
     measured, labels, _ = baseline(annotations, gold_of(str(gold_file), annotations.inputs, texts), {}, texts)
@@ -419,3 +419,4 @@ def test_texts_are_normalized_before_they_are_votes(tmp_path: Path) -> None:
     assert (accuracy.right, accuracy.n, f1.value, f1.n) == (1, 2, pytest.approx((0.8 + 1) / 2), 2)
     assert f1.ci95 == (pytest.approx(0.9 - 1.96 * 0.1), 1.0)  # stderr |0.8 - 1| / 2; the interval ends at 1
     assert (measured.a.f1_macro, measured.a.mcc, measured.single_annotator.right) == (None, None, 3)  # type: ignore[union-attr]
+    assert [texts.is_right("", right) for right in ("Пушкин;", " ; ", "")] == [False, True, True]

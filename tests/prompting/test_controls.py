@@ -86,6 +86,10 @@ def test_contexts_in_their_parts_by_hand() -> None:
         "x y",
         "z",
     ] * 2
+    with_order = [of(f"Story {i}. A: x y; B: {i}z. Choose one.\nAnswer:", " A", " B") for i in "pq"]
+    assert [each.example.contexts[0][slice(*each.options[1])] for each in parts(with_order)] == ["pz.", "qz."]
+    code = [of(f"Which of {i}?\nA. def f():\n  pass\nB. def g():\n  pass\nAnswer:", " A", " B") for i in "pq"]
+    assert [each.options for each in parts(code)] == [(), ()], "where an option of several lines ends is not known"
     lsat, _ = parts([of(f"{text}\nA.) day 2\nB.) day 4\nAnswer: ", "A", "B") for text in ("One?", "Two?")])
     assert (lsat.question, lsat.example.contexts[0][slice(*lsat.options[1])]) == ("One?", "day 4")
 
@@ -162,7 +166,7 @@ def test_permuted_options_take_gold_along(tmp_path: Path) -> None:
         (f"{ASKED}num_fewshot: 1\n", {}, SHUFFLED_SHOTS, "its prompts have no two shots"),
         (ASKED, {}, PERMUTED_OPTIONS, "its prompts list no options under letters"),
         (ASKED, {"q": "Which is it?"}, STEM_SWAP, "its prompts have no question that could be another one"),
-        (ASKED, {"c": ["A", "B"]}, STEM_SWAP, "its choices are letters, and the options under them are not found"),
+        (ASKED, {"c": ["A", "B"]}, STEM_SWAP, "its choices are letters or numbers, and its prompts list no"),
         (f"{CHOICE}bos: never\n", {"q": None}, ANSWER_ONLY, "nothing would be left before the choices"),
     ],
 )
@@ -212,3 +216,30 @@ def test_a_swapped_question_is_another_one(tmp_path: Path) -> None:
     prompts, made = controls(tmp_path, ASKED, rows)
     for prompt in by_control(made, STEM_SWAP):
         assert prompt.contexts[0] != prompts[prompt.id].contexts[0]
+
+
+def test_shots_get_other_answers_where_there_are_some(tmp_path: Path) -> None:
+    """Of 5 shots that say yes or no, as many keep theirs as the more common answer has beyond half; of equal ones all do."""
+    rows = [{"q": f"is {i} so?", "c": ["yes", "no"], "a": int(i % 3 == 0)} for i in range(40)]
+    prompts, made = controls(tmp_path, f"{ASKED}num_fewshot: 5\n", rows)
+    plain = {prompt.id: prompt for prompt in prompts}
+    for prompt in by_control(made, SHUFFLED_SHOTS):
+        answers, before = (
+            [shot.strip().rpartition(" ")[2] for shot in each.shots] for each in (prompt, plain[prompt.id])
+        )
+        kept = sum(map(str.__eq__, answers, before))
+        assert kept == max(0, 2 * max(Counter(before).values()) - 5)
+    alike = [{**row, "a": 0} for row in rows]
+    _, made = controls(tmp_path, f"{ASKED}num_fewshot: 5\n", alike)
+    assert made.absent[SHUFFLED_SHOTS] == "the shots of a prompt all have the same answer"
+
+
+def test_a_context_of_any_example_may_be_empty(tmp_path: Path) -> None:
+    """Law's contexts begin alike, art's have nothing in common; without BOS no token would stand before art's choices."""
+    keys = CHOICE + "categories: reported\ncategory: k\nnum_fewshot: 0\nrules: gauntlet\nbos: never\n"
+    texts = ("In law, who is it", "In law, what now", "Why", "Now then")
+    rows = [{"q": text, "c": ["we", "you"], "a": 0, "k": "law" if i < 2 else "art"} for i, text in enumerate(texts * 5)]
+    for seed in range(4):
+        _, made = controls(tmp_path, keys, rows, seed)
+        assert made.absent[ANSWER_ONLY] == "nothing would be left before the choices"
+        assert STEM_SWAP not in made.absent

@@ -104,6 +104,8 @@ def _right(row: ChoiceRow) -> float:
 
 def _places(rows: Sequence[ChoiceRow]) -> tuple[float, ...]:
     """The share of the choices that each place has."""
+    num_places = {*map(len, map(attrgetter("choices"), rows))}
+    if len(num_places) > 1:
+        return ()  # a place that some examples lack is chosen less often
     chosen = Counter(row.score.prediction for row in rows if row.score.prediction is not None)
-    num_places = max(map(len, map(attrgetter("choices"), rows)))
-    return tuple(chosen[place] / max(1, chosen.total()) for place in range(num_places))
+    return tuple(chosen[place] / max(1, chosen.total()) for place in range(*num_places))

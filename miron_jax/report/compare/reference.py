@@ -144,8 +144,9 @@ def entry_of(run: Run, command: str) -> Reference:
     lack tasks, which another machine may have."""
     result = run.result
     tasks = {
-        name: ReferenceTask(requests_sha256(run, name) or "", task.n, _numbers(task))
+        name: ReferenceTask(requests_sha256(run, name) or "", task.n, numbers)
         for name, task in result.tasks.items()
+        if (numbers := _numbers(task))
     }
     composites = {}
     for suite, of_suite in result.suites.items():

@@ -146,7 +146,7 @@
   const tokensOf = ([text, , logprobs, , lengths, ids, ranks], beside) => {
     const letters = lengths.length ? lettersOf(text, lengths) : [];
     const box = make("div", undefined, letters.length ? "tokens letters" : "tokens"), said = make("div", undefined, "note");
-    const least = Math.min(...logprobs.map((logprob) => logprob ?? Infinity)), dearest = logprobs.length > 1 ? logprobs.indexOf(least) : -1;
+    const least = logprobs.reduce((smallest, logprob) => Math.min(smallest, logprob ?? Infinity), Infinity), dearest = logprobs.length > 1 ? logprobs.indexOf(least) : -1;
     logprobs.forEach((logprob, i) => {
       const token = make("span", letters[i] || "");
       token.style.setProperty("--surprise", `${(100 * surprise(logprob)).toFixed(0)}%`);
@@ -165,8 +165,9 @@
     const each = [...box.children];
     let at = -1;  // the token that the keys have come to
     const tell = (i) => {
+      each[at]?.classList.remove("at");
       at = i;
-      each.forEach((token, j) => token.classList.toggle("at", j === at));
+      each[at]?.classList.add("at");
       const where = each.length > 1 ? `token ${at + 1} of ${each.length}: ` : "";
       said.textContent = at >= 0 ? where + each[at].title : dearest >= 0 ? `dearest: ${each[dearest].title}` : "";
     };

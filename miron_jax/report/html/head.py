@@ -270,7 +270,7 @@ def _missing(run: Run) -> Iterator[str]:
         yield f"{skipped:,} examples without a score"
     limit = result.config.get("limit")
     if limit and any(task.n + task.skipped >= limit for task in result.tasks.values()):
-        yield f"examples beyond --limit={limit} of each task"
+        yield f"what --limit={limit} leaves out of each task"
     if run.unfinished:
         yield "checkpoints that are not scored yet"
 

@@ -60,7 +60,8 @@ def print_results(console: Console, run: RunResult) -> None:
         }:
             console.print(categories_table(reported))
     if any(task.controls for task in run.tasks.values()):
-        console.print(controls_table(run.tasks))
+        if any(task.controls and task.controls.by for task in run.tasks.values()):
+            console.print(controls_table(run.tasks))
         for line in controls_lines(run.tasks):
             console.print(line, soft_wrap=True)
     for line in notes_of(run):
