@@ -200,7 +200,7 @@ def read_skills(path: Path) -> dict[str, float]:
 def accepted(right: str) -> list[str]:
     """The right texts of an item; an empty one only where there is no other."""
     texts = right.split(";")
-    return [text for text in texts if text.strip()] or texts
+    return [*filter(str.strip, texts)] or texts
 
 
 def canonical(value: str) -> str:

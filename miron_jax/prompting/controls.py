@@ -171,14 +171,17 @@ class _Changes(NamedTuple):
         texts = [*map(str.removesuffix, shots, separators)]
         places = [i for i, text in enumerate(texts) if text in self.ends]  # not a heading
         Random(f"{self.seed}/{digest_of(*shots)}").shuffle(places)
+
+        def answer_at(i: int) -> str:
+            return self.ends[texts[i]][1]
+
         # Equal answers side by side, then as many places further as the most common one has: no
         # shot keeps its answer, unless more than half of them have the same.
-        places.sort(key=lambda i: self.ends[texts[i]][1])
-        counts = Counter(self.ends[texts[i]][1] for i in places)
-        by = max(counts.values(), default=0)
+        places.sort(key=answer_at)
+        by = max(Counter(map(answer_at, places)).values(), default=0)
         changed = list(shots)
         for i, other in zip(places, places[by:] + places[:by], strict=True):
-            changed[i] = self.ends[texts[i]][0] + self.ends[texts[other]][1] + separators[i]
+            changed[i] = self.ends[texts[i]][0] + answer_at(other) + separators[i]
         return tuple(changed)
 
 
