@@ -1,12 +1,11 @@
 """The page by keys alone: Tab comes to every control, each is seen when it is reached, letters walk the examples."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.report.test_report_page import CHROMIUM, COMPOSITES, Page, playwright, reported
+from tests.report.test_report_page import COMPOSITES, Page, reported
 from tests.support.run_folders import samples_of, write_run, write_training_run
 
 pytestmark = pytest.mark.slow
@@ -25,16 +24,6 @@ FOCUSED = """() => {
   const isInside = box.bottom > 0 && box.top < innerHeight && box.right > 0 && box.left < innerWidth;
   return each === document.body ? null : [each.dataset.walk ?? "", each.outerHTML.slice(0, 90), Boolean(isSeen), isInside];
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("needs Chromium: apt-get install chromium")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ Needs Chromium and Playwright.  A screenshot of each colour scheme is kept in SC
 import json
 import os
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +14,12 @@ import pytest
 from miron_jax.report.html.page import page_of
 from miron_jax.results.run_folder import read_runs
 from tests.conftest import REPOSITORY
-from tests.support.needs import needs
 from tests.support.own_task import CHOICE, prompts_of, run_of
 from tests.support.run_folders import NASTY, composite, hostile_run, samples_of, write_run, write_training_run
 
 pytestmark = pytest.mark.slow
 
-playwright: Any = needs("playwright.sync_api")
 SCREENSHOTS = Path(os.environ.get("MIRON_SCREENSHOTS") or REPOSITORY / ".pytest_cache" / "screenshots")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 COMPOSITES = {
@@ -32,16 +27,6 @@ COMPOSITES = {
         0.5, {f"own/task_with_a_long_name_{i}": 1 / 9 for i in range(9)}, complete=True
     )
 }
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("needs Chromium: apt-get install chromium")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 class Page:
