@@ -118,7 +118,7 @@ class RunTasks(NamedTuple):
         planner = RequestPlanner(cost, totals, lengths, self.setup.table.id_sets, self.setup.kept)
         yield from self._planned(surveyed.order, planner, totals)
         if self.controls:
-            # Batches of their own, so that the rows of all others are as they are without controls.
+            # Separate batches, so that the rows of all others are as they are without controls.
             planner.bounds_tries = False
             without = totals.unique_tokens
             order = range(len(self.kinds), len(self.with_controls))

@@ -165,7 +165,7 @@ class _Changes(NamedTuple):
     def _shuffled(self, shots: tuple[str, ...]) -> tuple[str, ...]:
         """The shots, each with another one's answer.  Equal shots are shuffled alike, so that
         prompts share them."""
-        # a suite's own shots end with theirs
+        # shots that a suite arranges end with theirs
         separator = self.task.profile.shot_separator if self.task.arrange is None else ""
         separators = [separator] * (len(shots) - 1) + [""]
         texts = [*map(str.removesuffix, shots, separators)]

@@ -114,7 +114,7 @@ def test_plain_scores_are_the_same_bit_for_bit(tmp_path: Path, miron: Any) -> No
         assert ran.status == 0, ran.err
         runs.append(json.loads((tmp_path / name / "results.json").read_text()))
     plain, with_controls = runs
-    found_controls = with_controls["tasks"]["own/x"].pop("controls")
+    stored_controls = with_controls["tasks"]["own/x"].pop("controls")
     for key in ("tasks", "suites", "samples"):
         assert with_controls[key] == plain[key], key
     assert (with_controls["config"].pop("controls"), "controls" in plain["config"]) == (True, False)
@@ -126,7 +126,7 @@ def test_plain_scores_are_the_same_bit_for_bit(tmp_path: Path, miron: Any) -> No
     again = miron("eval", *flags, "--controls", f"--output={tmp_path / 'with'}", "--verbose")
     document = json.loads((tmp_path / "with" / "results.json").read_text())
     assert (document["speed"]["computed_tokens"], again.status) == (0, 0)
-    assert document["tasks"]["own/x"]["controls"] == found_controls
+    assert document["tasks"]["own/x"]["controls"] == stored_controls
     assert run_json(run_of(document)) == document
 
     planned = miron("plan", *flags, "--controls").out

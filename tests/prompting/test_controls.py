@@ -69,7 +69,7 @@ def parts(examples: list[Example]) -> list[Parts]:
 
 
 def test_contexts_in_their_parts_by_hand() -> None:
-    """The task's own words stand before and behind the question; so do options under letters, of the last list alone."""
+    """The task's words stand before and behind the question; so do options under letters, of the last list alone."""
     one, two = parts([of("Question: Why so?\nAnswer:", " we", " you"), of("Question: Who is?\nAnswer:", " we", " you")])
     assert (one.before, one.question, one.rest) == ("Question: ", "Why so?", ("\nAnswer:",))
     assert two.asking(one.question).contexts == ("Question: Why so?\nAnswer:",)
@@ -105,7 +105,7 @@ def test_contexts_in_their_parts_by_hand() -> None:
     # numbers that are answers of one example only are no letters
     one, _ = parts([of("How many?\nAnswer:", " 0", " 1"), of("Who?\nAnswer:", " we", " you")])
     assert (one.question, one.rest, one.options) == ("How many?", ("\nAnswer:",), ())
-    # each category has words of its own
+    # each category has other words
     of_two = [of(f"About {name}: {i}", "a", "b", category=name) for name in ("law", "art") for i in range(2)]
     assert [each.before for each in parts(of_two)] == ["About law: "] * 2 + ["About art: "] * 2
 
