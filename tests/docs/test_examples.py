@@ -35,9 +35,13 @@ def script(here: Path, name: str, *flags: str) -> str:
     return processes.run("-c", code, *flags, cwd=here, check=True).stdout
 
 
-def test_the_nnx_model_is_that_of_the_page() -> None:
-    code = (EXAMPLES / "nnx_model.py").read_text().partition('"""\n\n')[2]
-    assert f"```python\n# my_model.py\n{code}```" in (REPOSITORY / "docs" / "own_model.md").read_text()
+def test_pages_show_examples_from_their_first_import_on() -> None:
+    shown = re.compile(r"```{literalinclude} (\S+)\n:lines: (\d+)-\n```")
+    pages = [path for path in (REPOSITORY / "docs").glob("*.md") if shown.search(path.read_text())]
+    assert [path.name for path in sorted(pages)] == ["own_model.md", "training_loop.md"]
+    for page in pages:
+        for file, line in shown.findall(page.read_text()):
+            assert (page.parent / file).read_text().splitlines()[int(line) - 1].startswith("import "), file
 
 
 def test_the_linen_model_is_scored(here: Path, miron: Any) -> None:
