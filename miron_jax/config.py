@@ -199,6 +199,15 @@ class RunConfig:
         "Score a sample of each choice task again without its question and the like: what is left "
         "of its accuracy.",
     )
+    chat_template: Literal["turns", "one_turn"] | None = setting(
+        None,
+        "tasks",
+        "Prompts by the tokenizer's chat template: turns, each few-shot example as two turns, or "
+        "one_turn, all before the question; the answer begins the assistant's turn.  Tasks are "
+        "then named TASK/chat or TASK/chat-one-turn, and no composite takes them.",
+        kind="enum",
+        choices=("turns", "one_turn"),
+    )
     results_format: str | None = setting(
         None,
         "output",
@@ -408,6 +417,11 @@ class RunConfig:
             raise InputError(
                 "--controls draws examples from whole tasks and scores their choices: leave out "
                 "--generated, --rows, --until and --budget"
+            )
+        if self.chat_template and (self.generated or self.controls):
+            raise InputError(
+                "--chat_template makes the prompts of a model that is here, and --controls changes "
+                "plain ones: leave out --generated and --controls"
             )
         if self.rows is not None and self.is_sampled:
             raise InputError("--rows names the examples to run: leave out --until and --budget")

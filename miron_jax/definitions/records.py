@@ -112,6 +112,14 @@ class Wording:
     max_length: int | None  # tokens of a request without --max_length; None: the model's limit
     # (results of `Task.answered`, weights) -> numbers over all examples, beside the means
     over_all: AnyRule = NOTHING
+    # Prompts by the tokenizer's chat template (tokens/chats.py); "": plain text.
+    # turns: each few-shot example is a turn of the user and one of the assistant.
+    # one_turn: the few-shot examples stand before the question, in the user's one turn.
+    chat: Literal["", "turns", "one_turn"] = field(default="", metadata=LEFT_OUT)
+    # White space at the beginning of an assistant's turn.
+    answer_start: Literal["as_written", "stripped"] = field(
+        default="as_written", metadata=LEFT_OUT
+    )
 
     @property
     def endings(self) -> tuple[str, ...]:

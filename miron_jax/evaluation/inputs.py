@@ -20,6 +20,7 @@ from miron_jax.model.checkpoints.training_run import Checkpoint
 from miron_jax.prompting.prompts import check_shots, draws_by_limit
 from miron_jax.runtime.timeline import spent_on
 from miron_jax.tasks import expert, registry, text
+from miron_jax.tasks.chats import with_chat_template
 from miron_jax.tasks.shots import with_num_fewshot
 
 
@@ -50,10 +51,15 @@ def select_tasks(config: RunConfig) -> Selected:
     suites = [
         suite for suite in all_suites.values() if any(task.name in names for task in suite.tasks)
     ]
-    if config.num_fewshot is None:
+    if config.num_fewshot is None and config.chat_template is None:
         return Selected(suites, names, set(selection.by_name))
-    changed = {task.name: with_num_fewshot(task, config.num_fewshot) for task in selection.tasks}
-    names = {task.name for task in changed.values()}
+    tasks = selection.tasks
+    if config.num_fewshot is not None:
+        tasks = [with_num_fewshot(task, config.num_fewshot) for task in tasks]
+    if config.chat_template is not None:
+        tasks = with_chat_template(tasks, config.chat_template)
+    changed = {task.name: other for task, other in zip(selection.tasks, tasks, strict=True)}
+    names = {task.name for task in tasks}
     if len(names) < len(changed):
         raise InputError(
             f"--num_fewshot={config.num_fewshot} makes one task of several: name one of "

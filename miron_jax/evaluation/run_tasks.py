@@ -37,6 +37,7 @@ from miron_jax.planning.request_batches import EnteredBatch, RequestBatch, Reque
 from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.runtime.shared_arrays import SharedArrays
 from miron_jax.runtime.timeline import spent_on
+from miron_jax.tokens.chats import Chat
 from miron_jax.tokens.ragged import offsets_of
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import resolve_bos
@@ -84,7 +85,8 @@ class RunTasks(NamedTuple):
         trained = model.trained_length or (1 << 31)
         adds_bos = any(source.task.profile.bos == "always" for source in inputs.sources)
         bos = resolve_bos(tokenizer) if adds_bos else None
-        setup = Setup(config, tokenizer, table, limit, trained, shared or inputs.kept, bos)
+        chat = Chat(tokenizer) if config.chat_template else None
+        setup = Setup(config, tokenizer, table, limit, trained, shared or inputs.kept, bos, chat)
         kinds = [kind_of(source.task)(source, setup) for source in inputs.sources]
         controls = _controls_of(kinds) if config.controls else ()
         return cls(model, setup, kinds, shared, controls)

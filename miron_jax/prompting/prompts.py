@@ -15,6 +15,7 @@ from itertools import count, islice
 
 from miron_jax.definitions.records import AnyTask, Example, Task, Wording
 from miron_jax.errors import InputError
+from miron_jax.prompting.chats import Turns, answer_of, end_of_question
 from miron_jax.prompting.draws import Distinct
 from miron_jax.prompting.repeats import (
     ask_the_same,
@@ -49,6 +50,7 @@ class Prompt:
     tail: str = ""  # the end of the first context with its preamble, kept when both are dropped
     digest: str = ""  # of all texts, likewise; equal digests are equal questions
     also_right: tuple[int, ...] | None = None  # as `Example` has it
+    turns: Turns = ()  # of a chat by turns, until it is rendered: its shots
 
     @property
     def preamble(self) -> str:
@@ -145,6 +147,7 @@ def without_shots(prompt: Prompt) -> Prompt:
         contexts=last_lines,
         continuations=continuations,
         shots=(),
+        turns=(),
         num_extra=0,
         tail=(prompt.preamble[-TAIL:] + contexts[0])[-TAIL:],
         digest=prompt.digest or digest_of(prompt.preamble, *distinct, *continuations),
@@ -169,9 +172,12 @@ def digest_of(*texts: str) -> str:
 
 def without_first_shot(prompt: Prompt) -> Prompt:
     """The prompt with one shot fewer; it must have at least one."""
-    shots = prompt.shots[1:]
-    leak = 0 if prompt.leak > len(shots) else prompt.leak
-    return replace(prompt, shots=shots, num_shots=len(shots), leak=leak)
+    assert prompt.num_shots, "no shot is left"
+    first = len(prompt.shots) - prompt.num_shots  # a chat has a text before them
+    shots = (*prompt.shots[:first], *prompt.shots[first + 1 :])
+    num_shots = prompt.num_shots - 1
+    leak = 0 if prompt.leak > num_shots else prompt.leak
+    return replace(prompt, shots=shots, num_shots=num_shots, leak=leak)
 
 
 def pool_size(profile: Wording, limit: int | None) -> int | None:
@@ -242,8 +248,11 @@ def _render_pool(
 ) -> Iterator[Prompt]:
     profile = task.profile
     pool, sampled = _sampled(task, examples, limit)
-    first = [*filter(None, [profile.prompt_string])]
+    first = [] if profile.chat else [*filter(None, [profile.prompt_string])]
     texts = [*first, *("".join(shot_parts(example, profile)) for example in pool)]
+    turns: Turns = ()
+    if profile.chat == "turns":
+        turns = tuple(_turn(example, profile) for example in pool)
     # one string object each, whatever prompts hold it
     separated = [text + profile.shot_separator for text in texts]
     keys = cache(lambda i: keys_of(pool[i]))  # a page asks for some of the prompts only
@@ -251,7 +260,11 @@ def _render_pool(
     for idx, (example, shot_idx) in enumerate(islice(pairs, limit), first_id):
         before = [*range(len(first)), *(len(first) + i for i in shot_idx)]
         preamble = (*(separated[i] for i in before[:-1]), *(texts[i] for i in before[-1:]))
+        if profile.chat:
+            preamble = tuple(separated[i] for i in before)
         prompt = prompt_of(task, idx, example, preamble)
+        if turns:
+            prompt = replace(prompt, turns=tuple(turns[i] for i in shot_idx))
         asked = keys_of(example) if profile.num_fewshot else None
         for leak, i in enumerate(reversed(shot_idx), 1):
             if asked and ask_the_same(asked, keys(i)) and tells_answer(example, pool[i]):
@@ -304,8 +317,17 @@ def shot_parts(example: Example, profile: Wording) -> tuple[str, str]:
     return context, _of_choice(example.continuations, gold)
 
 
+def _turn(example: Example, profile: Wording) -> tuple[str, str]:
+    """An example as a turn of the user and one of the assistant."""
+    gold = example.gold or 0
+    asked = _context(example, gold, profile, end_of_question(profile))
+    return asked, answer_of(_of_choice(example.continuations, gold), profile)
+
+
 def _question_delimiter(profile: Wording, example: Example, has_preamble: bool) -> str:
     """The delimiter after the question itself."""
+    if profile.chat:
+        return end_of_question(profile)
     if profile.question_delimiter != "right_stripped":
         return profile.delimiter
     if len(example.contexts) > 1 and not has_preamble:  # a schema
@@ -327,6 +349,8 @@ def prompt_of(task: Task[Wording], idx: int, example: Example, shots: tuple[str,
     # A context that all choices share is one string object, however many choices there are.
     has_preamble = any(shots)
     between = task.profile.shot_separator if has_preamble and task.arrange is None else ""
+    if task.profile.chat:  # the shots end with theirs
+        between = ""
     delimiter = _question_delimiter(task.profile, example, has_preamble)
     contexts = tuple(
         between + _context(example, choice, task.profile, delimiter)
@@ -335,6 +359,8 @@ def prompt_of(task: Task[Wording], idx: int, example: Example, shots: tuple[str,
     if task.profile.question_delimiter == "spaces_stripped":
         contexts = tuple(map(without_end_spaces, contexts))
     continuations = tuple(example.continuations)
+    if task.profile.chat:
+        continuations = tuple(answer_of(text, task.profile) for text in continuations)
     num_choices = max(len(contexts), len(continuations))
     if len(contexts) < num_choices:
         contexts *= num_choices

@@ -142,6 +142,7 @@ ABSENT: Mapping[type, frozenset[str]] = {
 LATER_SETTINGS = frozenset(
     [
         "average",
+        "chat_template",
         "comet",
         "controls",
         "generated",

@@ -82,8 +82,8 @@ class TextTokens:
         texts: Sequence[tuple[tuple[str, ...], str]],
         strip: Callable[[str], str] = str.rstrip,
     ) -> list[TextPair]:
-        """`texts`: the parts of each context, and its continuation.  `strip`: str.rstrip or
-        str.strip, before a context is tokenized alone.
+        """`texts`: the parts of each context, and its continuation.  `strip`: str.rstrip,
+        str.strip or str (nothing), before a context is tokenized alone.
 
         The prefix stands for an empty context, and a continuation may begin with it itself.
         """
@@ -123,6 +123,8 @@ class TextTokens:
 def _stripped(parts: tuple[str, ...], strip: Callable[[str], str]) -> tuple[str, ...]:
     """The parts of a text without white space at its end, or at both ends; () if nothing is
     left."""
+    if strip is str:
+        return parts
     kept = [*parts]
     while kept and not kept[-1].strip():
         kept.pop()

@@ -71,5 +71,11 @@ COMMON_SUFFIX = Span(
         whole.lengths - _shared_by_choices(whole, num_choices, from_end=True)
     ),
 )
+# The same after the context as it is, of which a chat template makes the end.
+AFTER_PROMPT = Span(
+    "after_prompt",
+    lambda whole, before, num_choices: np.minimum(before.lengths, whole.lengths),
+    str,
+)
 # For contexts and continuations tokenized separately: all tokens after the context.
 CONTINUATION = Span("continuation", lambda whole, before, num_choices: before.lengths)

@@ -108,7 +108,7 @@ _PATTERNS: dict[str, tuple[Named, str]] = {
 }
 _OTHER_DRAW = (other_draw_named, "first, per_item_SEED, stream_SEED or stream_lm_eval")
 _OF_OTHERS = {"core": "per_item_1234", "gauntlet": "stream_1234", "lm_eval": "stream_lm_eval"}
-_NOT_OF_FILES = {"protocol", "decoding", "over_all", "truncation"}
+_NOT_OF_FILES = {"protocol", "decoding", "over_all", "truncation", "chat", "answer_start"}
 
 
 def rules_of(kind: str) -> dict[str, tuple[str, ...]]:

@@ -54,6 +54,7 @@ from miron_jax.metrics.spans import Spans
 from miron_jax.metrics.token_stats import RBRIDGE, rbridge_surprise
 from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
+from miron_jax.prompting.chats import lead_of
 from miron_jax.prompting.prompts import Prompt, check_shots, chunks_of, without_shots
 from miron_jax.results.details import ChoiceDetails
 from miron_jax.results.samples import ExampleResult
@@ -262,9 +263,10 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
         """Score examples.  `spans`: of each prompt's choices, then gold with each ending appended,
         then every choice after the neutral context."""
         profile = self.source.task.profile
+        uncounted = lead_of(profile) if profile.chat else profile.joined_delimiter
         asked = [
             AskedChoices(
-                [text.removeprefix(profile.joined_delimiter) for text in prompt.continuations],
+                [text.removeprefix(uncounted) for text in prompt.continuations],
                 prompt.gold,
                 num_extra,
                 prompt.also_right,

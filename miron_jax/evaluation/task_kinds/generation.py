@@ -77,8 +77,11 @@ class GenerationKind(PromptedKind[GenerationRow]):
     def texts(self) -> list[TextRequest]:
         profile = self.source.task.profile
         sampling = Sampling(**profile.decoding.call())
+        stop = profile.stop
+        if self.setup.chat is not None and self.setup.chat.end_of_turn:
+            stop = (*stop, self.setup.chat.end_of_turn)
         return [
-            TextRequest(ids, self.requests.max_new_tokens, profile.stop, sampling)
+            TextRequest(ids, self.requests.max_new_tokens, stop, sampling)
             for ids in self.requests.prompts
         ]
 

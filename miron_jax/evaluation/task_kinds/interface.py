@@ -34,6 +34,7 @@ from miron_jax.runtime.journal import Journal
 from miron_jax.runtime.progress import Progress
 from miron_jax.runtime.sandbox.sandbox import Sandbox
 from miron_jax.statistics.estimate import is_unscored
+from miron_jax.tokens.chats import Chat
 from miron_jax.tokens.records import Bos, Requests
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import Tokenizer, reading_names_as_text, special_names_in
@@ -59,6 +60,7 @@ class Setup:
     trained_length: int = 1 << 31  # tokens; unlimited if a user's own model does not say
     kept: ArraysByKey | None = None  # of earlier runs; None: nothing is kept
     bos: Bos | None = None  # None: no task adds one
+    chat: Chat | None = None  # None: prompts are plain text
 
     @classmethod
     def without_tokenizer(cls, config: RunConfig) -> "Setup":

@@ -37,7 +37,8 @@ class KeptTask:
         self._kept = setup.kept if _has_key(source, setup.tokenizer) else None
         if self._kept is not None:
             limits = (setup.config.limit, max_length, *(setup.config.rows or ()))
-            self._key = key_of(*_parts_of(source), *limits, _parts_of_tokenizer(setup.tokenizer))
+            parts = (*_parts_of(source), *limits, _parts_of_tokenizer(setup.tokenizer))
+            self._key = key_of(*parts, *(setup.chat.key if setup.chat is not None else ()))
 
     def requests_from(self, start: int) -> KeptChunk | None:
         """The requests of prompts from this index on; None: they are not there."""

@@ -53,6 +53,8 @@ class PromptedKind(TaskKind[AnyPrompted]):
         """Those of --rows, or all.  Raises InputError for a row that is not there."""
         config = self.setup.config
         prompts = render(self.source.task, self.source.examples, config.limit)
+        if self.setup.chat is not None:
+            prompts = self.setup.chat.prompts(prompts, self.source.task.profile)
         if config.rows is None:
             return prompts
         chosen = [prompt for prompt in prompts if prompt.row in config.rows]

@@ -188,6 +188,8 @@ def _config_of(run: Run, name: str, data_dir: DataDir) -> RunConfig:
         config = config_of(run.result.config)
     except ValueError as error:
         raise NotRendered(f"results.json lacks the run's settings ({error!s:.80})") from None
+    if config.chat_template is not None:
+        raise NotRendered("a page has no tokenizer, whose chat template made this prompt")
     if any(Path(path).suffix == ".py" for path in config.task_path or ()):
         raise NotRendered("a page runs no Python file, and this run names one in --task_path")
     if (config.items_per_category or 0) > MOST_ITEMS:

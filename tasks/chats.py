@@ -1,0 +1,66 @@
+"""Tasks whose prompts are made by the tokenizer's chat template, under names of their own.
+
+Arrives: a task, how few-shot examples stand.  Leaves: the same task as SUITE/TASK/chat, or
+SUITE/TASK/chat-one-turn.  It deliberately does not know templates.  No composite takes a task under
+such a name.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from miron_jax.definitions.records import AnyTask, Profile, Task, kind_word
+from miron_jax.errors import InputError
+from miron_jax.tasks.request_sets import requests_suite
+from miron_jax.tokens.spans import AFTER_PROMPT
+
+SUFFIX = {"turns": "chat", "one_turn": "chat-one-turn"}
+_KINDS = ("multiple_choice", "schema", "language_modeling", "generation")
+
+
+def with_chat_template(
+    tasks: Sequence[AnyTask], form: Literal["turns", "one_turn"]
+) -> list[AnyTask]:
+    """Raises InputError for tasks that have no chat, by their names."""
+    refused = dict[str, list[str]]()
+    for task in tasks:
+        if why := _why_not(task, form):
+            refused.setdefault(why, []).append(task.name)
+    if refused:
+        whose = "; ".join(f"{', '.join(names)}: {why}" for why, names in refused.items())
+        raise InputError(
+            f"--chat_template={form} is not for all tasks of --tasks ({whose}): leave these out"
+        )
+    return [_with_chat(task, form) for task in tasks]
+
+
+def _with_chat(task: Any, form: Literal["turns", "one_turn"]) -> AnyTask:
+    profile = replace(task.profile, chat=form, bos="never", answer_start="stripped")
+    if not isinstance(profile, Profile):
+        profile = replace(profile, boundary="joint")
+    elif profile.boundary == "context_kept":  # lm-eval's rules are for chats too
+        profile = replace(profile, answer_start="as_written")
+    else:
+        profile = replace(
+            profile,
+            boundary="context_kept",
+            span=AFTER_PROMPT,
+            continuation_space="as_written",
+        )
+    return replace(task, name=f"{task.name}/{SUFFIX[form]}", profile=profile, reference={})
+
+
+def _why_not(task: AnyTask, form: str) -> str:
+    """Why a task has no prompts as chats; "": it has."""
+    if not isinstance(task, Task) or task.kind not in _KINDS:
+        return f"a {kind_word(task)} task is no question with an answer"
+    if task.name.startswith(f"{requests_suite.NAME}/"):
+        return "a frozen request set has its texts whole"
+    if task.profile.special_tokens == "text":
+        return "it reads names of special tokens as text, and a template writes such names"
+    if form == "turns" and task.arrange is not None and task.profile.num_fewshot:
+        return (
+            "its suite writes its few-shot examples as one text, which "
+            "--chat_template=one_turn takes"
+        )
+    return ""
