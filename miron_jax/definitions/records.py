@@ -117,9 +117,7 @@ class Wording:
     # one_turn: the few-shot examples stand before the question, in the user's one turn.
     chat: Literal["", "turns", "one_turn"] = field(default="", metadata=LEFT_OUT)
     # White space at the beginning of an assistant's turn.
-    answer_start: Literal["as_written", "stripped"] = field(
-        default="as_written", metadata=LEFT_OUT
-    )
+    answer_start: Literal["as_written", "stripped"] = field(default="as_written", metadata=LEFT_OUT)
 
     @property
     def endings(self) -> tuple[str, ...]:

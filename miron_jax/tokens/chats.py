@@ -173,9 +173,7 @@ class Chat:
         return end.strip()
 
 
-def _pieces(
-    messages: Sequence[_Message], between: Sequence[str]
-) -> list[list[str]]:
+def _pieces(messages: Sequence[_Message], between: Sequence[str]) -> list[list[str]]:
     """The texts of `Chat._rendered`, as the contents are and as a template that strips them has
     them."""
     return [_cut(messages, between, strip) for strip in (_unchanged, _stripped)]
