@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, field, fields, replace
-from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
 from miron_jax.errors import InputError
@@ -202,19 +201,13 @@ class RunConfig:
     chat_template: Literal["turns", "one_turn"] | None = setting(
         None,
         "tasks",
-        "Prompts by the tokenizer's chat template: turns, each few-shot example as two turns, or "
-        "one_turn, all before the question; the answer begins the assistant's turn.  Tasks are "
-        "then named TASK/chat or TASK/chat-one-turn, and no composite takes them.",
-        kind="enum",
-        choices=("turns", "one_turn"),
+        "Prompts by the tokenizer's chat template, few-shot examples as turns or all in one_turn; "
+        "tasks are then named TASK/chat or TASK/chat-one-turn.",
     )
-    results_format: str | None = setting(
+    results_format: Literal["lm_eval", "nanochat"] | None = setting(
         None,
         "output",
-        "Write the results in another program's layout too: lm_eval, or nanochat (CORE's table as "
-        "CSV).",
-        kind="enum",
-        choices=("lm_eval", "nanochat"),
+        "Write the results in another layout too: lm_eval, or nanochat (CORE's table as CSV).",
         identity=False,
     )
     against: str | None = setting(
@@ -268,8 +261,6 @@ class RunConfig:
         "tasks",
         "Of --tasks=text: how names of special tokens (<|endoftext|>) in a document are read: "
         "control (absent), as these tokens; text, as their letters.",
-        kind="enum",
-        choices=("control", "text"),
     )
     token_budget: int | None = setting(
         None,
@@ -418,11 +409,6 @@ class RunConfig:
                 "--controls draws examples from whole tasks and scores their choices: leave out "
                 "--generated, --rows, --until and --budget"
             )
-        if self.chat_template and (self.generated or self.controls):
-            raise InputError(
-                "--chat_template makes the prompts of a model that is here, and --controls changes "
-                "plain ones: leave out --generated and --controls"
-            )
         if self.rows is not None and self.is_sampled:
             raise InputError("--rows names the examples to run: leave out --until and --budget")
         if isinstance(self.task_path, str):
@@ -454,7 +440,7 @@ def _typed(declared: Setting, annotation: Any) -> Setting:
     choices itself."""
     if declared.choices:
         return declared
-    if isinstance(annotation, UnionType):  # T | None
+    if type(None) in get_args(annotation):  # T | None
         annotation = get_args(annotation)[0]
     if get_origin(annotation) is Literal:
         return replace(declared, kind="enum", choices=get_args(annotation))

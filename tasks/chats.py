@@ -7,9 +7,9 @@ such a name.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
-from miron_jax.definitions.records import AnyTask, Profile, Task, kind_word
+from miron_jax.definitions.records import AnyTask, Profile, PromptedTask, Task, kind_word
 from miron_jax.errors import InputError
 from miron_jax.tasks.request_sets import requests_suite
 from miron_jax.tokens.spans import AFTER_PROMPT
@@ -22,19 +22,22 @@ def with_chat_template(
     tasks: Sequence[AnyTask], form: Literal["turns", "one_turn"]
 ) -> list[AnyTask]:
     """Raises InputError for tasks that have no chat, by their names."""
+    chats = list[AnyTask]()
     refused = dict[str, list[str]]()
     for task in tasks:
         if why := _why_not(task, form):
             refused.setdefault(why, []).append(task.name)
+        elif isinstance(task, Task):
+            chats.append(_with_chat(task, form))
     if refused:
         whose = "; ".join(f"{', '.join(names)}: {why}" for why, names in refused.items())
         raise InputError(
             f"--chat_template={form} is not for all tasks of --tasks ({whose}): leave these out"
         )
-    return [_with_chat(task, form) for task in tasks]
+    return chats
 
 
-def _with_chat(task: Any, form: Literal["turns", "one_turn"]) -> AnyTask:
+def _with_chat(task: PromptedTask, form: Literal["turns", "one_turn"]) -> PromptedTask:
     profile = replace(task.profile, chat=form, bos="never", answer_start="stripped")
     if not isinstance(profile, Profile):
         profile = replace(profile, boundary="joint")

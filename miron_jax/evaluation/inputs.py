@@ -26,6 +26,11 @@ from miron_jax.tasks.shots import with_num_fewshot
 
 def select_tasks(config: RunConfig) -> Selected:
     """The tasks that --tasks names.  Raises InputError."""
+    if config.chat_template and (config.generated or config.controls):
+        raise InputError(
+            "--chat_template makes the prompts of a model that is here, and --controls changes "
+            "plain ones: leave out --generated and --controls"
+        )
     of_user = (config.icl_tasks, config.eval_gauntlet, config.task_path or (), config.requests)
     texts = _folder_of(text.NAME, config)
     solutions = _folder_of(expert.NAME, config)

@@ -16,7 +16,8 @@ system texts has the instruction at the beginning of the user's first turn.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
+from itertools import pairwise
 from typing import NamedTuple
 
 from jinja2 import TemplateError
@@ -28,13 +29,16 @@ from miron_jax.prompting.prompts import Prompt, without_end_spaces
 from miron_jax.tokens.tokenizers import Tokenizer
 
 _FLAG = "--chat_template"
-# What a template is tried out with; no content of a template is likely to hold these words.
-_SYSTEM, _WORDS = "Xsystemx", ("Xaskedx", "Xansweredx")
+# What a template is tried out with: words that no template is likely to hold.
+_SYSTEM = "Xsystemx"
+_ASKED = "Xaskedx"
+_ANSWER = "Xansweredx"
 
 
 class _Message(NamedTuple):
     role: str  # system, user or assistant
-    # its content is these, end to end; of a user: few-shot examples of one turn, then the question
+    # its content is these, end to end: of a user the instruction or "", then few-shot examples of
+    # one turn, then the question
     parts: tuple[str, ...]
 
 
@@ -54,35 +58,37 @@ class Chat:
         self._between = cache(self._found_between)
         self._same = dict[str, str]()  # one string object each, whatever prompts hold it
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """What prompts hang on: the template, and a prompt of it, which may hold today's date."""
+        return str(self.tokenizer.chat_template), self._applied([("user", _ASKED)])
+
     def prompts(self, prompts: Sequence[Prompt], profile: Wording) -> list[Prompt]:
         """`profile`: has `chat`."""
-        lead = without_end_spaces(lead_of(profile)) if isinstance(profile, AnswerProfile) else ""
-        chats = list[Prompt]()
-        for prompt in prompts:
-            chat = self._prompt(prompt, profile, lead)
-            if lead:
-                answers = tuple(text.removeprefix(lead) for text in prompt.continuations)
-                chat = replace(chat, continuations=answers)
-            chats.append(chat)
-        return chats
+        return [*map(partial(self._prompt, profile), prompts)]
 
-    def _prompt(self, prompt: Prompt, profile: Wording, lead: str) -> Prompt:
-        before = dict[tuple[str, ...], None]()
-        rendered = dict[str, list[str]]()
-        for context in dict.fromkeys(prompt.contexts):
-            rendered[context] = self._rendered(prompt, context, profile)
-            before[tuple(rendered[context][:-1])] = None
-        contexts = dict[str, str]()
-        shots: tuple[str, ...] = ()
-        if len(before) == 1:
-            [shots] = before
-        for context, texts in rendered.items():
-            contexts[context] = "".join(texts[len(shots) :]) + lead
+    def _prompt(self, profile: Wording, prompt: Prompt) -> Prompt:
+        texts = dict[str, list[str]]()
+        before = set[tuple[str, ...]]()
+        for context in prompt.contexts:
+            if context not in texts:
+                texts[context] = self._rendered(prompt, context, profile)
+                before.add(tuple(texts[context][:-1]))
+        shots = before.pop() if len(before) == 1 else ()
+        shots = tuple(map(self._same.setdefault, shots, shots))
+        lead = without_end_spaces(lead_of(profile)) if isinstance(profile, AnswerProfile) else ""
+        contexts = list[str]()
+        continuations = list[str]()
+        for context, continuation in zip(prompt.contexts, prompt.continuations, strict=True):
+            contexts.append("".join(texts[context][len(shots) :]) + lead)
+            continuations.append(continuation.removeprefix(lead))
+        # without pieces no shot can be left out
         num_shots = prompt.num_shots if len(shots) > (prompt.num_shots or 0) else None
         return replace(
             prompt,
-            contexts=tuple(contexts[context] for context in prompt.contexts),
-            shots=tuple(self._same.setdefault(text, text) for text in shots),
+            contexts=tuple(contexts),
+            continuations=tuple(continuations),
+            shots=shots,
             num_shots=num_shots,
             turns=(),
         )
@@ -91,55 +97,55 @@ class Chat:
         """What stands before the first shot, each shot, and the question with all behind it; one
         text where the template has changed some of them."""
         messages = list[_Message]()
-        instruction = profile.prompt_string
-        if instruction and self.takes_system:
-            messages.append(_Message("system", (instruction,)))
-        elif instruction:
-            instruction = instruction.rstrip() + "\n\n"
-        first = instruction if instruction and not self.takes_system else ""
-        asked = [*prompt.turns, (question, "")]
-        if profile.chat == "one_turn":
-            messages.append(_Message("user", (first, *prompt.shots, question)))
-        else:
-            for text, answer in asked[:-1]:
-                messages += [_Message("user", (first, text)), _Message("assistant", (answer,))]
-                first = ""
-            messages.append(_Message("user", (first, question)))
-        text = self._applied([(each.role, "".join(each.parts)) for each in messages])
-        between = self._between(tuple(each.role for each in messages))
-        for pieces in _pieces(messages, between):
+        first = ""  # of the user's first turn
+        if profile.prompt_string and self.takes_system:
+            messages.append(_Message("system", (profile.prompt_string,)))
+        elif profile.prompt_string:
+            first = profile.prompt_string.rstrip() + "\n\n"
+        for asked, answer in prompt.turns:
+            messages += [_Message("user", (first, asked)), _Message("assistant", (answer,))]
+            first = ""
+        shots = prompt.shots if profile.chat == "one_turn" else ()
+        messages.append(_Message("user", (first, *shots, question)))
+        contents = list[tuple[str, str]]()
+        for role, parts in messages:
+            contents.append((role, "".join(parts)))
+        text = self._applied(contents)
+        roles, _ = zip(*contents, strict=True)
+        for strip in (tuple, _stripped):  # contents as they are, or as some templates have them
+            pieces = _cut(messages, self._between(roles), strip)
             if "".join(pieces) == text:
                 return pieces
         return [text]
 
-    def _found_between(self, roles: tuple[str, ...]) -> tuple[str, ...]:
+    def _found_between(self, roles: tuple[str, ...]) -> list[str]:
         """The template's texts before, between and behind the contents of messages."""
-        words = [f"Xcontent{i}x" for i in range(len(roles))]
-        rest = self._applied([*zip(roles, words, strict=True)])
+        contents = list[tuple[str, str]]()
+        for i, role in enumerate(roles):
+            contents.append((role, f"Xcontent{i}x"))
+        rest = self._applied(contents)
         between = list[str]()
-        for word in words:
+        for _, word in contents:
             before, _, rest = rest.partition(word)
             between.append(before)
-        return (*between, rest)
+        return [*between, rest]
 
-    def _applied(self, messages: Sequence[tuple[str, str]], is_answered: bool = False) -> str:
-        talk = [{"role": role, "content": content} for role, content in messages]
+    def _applied(self, contents: Sequence[tuple[str, str]], is_answered: bool = False) -> str:
+        """`contents`: of messages, behind their roles."""
+        talk = list[dict[str, str]]()
+        for role, content in contents:
+            talk.append({"role": role, "content": content})
         try:
             return self.tokenizer.apply_chat_template(
                 talk, tokenize=False, add_generation_prompt=not is_answered
             )
         except (TemplateError, ValueError, TypeError) as error:
             why = " ".join(str(error).split())
-            roles = ", ".join(role for role, _ in messages)
+            roles, _ = zip(*contents, strict=True)
             raise InputError(
-                f"{_FLAG}: the chat template of {self._name} refuses turns of {roles} "
+                f"{_FLAG}: the chat template of {self._name} refuses turns of {', '.join(roles)} "
                 f"({why:.200}): leave the flag out, or name another tokenizer with --tokenizer"
             ) from error
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """What prompts hang on: the template, and a prompt of it, which may hold today's date."""
-        return str(self.tokenizer.chat_template), self._applied([("user", _WORDS[0])])
 
     @property
     def _name(self) -> str:
@@ -147,36 +153,27 @@ class Chat:
 
     def _has_system(self) -> bool:
         try:
-            return _SYSTEM in self._applied([("system", _SYSTEM), ("user", _WORDS[0])])
+            return _SYSTEM in self._applied([("system", _SYSTEM), ("user", _ASKED)])
         except InputError:
             return False
 
     def _end_of_turn(self) -> str:
         """Raises InputError for a template that writes something else before an answer than its
         generation prompt does, or leaves a question out."""
-        asked, answer = _WORDS
-        shot = [("user", "Xbeforex"), ("assistant", "Xsolvedx")]
         end = ""
-        for shots in ([], shot):
-            talk = [*shots, ("user", asked)]
+        for shots in ([], [("user", "Xbeforex"), ("assistant", "Xsolvedx")]):
+            talk = [*shots, ("user", _ASKED)]
             prompt = self._applied(talk)
-            answered = self._applied([*talk, ("assistant", answer)], is_answered=True)
-            is_whole = all(word in prompt for _, word in talk)
-            if not (is_whole and answered.startswith(prompt + answer)):
+            answered = self._applied([*talk, ("assistant", _ANSWER)], is_answered=True)
+            if _ASKED not in prompt or not answered.startswith(prompt + _ANSWER):
                 raise InputError(
                     f"{_FLAG}: the chat template of {self._name} moves the answer's border: a "
                     f"prompt ends with {prompt[-40:]!r}, but with its answer the text is "
-                    f"{answered[len(prompt) - 40 :][:80]!r}: leave the flag out, or put a template "
-                    "into the tokenizer's folder that writes the same before every answer"
+                    f"{answered[max(0, len(prompt) - 40) :][:80]!r}: leave the flag out, or put a "
+                    "template into the tokenizer's folder that writes the same before every answer"
                 )
-            end = answered[len(prompt) + len(answer) :]
+            end = answered[len(prompt) + len(_ANSWER) :]
         return end.strip()
-
-
-def _pieces(messages: Sequence[_Message], between: Sequence[str]) -> list[list[str]]:
-    """The texts of `Chat._rendered`, as the contents are and as a template that strips them has
-    them."""
-    return [_cut(messages, between, strip) for strip in (_unchanged, _stripped)]
 
 
 def _cut(
@@ -184,30 +181,22 @@ def _cut(
     between: Sequence[str],
     strip: Callable[[tuple[str, ...]], tuple[str, ...]],
 ) -> list[str]:
+    """The texts of `Chat._rendered`, if the template writes the contents so."""
     pieces = [""]
-    for message, before in zip(messages, between, strict=False):
-        pieces[-1] += before
-        parts = strip(message.parts)
-        if message.role != "user":
-            pieces[-1] += "".join(parts)
-            continue
-        pieces[-1] += parts[0]
-        pieces += parts[1:]
-    pieces[-1] += between[len(messages)]
+    for message, before in zip(messages, between[:-1], strict=True):
+        first, *others = strip(message.parts)
+        pieces[-1] += before + first
+        pieces += others
+    pieces[-1] += between[-1]
     return pieces
 
 
-def _unchanged(parts: tuple[str, ...]) -> tuple[str, ...]:
-    return parts
-
-
 def _stripped(parts: tuple[str, ...]) -> tuple[str, ...]:
+    """The parts of a text without white space at both ends."""
     whole = "".join(parts)
-    begin = len(whole) - len(whole.lstrip())
-    end = len(whole.rstrip())
-    kept = list[str]()
-    at = 0
+    stripped = whole.strip()
+    begin = whole.find(stripped)
+    ends = [0]
     for part in parts:
-        kept.append(whole[max(at, begin) : max(begin, min(at + len(part), end))])
-        at += len(part)
-    return tuple(kept)
+        ends.append(ends[-1] + len(part))
+    return tuple(stripped[max(0, a - begin) : max(0, b - begin)] for a, b in pairwise(ends))
