@@ -339,7 +339,16 @@ class RunConfig:
         "B",
         "answers",
         "Human baselines of human gaps: A, MERA's published table, drops samples without 3 equal "
-        "votes; B, its leaderboard, drops none.",
+        "votes; B, its leaderboard, drops none. Of --human_labels: A wants more than half of the "
+        "votes, B a plurality.",
+    )
+    human_labels: str | None = setting(
+        None,
+        "answers",
+        "Folder of people's answers, SUITE/TASK.tsv with INPUT:row, OUTPUT:choice or OUTPUT:answer "
+        "and ASSIGNMENT:worker_id: human scores of these tasks, and human gaps over the same "
+        "examples.",
+        is_path=True,
     )
     detox_scorer: str | None = setting(
         None,

@@ -22,7 +22,7 @@ from miron_jax.config import AXES, RunConfig, mesh_text, parse_mesh
 from miron_jax.errors import InputError
 from miron_jax.evaluation.device_memory import DeviceMemory, copied, memory_of
 from miron_jax.evaluation.earlier import with_earlier
-from miron_jax.evaluation.inputs import find_inputs
+from miron_jax.evaluation.inputs import find_inputs, with_labels
 from miron_jax.evaluation.memory import inputs_of
 from miron_jax.evaluation.records import Outcome
 from miron_jax.evaluation.run import Evaluation
@@ -157,7 +157,10 @@ class Evaluator:
         self._common: JsonObject = {}  # what hosts compare beside step and weights
         self._loggers = [] if jax.process_index() else open_loggers(self.config)
         self._files = files_of(model, config)
-        inputs = find_inputs(self.config) if data is None else inputs_of(data)
+        if data is None:
+            inputs = find_inputs(self.config)
+        else:
+            inputs = with_labels(self.config, inputs_of(data))
         if against is not None:
             inputs = with_earlier(inputs, against)
         architecture = architecture_with(model, self._files, tokenizer, config)

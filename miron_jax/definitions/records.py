@@ -272,7 +272,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class HumanBaseline:
-    """A published human score of a task."""
+    """A human score of a task, published or of a user's own labels."""
 
     metric: str  # as results name it
     value: float
@@ -284,6 +284,7 @@ class HumanBaseline:
     note: str = ""
     otherwise: str = ""  # how the human task differs from the model's; then there is no human gap
     paper: str = ""
+    ci95: tuple[float, float] | None = None  # None: published without labels
 
 
 AnyProfile = TypeVar("AnyProfile", bound="Wording | ProgramProfile | TextProfile", covariant=True)

@@ -5,16 +5,19 @@ deliberately does not know models.
 """
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import data_state
-from miron_jax.definitions.records import Task
+from miron_jax.definitions.records import Task, kind_word
 from miron_jax.errors import InputError
 from miron_jax.evaluation.records import Inputs, Selected
 from miron_jax.evaluation.task_kinds.interface import LoadedTask
 from miron_jax.evaluation.task_kinds.kinds import kind_of
+from miron_jax.evaluation.task_kinds.prompted import PromptedKind
 from miron_jax.files.places import public
+from miron_jax.humans.task_labels import check_folder, file_of, read_labels
 from miron_jax.model import demo
 from miron_jax.model.checkpoints.training_run import Checkpoint
 from miron_jax.prompting.prompts import check_shots, draws_by_limit
@@ -125,7 +128,38 @@ def find_inputs(
             f"none of the tasks asked for has its data file: {next(iter(missing.values()))} and "
             "others"
         )
-    return Inputs(sources, missing, suites, by_name)
+    return with_labels(config, Inputs(sources, missing, suites, by_name))
+
+
+def with_labels(config: RunConfig, inputs: Inputs) -> Inputs:
+    """With people's answers of --human_labels, which do not depend on few-shot examples: their
+    files may leave out the /N-shot of --num_fewshot.  Raises InputError."""
+    if config.human_labels is None:
+        return inputs
+    folder = Path(config.human_labels)
+    shots = f"/{config.num_fewshot}-shot"
+    known = [task.name for suite in inputs.suites for task in suite.tasks]
+    known = [*dict.fromkeys([*known, *(name.removesuffix(shots) for name in known)])]
+    names = [source.task.name for source in inputs.sources]
+    check_folder(folder, [*names, *(name.removesuffix(shots) for name in names)], known)
+    sources = list[LoadedTask]()
+    for source in inputs.sources:
+        task = source.task
+        kind = kind_of(task)
+        file = file_of(folder, task.name) or file_of(folder, task.name.removesuffix(shots))
+        if file is None:
+            sources.append(source)
+            continue
+        if not issubclass(kind, PromptedKind):
+            raise InputError(
+                f"{file}: {task.name} is a {kind_word(task)} task, whose score is no mean over "
+                "answers that people can give, expected labels of choices, continuations or "
+                "completions: remove the file"
+            )
+        label_of = partial(kind.label_of, task)
+        labels = read_labels(file, task.name, source.examples, label_of, config.human_baseline)
+        sources.append(source._replace(labels=labels))
+    return inputs._replace(sources=sources)
 
 
 def _folder_of(suite: str, config: RunConfig) -> Path | None:

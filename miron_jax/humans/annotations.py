@@ -52,14 +52,17 @@ class Project(NamedTuple):
     is_filtered: bool = True
     # answers are texts of an annotator's choice, of which several may be right, with ; between them
     are_texts: bool = False
+    as_written: bool = False  # an answer keeps its spelling; only control tasks are compared
     answer_column: str = ""  # if several columns begin with OUTPUT:
     time_column: str = STARTED  # orders an annotator's answers
 
     def spelled(self, value: str) -> str:
-        return value.strip() if self.are_texts else canonical(value)
+        return value.strip() if self.are_texts or self.as_written else canonical(value)
 
     def is_right(self, answer: str, right: str) -> bool:
-        return exact_match(answer, accepted(right)) == 1 if self.are_texts else answer == right
+        if self.are_texts:
+            return exact_match(answer, accepted(right)) == 1
+        return canonical(answer) == canonical(right)
 
 
 PROJECTS = {

@@ -165,7 +165,11 @@ def _procedure(
     counts = (len(labels), coverage, dict(origins), unknown)
     if project.are_texts:
         return Procedure(*counts, accuracy, _token_f1(pairs), None, None)
-    return Procedure(*counts, accuracy, None, *_over_all(pairs))
+    numbers = dict[str, float]()
+    if pairs:
+        values = sorted({value for pair in pairs for value in pair})
+        numbers = class_numbers(pairs, np.ones(len(pairs)), values)
+    return Procedure(*counts, accuracy, None, numbers.get("f1_macro"), numbers.get("mcc"))
 
 
 def _token_f1(pairs: Sequence[tuple[str, str]]) -> Mean | None:
@@ -179,19 +183,19 @@ def _token_f1(pairs: Sequence[tuple[str, str]]) -> Mean | None:
     return Mean(mean.value, len(pairs), ci95)
 
 
-def _over_all(pairs: list[tuple[str, str]]) -> tuple[float | None, float | None]:
-    """(macro F1, Matthews' correlation): MERA's measures of RCB and the TAPE sets, and of
-    ruEthics."""
-    if not pairs:
-        return None, None
-    answers, right = zip(*pairs, strict=True)
-    weights = np.ones(len(pairs))
-    values = sorted({*answers, *right})
-    mcc = None
-    if len(values) == 2:
-        positive = values[-1]
-        mcc = matthews(np.asarray(answers) == positive, np.asarray(right) == positive, weights)
-    return macro_f1(answers, right, weights), mcc
+def class_numbers(
+    pairs: Sequence[tuple[str, str]], weights: np.ndarray, classes: Sequence[str]
+) -> dict[str, float]:
+    """f1_macro and, of two classes, mcc, Matthews' correlation: MERA's measures of RCB and the TAPE
+    sets, and of ruEthics.  `pairs`: answer and right answer; `classes`: sorted, the last is
+    positive; `weights`, float64 [pairs]: how often each counts."""
+    answers = [answer for answer, _ in pairs]
+    right = [gold for _, gold in pairs]
+    numbers = {"f1_macro": macro_f1(answers, right, weights)}
+    if len(classes) == 2:
+        is_answer = np.asarray(answers) == classes[1]
+        numbers["mcc"] = matthews(is_answer, np.asarray(right) == classes[1], weights)
+    return numbers
 
 
 def _accuracy(judged: list[bool]) -> Accuracy | None:

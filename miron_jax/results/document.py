@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 
 from miron_jax.config import RunConfig
+from miron_jax.definitions.records import HumanBaseline
 from miron_jax.files.places import place, public
 from miron_jax.files.readers import Json, JsonObject
 from miron_jax.results.details import (
@@ -51,6 +52,7 @@ from miron_jax.results.samples import (
 )
 from miron_jax.runtime.answers import Answers
 from miron_jax.statistics.estimate import Estimate
+from miron_jax.statistics.human_gaps import HumanGap
 from miron_jax.statistics.robustness import Robustness
 
 if TYPE_CHECKING:
@@ -117,6 +119,8 @@ ABSENT: Mapping[type, frozenset[str]] = {
     ),
     ProgramDetails: frozenset({"not_judged", "no_sandbox", "no_cgroup"}),
     Control: frozenset({"chosen_places"}),
+    HumanBaseline: frozenset({"ci95"}),
+    HumanGap: frozenset({"pairs"}),
     CompositeResult: frozenset({"metric"}),
     RunSpeed: frozenset({"finished", "tokens_by_task"}),
     Robustness: frozenset({"template_spread", "swapped"}),
@@ -146,6 +150,7 @@ LATER_SETTINGS = frozenset(
         "comet",
         "controls",
         "generated",
+        "human_labels",
         "keep_up",
         "mlflow",
         "newest_first",

@@ -163,10 +163,13 @@ class TaskResult:
 
     def people(self, metric: str) -> float | None:
         """The human baseline of a metric; None where there is none."""
-        measured = next((gap.human.value for gap in self.human if gap.metric == metric), None)
-        if measured is None and metric == "accuracy":
-            return self.baselines.get("human")
-        return measured
+        gap = self.human_gap(metric)
+        if gap is not None:
+            return None if math.isnan(gap.human.value) else gap.human.value
+        return self.baselines.get("human") if metric == "accuracy" else None
+
+    def human_gap(self, metric: str) -> HumanGap | None:
+        return next((gap for gap in self.human if gap.metric == metric), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -133,7 +133,7 @@ FLAGS = """
     save_byte_losses results_format stride describe check metric last json html markdown csv against plan_cache until budget
     larger human mde write quiet verbose special_tokens num_fewshot verify generated rows token_stats
     every_eval_ever hub_yaml hub_tasks pictures mlflow comet trackio newest_first keep_up average axis parameters
-    tokens predict subset reference controls chat_template
+    tokens predict subset reference controls chat_template human_labels
 """
 
 
@@ -209,7 +209,7 @@ def test_what_makes_another_run_and_what_names_files() -> None:
     }  # fmt: skip
     assert {name for name, setting in SETTINGS.items() if setting.is_path} == {
         "model", "tokenizer", "data_dir", "icl_tasks", "eval_gauntlet", "output", "checkpoint", "param_map", "tensorboard",
-        "task_path", "requests", "against", "generated",
+        "task_path", "requests", "against", "generated", "human_labels",
     }  # fmt: skip
 
 

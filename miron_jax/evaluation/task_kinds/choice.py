@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from miron_jax.definitions.records import Example, Solution
+from miron_jax.definitions.records import AnyExample, Example, PromptedTask, Solution
 from miron_jax.engine.records import Score, Scores
 from miron_jax.evaluation.task_kinds.interface import (
     Rendered,
@@ -42,6 +42,8 @@ from miron_jax.evaluation.task_kinds.summary import (
     with_token_stats,
 )
 from miron_jax.files.kept import Job
+from miron_jax.humans.baseline import class_numbers
+from miron_jax.humans.task_labels import label_of_choice, label_of_text
 from miron_jax.metrics.choices import (
     PROPORTIONS,
     AskedChoices,
@@ -59,6 +61,7 @@ from miron_jax.prompting.prompts import Prompt, check_shots, chunks_of, without_
 from miron_jax.results.details import ChoiceDetails
 from miron_jax.results.samples import ExampleResult
 from miron_jax.runtime.timeline import spent_on
+from miron_jax.statistics.human_gaps import OverAll
 from miron_jax.tokens.ragged import offsets_of
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.requests import as_scored, tokenize
@@ -279,6 +282,45 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
             return examples
         return [*map(_last_or_not, prompts, examples)]
 
+    @classmethod
+    def label_of(cls, task: PromptedTask, example: AnyExample, answer: str, is_place: bool) -> str:
+        """The place of the choice, from 0."""
+        choices = example.continuations
+        if len(choices) == 1:  # a schema
+            choices = example.contexts
+        return label_of_choice(choices, task.profile.joined_delimiter, answer, is_place)
+
+    def answered_by(self, row: ChoiceRow, label: str) -> ChoiceRow:
+        place = int(label)
+        gold = row.prompt.gold
+        if gold is None:
+            score = ExampleScore(place, None, False, False, {})
+        else:
+            is_right = place in (gold, *(row.prompt.also_right or ()))
+            score = ExampleScore(place, is_right, False, False, {"accuracy": float(is_right)})
+        if not self.source.task.main:
+            score = _last_or_not(ScoredPrompt.of(row.prompt), score)
+        return replace(row, score=score)
+
+    def _over_all(self, scores: TaskScores[ChoiceRow]) -> OverAll:
+        """Where the profile has no such rule and all examples have the same choices, macro F1 and
+        Matthews' correlation."""
+        classes = set[tuple[str, ...]]()
+        for row in scores.rows:
+            classes.add(tuple(sorted(map(str.strip, row.prompt.continuations))))
+        names = next(iter(classes), ())
+        if self.source.task.answered is not None or len(classes) > 1 or len(set(names)) < 2:
+            return super()._over_all(scores)
+        return partial(class_numbers, classes=names)
+
+    def _record(self, row: ChoiceRow) -> object:
+        gold = row.prompt.gold
+        if self.source.task.answered is not None:
+            return super()._record(row)
+        if gold is None or row.prompt.also_right is not None or row.answer is None:
+            return None
+        return row.answer, row.prompt.continuations[gold].strip()
+
     def details(self, scores: TaskScores[ChoiceRow]) -> ChoiceDetails:
         rows = scores.rows
         golds = [row.prompt.gold for row in rows if row.prompt.gold is not None]
@@ -343,6 +385,16 @@ class PromptsOfPiece:
 class ContinuationKind(ChoiceKind):
     chooses = False
     why_no_controls = PromptedKind.why_no_controls
+
+    @classmethod
+    def label_of(cls, task: PromptedTask, example: AnyExample, answer: str, is_place: bool) -> str:
+        return label_of_text(answer, is_place)
+
+    def answered_by(self, row: ChoiceRow, label: str) -> ChoiceRow:
+        """Right where its words are those of the continuation."""
+        is_right = label == " ".join(row.prompt.continuations[0].split())
+        score = ExampleScore(None, is_right, False, False, {"accuracy": float(is_right)})
+        return replace(row, score=score)
 
     def score(self, prompts: Sequence[ScoredPrompt], spans: Spans) -> list[ExampleScore]:
         texts = [each.prompt.continuations[0] for each in prompts]

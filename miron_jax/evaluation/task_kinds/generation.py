@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from miron_jax.definitions.records import Question
+from miron_jax.definitions.records import AnyExample, PromptedTask, Question
 from miron_jax.engine.text_requests import Generated, Sampling, TextRequest, plain_text
 from miron_jax.evaluation.task_kinds.interface import TaskScores
 from miron_jax.evaluation.task_kinds.prompted import PromptedKind, PromptedRow
@@ -20,7 +20,9 @@ from miron_jax.evaluation.task_kinds.summary import (
     submitted_meta,
     why_unscored,
 )
+from miron_jax.humans.task_labels import label_of_text
 from miron_jax.metrics.answers import (
+    EQUAL,
     PREFIX,
     compared,
     holds_stop,
@@ -122,6 +124,18 @@ class GenerationKind(PromptedKind[GenerationRow]):
         rewrites = [row.text.strip() for row in rows]
         for row, metrics in zip(rows, detox_scores(detox, originals, rewrites), strict=True):
             row.score = replace(row.score, metrics=metrics)
+
+    @classmethod
+    def label_of(cls, task: PromptedTask, example: AnyExample, answer: str, is_place: bool) -> str:
+        """The normalized answer, which the profile's normalizer leaves as it is."""
+        text = label_of_text(answer, is_place)
+        return text if task.profile.match is EQUAL else compared(text, task.profile)
+
+    def answered_by(self, row: GenerationRow, label: str) -> GenerationRow:
+        score = ExampleScore(None, None, False, False, {self.source.task.main: math.nan})
+        if row.question.accepted:
+            score = score_answer(label, row.question.accepted, self.source.task.profile)
+        return replace(row, score=score, text=label, completion=Generated(label, (), "written"))
 
     def compared(self, answer: str) -> str:
         return compared(answer, self.source.task.profile)

@@ -23,6 +23,7 @@ from miron_jax.engine.records import GrowingSpeed, Scores
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.engine.text_requests import Generated, TextRequest
 from miron_jax.files.kept import ArraysByKey, Job
+from miron_jax.humans.task_labels import TaskLabels
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.detox import Scorer
 from miron_jax.model.own import import_from
@@ -47,6 +48,7 @@ class LoadedTask(NamedTuple):
     task: Any  # an AnyTask with the profile of its kind
     examples: list[AnyExample]
     data: DataState
+    labels: TaskLabels | None = None  # people's; None: there are none
 
 
 @dataclass(frozen=True)

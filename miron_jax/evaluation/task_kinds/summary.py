@@ -23,7 +23,7 @@ from miron_jax.prompting.prompts import Prompt
 from miron_jax.results.records import Details, Group, Rescaled, TaskData, TaskResult
 from miron_jax.results.samples import AskedPrompt, Option
 from miron_jax.statistics.estimate import Estimate, TaskEstimates
-from miron_jax.statistics.human_gaps import gaps
+from miron_jax.statistics.human_gaps import HumanGap, gaps
 from miron_jax.statistics.robustness import Robustness
 
 
@@ -33,7 +33,10 @@ def task_result(
     details: Details,
     num_shots: Mapping[str, int] | None = None,
     robustness: Robustness | None = None,
+    human: Sequence[HumanGap] = (),
 ) -> TaskResult:
+    """`human`: gaps to people's labels, which stand in place of published values of the same
+    metrics."""
     source = scores.source
     setup = scores.kind.setup
     task = source.task
@@ -41,9 +44,11 @@ def task_result(
     if task.chance is not None:
         baselines |= task.chance(source.examples)
     rows = len(source.examples)
-    human = gaps(estimates.metrics, task.human, setup.config.human_baseline, rows, source.data)
+    labelled = {gap.metric for gap in human}
+    published = gaps(estimates.metrics, task.human, setup.config.human_baseline, rows, source.data)
+    human = [*human, *(gap for gap in published if gap.metric not in labelled)]
     for gap in human:
-        if gap.metric == task.main:
+        if gap.metric == task.main and not math.isnan(gap.human.value):
             baselines["human"] = gap.human.value
     return TaskResult(
         n=len(scores.rows) - scores.num_skipped,

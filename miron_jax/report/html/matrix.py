@@ -146,6 +146,10 @@ def _bar(task: TaskResult, metric: str, estimate: Estimate) -> Bar | None:
     words = f"{interval(estimate.ci95)}; chance {chance:.4f}"
     if people is not None:
         words += f"; people {people:.4f}"
+        gap = task.human_gap(metric)
+        if gap is not None and gap.pairs:
+            words += f" ({interval(gap.human.ci95)}), human gap {shown(gap.value, '+.4f')}"
+            words += f" ({interval(gap.ci95)})"
         people = _place(people, chance)
     return Bar(low, round(high - low, 2), value, people, words)
 

@@ -7,10 +7,13 @@ Arrives: a `RunResult`.  Leaves: sentences; those that only one task kind needs 
 from collections import Counter
 from collections.abc import Iterator
 
+from miron_jax.report.numbers import interval, shown
 from miron_jax.results.records import Decided, RunResult, TaskResult
+from miron_jax.statistics.human_gaps import HumanGap
 from miron_jax.tokens.detokenize import WITHOUT_TEXT
 
 MODEL_ONLY = "*"
+ALONE = "no interval of one example"
 _VERDICTS = {1: "better than", -1: "worse than", 0: "neither better nor worse than"}
 
 
@@ -86,8 +89,21 @@ def _of_task(task: TaskResult, against: str) -> Iterator[str]:
             "examples: no more fit"
         )
     for gap in task.human:
+        if gap.pairs:
+            yield _of_people(gap)
         if gap.why_not and task.n:
             yield f"no human gap by {gap.metric}: {gap.why_not}"
+
+
+def _of_people(gap: HumanGap) -> str:
+    """People's score of the examples that the model has answered too, and the gap."""
+    human = gap.human
+    return (
+        f"people's {gap.metric}: {shown(human.value)} ({interval(human.ci95) or ALONE}), "
+        f"{human.n} examples by procedure {human.procedure}, {human.note}; the model's less "
+        f"people's over the same {gap.pairs}: {shown(gap.value, '+.4f')} "
+        f"({interval(gap.ci95) or ALONE}; {gap.interval})"
+    )
 
 
 def _of_all(run: RunResult) -> Iterator[str]:
