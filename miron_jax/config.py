@@ -122,8 +122,7 @@ class RunConfig:
         None,
         "answers",
         "Folder of completions that were written elsewhere, SUITE/TASK.jsonl with id and generated "
-        "as in a run's samples: score them, and load no model; --model is then their writer's "
-        "name.",
+        "as in samples: score them, and load no model; --model is then their writer's name.",
         is_path=True,
     )
     limit: int | None = setting(
@@ -160,8 +159,7 @@ class RunConfig:
     budget: float | None = setting(
         None,
         "sampling",
-        "Unique tokens to spend, about: examples in a random order, more of the tasks that say "
-        "more for them.",
+        "Unique tokens to spend, about: examples in a random order, more where they say more.",
         over=0.0,
         everyday=True,
     )
@@ -176,8 +174,7 @@ class RunConfig:
     save_requests: bool = setting(
         False,
         "output",
-        "Write the texts of all scored requests too, as a frozen request set that --requests "
-        "reads.",
+        "Write the texts of all scored requests too, as a request set that --requests reads.",
         identity=False,
     )
     save_byte_losses: bool = setting(
@@ -195,8 +192,7 @@ class RunConfig:
     controls: bool = setting(
         False,
         "tasks",
-        "Score a sample of each choice task again without its question and the like: what is left "
-        "of its accuracy.",
+        "Score a sample of each choice task again without its question and the like.",
     )
     chat_template: Literal["turns", "one_turn"] | None = setting(
         None,
@@ -225,8 +221,7 @@ class RunConfig:
     sharding: Sharding = setting(
         "pmap",
         "devices",
-        "pmap: every device has the weights and rows of its own; mesh: weights are split over "
-        "--mesh.",
+        "pmap: every device has all weights and its rows; mesh: weights are split over --mesh.",
         identity=False,
         everyday=True,
     )
@@ -265,8 +260,7 @@ class RunConfig:
     token_budget: int | None = setting(
         None,
         "devices",
-        "Slots of a device's batch; absent: 2048 on CPUs, 32768 elsewhere, less where memory is "
-        "short.",
+        "Slots of a batch; absent: 2048 on CPUs, 32768 elsewhere, less where memory is short.",
         low=1,
         identity=False,
     )
@@ -339,15 +333,13 @@ class RunConfig:
         "B",
         "answers",
         "Human baselines of human gaps: A, MERA's published table, drops samples without 3 equal "
-        "votes; B, its leaderboard, drops none. Of --human_labels: A wants more than half of the "
-        "votes, B a plurality.",
+        "votes; B, its leaderboard, drops none.",
     )
     human_labels: str | None = setting(
         None,
         "answers",
-        "Folder of people's answers, SUITE/TASK.tsv with INPUT:row, OUTPUT:choice or OUTPUT:answer "
-        "and ASSIGNMENT:worker_id: human scores of these tasks, and human gaps over the same "
-        "examples.",
+        "Folder of people's answers, SUITE/TASK.tsv as humans reads them (INPUT:row; OUTPUT:choice "
+        "or OUTPUT:answer): human scores, and human gaps over the same examples.",
         is_path=True,
     )
     detox_scorer: str | None = setting(

@@ -4,6 +4,7 @@ Arrives: a validated RunConfig.  Leaves: `Inputs`, checked before any weight is 
 deliberately does not know models.
 """
 
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,9 @@ from miron_jax.runtime.timeline import spent_on
 from miron_jax.tasks import expert, registry, text
 from miron_jax.tasks.chats import with_chat_template
 from miron_jax.tasks.shots import with_num_fewshot
+
+# of --num_fewshot and --chat_template
+_HOW_ASKED = re.compile(r"(/[0-9]+-shot)?(/chat(-one-turn)?)?$")
 
 
 def select_tasks(config: RunConfig) -> Selected:
@@ -132,21 +136,22 @@ def find_inputs(
 
 
 def with_labels(config: RunConfig, inputs: Inputs) -> Inputs:
-    """With people's answers of --human_labels, which do not depend on few-shot examples: their
-    files may leave out the /N-shot of --num_fewshot.  Raises InputError."""
+    """With people's answers of --human_labels, whose files may leave out the parts of a task's name
+    that say how its prompts are made.  Raises InputError."""
     if config.human_labels is None:
         return inputs
     folder = Path(config.human_labels)
-    shots = f"/{config.num_fewshot}-shot"
-    known = [task.name for suite in inputs.suites for task in suite.tasks]
-    known = [*dict.fromkeys([*known, *(name.removesuffix(shots) for name in known)])]
-    names = [source.task.name for source in inputs.sources]
-    check_folder(folder, [*names, *(name.removesuffix(shots) for name in names)], known)
+    names = dict[str, bool]()  # of all tasks of the suites -> whether this run has it
+    ran = {source.task.name for source in inputs.sources}
+    for suite in inputs.suites:
+        for task in suite.tasks:
+            names[_HOW_ASKED.sub("", task.name)] = names[task.name] = task.name in ran
+    check_folder(folder, names)
     sources = list[LoadedTask]()
     for source in inputs.sources:
         task = source.task
         kind = kind_of(task)
-        file = file_of(folder, task.name) or file_of(folder, task.name.removesuffix(shots))
+        file = file_of(folder, task.name) or file_of(folder, _HOW_ASKED.sub("", task.name))
         if file is None:
             sources.append(source)
             continue

@@ -29,7 +29,9 @@ from miron_jax.humans.annotations import (
 from miron_jax.humans.baseline import Baseline, baseline
 
 FORMATS = (".tsv", ".csv")
-ROW, CHOICE, ANSWER = "INPUT:row", "OUTPUT:choice", "OUTPUT:answer"
+ROW = "INPUT:row"
+CHOICE = "OUTPUT:choice"
+ANSWER = "OUTPUT:answer"
 _PROJECT = PROJECTS["plain"]._replace(as_written=True)
 
 # (example, an answer, whether it is a choice's place) -> a text that equal answers share;
@@ -44,13 +46,14 @@ class TaskLabels(NamedTuple):
     people: Baseline  # annotators, votes and agreement; no right answers
 
 
-def check_folder(folder: Path, tasks: Sequence[str], known: Collection[str]) -> None:
+def check_folder(folder: Path, tasks: Mapping[str, bool]) -> None:
     """Raises InputError for a folder without labels of a task of the run, and for labels of a task
-    that its suite lacks.  `tasks`: of the run; `known`: all tasks of their suites."""
+    that its suite lacks.  `tasks`: all of the run's suites -> whether the run has it."""
+    example = next(filter(tasks.get, tasks)) + FORMATS[0]
     if not folder.is_dir():
         raise InputError(
             f"--human_labels={folder} is no folder, expected one with a file a task, such as "
-            f"{tasks[0]}{FORMATS[0]}: name it"
+            f"{example}: name it"
         )
     names = list[str]()
     for file in sorted(folder.rglob("*")):
@@ -58,17 +61,16 @@ def check_folder(folder: Path, tasks: Sequence[str], known: Collection[str]) -> 
             names.append(file.relative_to(folder).with_suffix("").as_posix())
     for name in names:
         suite = name.partition("/")[0]
-        of_suite = [each for each in known if each.startswith(f"{suite}/")]
+        of_suite = [each for each in tasks if each.startswith(f"{suite}/")]
         if of_suite and name not in of_suite:
             raise InputError(
                 f"--human_labels={folder}: {suite} has no task {name}, expected one of "
                 f"{some_of(of_suite, 4)}: rename the file"
             )
-    if not set(tasks) & set(names):
+    if not any(map(tasks.get, names)):
         raise InputError(
             f"--human_labels={folder} has labels of {some_of(names, 4) or 'no task'}, expected "
-            f"those of a task of this run, such as {tasks[0]}{FORMATS[0]}: add the file, or leave "
-            "the flag out"
+            f"those of a task of this run, such as {example}: add the file, or leave the flag out"
         )
 
 

@@ -110,15 +110,17 @@ def paired_gaps(
     if not both:
         why = "no example that ran has a label of people"
         return [HumanGap(people.metric, people, None, None, "", why, 0)]
-    records = [each.records for each in both if each.records is not None]
-    num_without = len(both) - len(records)
-    of_people = whole_set_estimates(over_all, [second for _, second in records], num_without)
-    differences = whole_set_estimates(_difference_of(over_all), records, num_without)
+    records = list[tuple[object, object]]()
     scores = list[ExampleScore]()
     names = list[str | None]()
     for each in both:
+        if each.records is not None:
+            records.append(each.records)
         scores.append(each.people)
         names.append(each.category)
+    num_without = len(both) - len(records)
+    of_people = whole_set_estimates(over_all, [second for _, second in records], num_without)
+    differences = whole_set_estimates(_difference_of(over_all), records, num_without)
     gaps = list[HumanGap]()
     for metric, score in by_category(scores, names, categories, of_people).metrics.items():
         if math.isnan(score.value):
@@ -164,8 +166,11 @@ def _difference_of(over_all: OverAll) -> OverAll:
     def differences(
         records: Sequence[tuple[object, object]], weights: np.ndarray
     ) -> dict[str, float]:
-        model = [first for first, _ in records]
-        people = [second for _, second in records]
+        model = list[object]()
+        people = list[object]()
+        for of_model, of_people in records:
+            model.append(of_model)
+            people.append(of_people)
         numbers = dict(over_all(model, weights))
         for name, value in over_all(people, weights).items():
             numbers[name] = numbers.get(name, math.nan) - value

@@ -213,14 +213,15 @@ def test_labels_that_decide_nothing_are_refused(tmp_path: Path) -> None:
     [
         ("other/y.tsv", "has labels of other/y, expected those of a task of this run, such as own/x.tsv: add the file"),
         ("own/y.tsv", "own has no task own/y, expected one of own/x, own/z: rename the file"),
+        ("own/z.tsv", "has labels of own/z, expected those of a task of this run"),
         ("readme.md", "has labels of no task, expected those of a task of this run, such as own/x.tsv"),
     ],
 )
 def test_a_folder_without_the_task_is_one_sentence(tmp_path: Path, name: str, sentence: str) -> None:
     with pytest.raises(InputError, match=re.escape(sentence)):
-        check_folder(write_labels(tmp_path, HEADER, name), ["own/x"], ["own/x", "own/z"])
+        check_folder(write_labels(tmp_path, HEADER, name), {"own/x": True, "own/z": False})
     with pytest.raises(InputError, match="is no folder, expected one with a file a task, such as own/x"):
-        check_folder(tmp_path / "nowhere", ["own/x"], ["own/x"])
+        check_folder(tmp_path / "nowhere", {"own/x": True})
 
 
 def test_two_files_of_a_task_are_refused(tmp_path: Path) -> None:
