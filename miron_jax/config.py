@@ -151,9 +151,8 @@ class RunConfig:
         None,
         "sampling",
         "Run examples in a random order until this is known: ci<=0.01 (half of the 95 % interval), "
-        "or decided (who is better, this model or the run of --against); alone for each task, or "
-        "behind a name: CORE:ci<=0.01. Of compare, decided alone: after how many examples a run "
-        "would have known.",
+        "or decided (who is better, this model or the run of --against); of each task, or behind a "
+        "name: CORE:ci<=0.01. Of compare, decided: after how many examples a run would have known.",
         everyday=True,
     )
     budget: float | None = setting(
