@@ -37,7 +37,7 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.checkpoints.hf_reader import load_hf
 from miron_jax.model.checkpoints.training_run import load_step
-from miron_jax.report.exports.finished_files import write_finished
+from miron_jax.results.writing import write_finished
 from miron_jax.runtime.timeline import Timeline
 
 PROCESSES = 7  # measure memory, one after the other

@@ -30,7 +30,7 @@ from miron_jax.evaluation import run as evaluation_run
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run_result import finished_run
 from miron_jax.evaluation.session import architecture_with, files_of, state_of
-from miron_jax.report.exports.finished_files import write_finished
+from miron_jax.results.writing import write_finished
 from miron_jax.runtime.timeline import Timeline
 
 LAUNCH = forward.Forward._launch

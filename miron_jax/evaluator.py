@@ -47,13 +47,14 @@ from miron_jax.model.checkpoints.training_run import Checkpoint
 from miron_jax.model.decoder.decoder import leaf_name
 from miron_jax.model.decoder.sharding import compile_copy, placed_shapes
 from miron_jax.model.own import OwnModel
-from miron_jax.report.exports.finished_files import write_finished, write_top
 from miron_jax.report.exports.loggers import NAMES as LOGGERS
 from miron_jax.report.exports.loggers import logged_numbers, open_loggers
+from miron_jax.report.exports.other_layouts import other_layout
 from miron_jax.results.document import run_json
-from miron_jax.results.output import check_output, mend_output, steps_there, with_times
+from miron_jax.results.output import check_output, mend_output, steps_there
 from miron_jax.results.records import RunResult
 from miron_jax.results.run_folder import Run, read_runs
+from miron_jax.results.writing import with_times, write_finished, write_top
 from miron_jax.runtime.backend import check_backend_flags
 from miron_jax.runtime.devices import Placement, Tree
 from miron_jax.runtime.hosts import Hosts, of_program
@@ -319,10 +320,11 @@ class Evaluator:
         run = finished_run(self.config, outcome, step)
         if not self._writes:
             return with_times(run.result, timeline.total())
-        result = write_finished(self.config, run, timeline.total)
+        layout = partial(other_layout, self.config.results_format)
+        result = write_finished(self.config, run, timeline.total, layout)
         if step is not None:
             self._results_of_step[step] = result
-            write_top(self.config, self._results_of_step, timeline.total)
+            write_top(self.config, self._results_of_step, timeline.total, layout)
         return result
 
     def _against(self) -> Run | None:

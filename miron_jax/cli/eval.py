@@ -194,11 +194,13 @@ def _eval_into(work: _Work, document: JsonOutput, notes: Sequence[str]) -> None:
 
     `notes`: what was mended in the output folder."""
     with spent_on("import"):
-        from miron_jax.report.exports.finished_files import write_curves, write_top
+        from miron_jax.report.exports.other_layouts import other_layout
+        from miron_jax.report.figures.curves import write_curves
         from miron_jax.report.tables.progress import Screen
         from miron_jax.results.document import run_json
         from miron_jax.results.output import leave_smaller_run
         from miron_jax.results.run_folder import read_runs
+        from miron_jax.results.writing import write_top
 
     config = work.config
     if FLAGS.html:
@@ -221,7 +223,8 @@ def _eval_into(work: _Work, document: JsonOutput, notes: Sequence[str]) -> None:
     curves = None
     with work.claims.top() if config.watch else nullcontext():
         if work.by_step:
-            work.last = write_top(config, work.by_step, work.timeline.total)
+            layout = partial(other_layout, config.results_format)
+            work.last = write_top(config, work.by_step, work.timeline.total, layout)
             curves = write_curves(config, work.by_step)
     if work.last is None:
         raise InputError(
@@ -311,6 +314,7 @@ def _score_checkpoints(
     """Score every checkpoint, write and log its results."""
     with spent_on("import"):
         from miron_jax.evaluation.run import evaluate_checkpoints
+        from miron_jax.evaluation.run_result import finished_runs
         from miron_jax.evaluation.written_elsewhere import score_written
         from miron_jax.report.exports.loggers import open_loggers
         from miron_jax.results.output import dropped_steps
@@ -332,9 +336,9 @@ def _score_checkpoints(
     else:
         outcomes = [(None, score_written(config, config.generated, inputs, screen))]
     try:
-        for step, outcome in outcomes:
+        for outcome, run in finished_runs(config, outcomes):
             work.check_lock()
-            _write_outcome(work, step, outcome, screen)
+            _keep_run(work, outcome, run, screen)
     except InputError as error:
         if not work.by_step:
             raise
@@ -352,20 +356,21 @@ def _score_checkpoints(
             )
 
 
-def _write_outcome(work: _Work, step: int | None, outcome: "Outcome", screen: "Screen") -> None:
-    """Write and log the results of a checkpoint."""
+def _keep_run(work: _Work, outcome: "Outcome", run: "FinishedRun", screen: "Screen") -> None:
+    """Write the results of a checkpoint, then log and show them."""
     from miron_jax.cli.chosen_examples import chosen_examples
-    from miron_jax.evaluation.run_result import finished_run
-    from miron_jax.report.exports.finished_files import write_finished
+    from miron_jax.report.exports.other_layouts import other_layout
     from miron_jax.results.output import folder_of
+    from miron_jax.results.writing import write_finished
 
     config = work.config
     scored = outcome.checkpoint
+    step = run.result.step
     if config.watch and not work.claims.has(folder_of(step, scored.average)):
         screen.warn(f"{scored.title} is another process's now, as this one stood still")
         return
-    run = finished_run(config, outcome, step)
-    work.last = write_finished(config, run, work.timeline.lap)
+    layout = partial(other_layout, config.results_format)
+    work.last = write_finished(config, run, work.timeline.lap, layout)
     work.failures += _failures(run, step)
     work.not_judged += _not_judged(run, step)
     work.keep(work.last, step)

@@ -7,6 +7,7 @@ included, and the `FinishedTask`s.  It deliberately does not know JSON or files.
 import math
 import os
 import platform
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
@@ -34,6 +35,14 @@ from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.timeline import spent_on
 
 _PACKAGES = ("jax", "jaxlib", "flax", "transformers", "tokenizers", "numpy")
+
+
+def finished_runs(
+    config: RunConfig, outcomes: Iterable[tuple[int | None, Outcome]]
+) -> Iterator[tuple[Outcome, FinishedRun]]:
+    """What `evaluate_checkpoints` gives, with the numbers of each."""
+    for step, outcome in outcomes:
+        yield outcome, finished_run(config, outcome, step)
 
 
 @spent_on("metrics")

@@ -4,8 +4,9 @@
     details       what only one task kind has
     samples       one example
     document      records <-> JSON, the one converter
-    output        the folder that a run writes
-    whole         its files, replaced together
+    output        the folder that a run writes: what is there already
+    writing       a finished run -> samples, results.json
+    whole         these files, replaced together
     run_folder    that folder, read back
     same_rules    whether numbers of two runs may be compared
 

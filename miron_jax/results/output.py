@@ -1,16 +1,14 @@
-"""The output folder of a run: may it be resumed, and which results go into it.
+"""The output folder of a run: may it be resumed, and which results of earlier runs count.
 
-Arrives: a RunConfig, `RunResult`s and `ExampleResult`s.  Leaves: files, or the results of an
-earlier run of the same configuration.  It deliberately does not know what the numbers mean.
+Arrives: a RunConfig, the folder.  Leaves: the results of an earlier run of the same configuration,
+a folder without what a killed run has left.  It deliberately does not know what the numbers mean,
+nor how results are written.
 """
 
 import os
 import tempfile
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
-from functools import partial
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 
@@ -28,11 +26,9 @@ from miron_jax.results.document import (
     LATER_SETTINGS,
     config_json,
     each_leaf,
-    example_line,
     strict_json,
 )
 from miron_jax.results.records import RunResult, TaskResult
-from miron_jax.results.samples import ExamplesOf
 from miron_jax.results.whole import (
     PARTIAL_FOLDER,
     RESULTS,
@@ -41,15 +37,11 @@ from miron_jax.results.whole import (
     has_results,
     joined,
     pending,
-    replace_results,
     result_in,
-    sample_content,
-    sample_name,
     settle,
 )
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.journal import FOLDER as JOURNAL
-from miron_jax.runtime.timeline import Times
 
 STEP = "step_"  # folders of the checkpoints of one training run
 AVERAGE = "average_"  # and of their averages
@@ -66,8 +58,6 @@ _LEFT_BEHIND = {PARTIAL_FOLDER, SAMPLES, CURVES, JOURNAL, PLAN, *_ASKED_FOR}
 
 
 WhyNot = Callable[[int], str | None]
-# The finished results -> files that the run was asked to write beside them: names, contents.
-Further = Callable[[RunResult], Iterable[tuple[str, bytes]]]
 
 
 def check_output(config: RunConfig, why_not_grown: WhyNot = lambda limit: "") -> Store:
@@ -258,79 +248,6 @@ def _resolved(setting: Json) -> Json:
         return leaf
 
     return each_leaf(setting, real_path)
-
-
-def with_times(result: RunResult, times: Times) -> RunResult:
-    """The results with the time of day, the wall time and where it went."""
-    speed = replace(
-        result.speed,
-        finished=datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
-        wall_seconds=sum(times.main.values()),
-        timeline=times.main,
-        in_threads=times.in_threads,
-    )
-    return replace(result, speed=speed)
-
-
-def write_run(
-    store: Store,
-    result: RunResult,
-    examples: ExamplesOf,
-    times: Callable[[], Times],
-    further: Further,
-) -> RunResult:
-    """Write samples and results.json, of one checkpoint of several in a folder of its own; returns
-    the results as they are written.
-
-    `examples`: of a task, by its name.  `times`: asked for once samples are written.
-    """
-
-    def samples() -> Iterator[tuple[str, bytes]]:
-        for task in result.tasks:
-            yield task, b"".join(map(example_line, examples(task)))
-
-    below = folder_of(result.step, result.checkpoint.average)
-    finished = partial(_finished, store, below, result, times, further)
-    return replace_results(store, below, samples(), finished)
-
-
-def _finished(
-    store: Store, below: str, result: RunResult, times: Callable[[], Times], further: Further
-) -> RunResult:
-    """The results with their times, once the further files are written."""
-    result = with_times(result, times())
-    for name, content in further(result):
-        store.put(joined(below, name), content)
-    return result
-
-
-def write_top(
-    store: Store,
-    steps: Mapping[int, RunResult],
-    times: Callable[[], Times],
-    further: Further,
-) -> RunResult:
-    """Write the last step's results and samples to the output folder too, with all `steps`;
-    `times`: of all.  Raises InputError for samples that are damaged."""
-    last = steps[max(steps)]
-    below = f"{STEP}{last.step}"
-    files = {str(step): f"{STEP}{step}/{RESULTS}" for step in sorted(steps)}
-    result = replace(last, steps=files)
-
-    def samples() -> Iterator[tuple[str, bytes]]:
-        for task in result.tasks:
-            name = joined(below, sample_name(task))
-            file = last.samples.get(task)
-            content = store.get(name) if file is None else sample_content(store, below, task, file)
-            if content is None:
-                raise InputError(
-                    f"{store.name}/{name} is missing or damaged, expected the file that "
-                    f"{below}/{RESULTS} names: remove {below}, and run the same command again"
-                )
-            yield task, content
-
-    finished = partial(_finished, store, "", result, times, further)
-    return replace_results(store, "", samples(), finished)
 
 
 def steps_there(config: RunConfig) -> dict[int, RunResult]:

@@ -22,10 +22,10 @@ from miron_jax.evaluation.run_result import finished_run
 from miron_jax.model import demo
 from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.checkpoints.hf_reader import load_hf
-from miron_jax.report.exports.finished_files import write_finished, write_top
 from miron_jax.report.figures.curves import draw_curves
 from miron_jax.report.tables.curves import bars, curves_of
 from miron_jax.results.output import check_output
+from miron_jax.results.writing import write_finished, write_top
 from miron_jax.runtime.timeline import Timeline
 from tests.support.command import in_process
 from tests.support.tiny_model import make_model

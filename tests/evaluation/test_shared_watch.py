@@ -27,7 +27,7 @@ WATCHES = """
 import os, signal, sys
 from miron_jax import cli
 from miron_jax.model.checkpoints import checkpoints
-from miron_jax.results import output
+from miron_jax.results import writing
 
 left, folder = int(os.environ["KILL_AT"]), os.environ["WATCH_OUTPUT"]
 
@@ -38,15 +38,15 @@ def count(event, arguments):
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-def logged(store, result, *arguments):
-    done = write_run(store, result, *arguments)
+def logged(config, run, *arguments):
+    done = write_finished(config, run, *arguments)
     log = os.open(os.environ["STEPS_LOG"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.write(log, f"{result.step}\\n".encode())
+    os.write(log, f"{run.result.step}\\n".encode())
     os.close(log)
     return done
 
 checkpoints.POLL_SECONDS = 0.05
-write_run, output.write_run = output.write_run, logged
+write_finished, writing.write_finished = writing.write_finished, logged
 sys.addaudithook(count)
 try:
     cli.main()

@@ -62,7 +62,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Small]:
 
     with pytest.MonkeyPatch.context() as patch:
         # what takes most of a command's time and writes nothing else; the picture has random names in it
-        draw = "miron_jax.report.exports.finished_files.draw_curves"
+        draw = "miron_jax.report.figures.curves.draw_curves"
         patch.setattr(draw, lambda steps, sink: sink.write(f"curves of {sorted(steps)}".encode()))
         patch.setattr("miron_jax.report.tables.closing.last_run_beside", lambda *_: None)
         patch.setattr("miron_jax.evaluation.run_result.version", cache(version))
@@ -127,7 +127,7 @@ def earlier(small: Small, output: Path) -> None:
             "miron_jax.results.document.strict_json", lambda value, indent=None: json.dumps(value, indent=indent)
         )
         patch.setattr(
-            "miron_jax.results.output.example_line", lambda example: example_line(replace(example, reason="as it was"))
+            "miron_jax.results.writing.example_line", lambda example: example_line(replace(example, reason="as it was"))
         )
         ran = small.eval(output)
     assert ran.status == 0, ran.err

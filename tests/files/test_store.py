@@ -16,9 +16,10 @@ from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate_checkpoints
 from miron_jax.evaluation.run_result import finished_run
 from miron_jax.files.store import Store
-from miron_jax.report.exports.finished_files import write_curves, write_finished, write_top
+from miron_jax.report.figures.curves import write_curves
 from miron_jax.results.document import run_json
 from miron_jax.results.output import check_output, leave_smaller_run, stored_result
+from miron_jax.results.writing import write_finished, write_top
 from miron_jax.runtime.progress import Lines
 from miron_jax.runtime.timeline import Timeline
 from tests.support.command import Place

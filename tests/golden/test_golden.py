@@ -71,7 +71,7 @@ def test_suites_score_what_they_scored(group: str, miron: Any, tmp_path: Path, m
     def run(arguments: Sequence[str], data: Path) -> None:
         monkeypatch.setenv("MIRON_JAX_DATA", str(data / "cache"))
         # 120 panels of one point.
-        monkeypatch.setattr("miron_jax.report.exports.finished_files.draw_curves", lambda steps, file: None)
+        monkeypatch.setattr("miron_jax.report.figures.curves.draw_curves", lambda steps, file: None)
         ran = miron(*arguments)
         assert ran.status == 0, ran.err[-3000:]
         check_round_trip(data / "out")

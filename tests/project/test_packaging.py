@@ -231,6 +231,28 @@ def test_what_shows_a_run_that_is_done_asks_nothing_of_what_computes_one() -> No
     assert climbing == of_tasks | of_prompts
 
 
+def test_results_json_is_written_by_results_and_each_stage_is_called_by_the_command() -> None:
+    """engine, evaluation (numbers of a run), results (files): what a report makes of them comes after."""
+    importers = {
+        "evaluate_checkpoints": "cli/eval.py",
+        "finished_runs": "cli/eval.py",
+        "finished_run": "evaluator.py",
+        "write_finished": "cli/eval.py evaluator.py",
+        "write_top": "cli/eval.py evaluator.py",
+        "replace_results": "results/writing.py",
+        "run_json": "cli/eval.py evaluator.py results/whole.py",
+        "other_layout": "cli/eval.py evaluator.py",
+    }
+    package = REPOSITORY / "miron_jax"
+    paths = [path for stage in (*STAGES, "evaluator.py") for path in python_files(package / stage)]
+    imported = {str(path.relative_to(package)): names_imported(path) for path in paths}
+    for name, expected in importers.items():
+        assert [path for path, names in sorted(imported.items()) if name in names] == expected.split(), name
+    writers = {"miron_jax.results.writing", "miron_jax.results.whole"}
+    shows = [path for path, names in imported.items() if path.startswith("report/") and names & writers]
+    assert shows == [], "a report reads runs and writes none"
+
+
 def test_only_two_files_ask_for_a_generator() -> None:
     """A run reads frozen rows: other numbers of items and `tasks --export` are what a generator is for."""
     outside = [path for path in (REPOSITORY / "tasks").rglob("*.py") if "generators" not in path.parts]
@@ -340,6 +362,19 @@ def stages_imported(path: Path) -> set[str]:
     ours = (name.split(".") for name in modules if name.split(".")[0] == "miron_jax")
     stages = {parts[1] if len(parts) > 1 else "__init__" for parts in ours}
     return stages - {"__version__"}  # stands in miron_jax/__init__.py before anything else
+
+
+def python_files(path: Path) -> list[Path]:
+    return [path] if path.suffix == ".py" else sorted(path.rglob("*.py"))
+
+
+def names_imported(path: Path) -> set[str]:
+    """Modules from which something is imported, and what."""
+    names = set[str]()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            names |= {str(node.module), *(alias.name for alias in node.names)}
+    return names
 
 
 def may_import(stage: str, imported: str) -> bool:

@@ -16,7 +16,7 @@ from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate
 from miron_jax.evaluation.run_result import finished_run
 from miron_jax.model import demo
-from miron_jax.report.exports.finished_files import write_finished
+from miron_jax.results.writing import write_finished
 from miron_jax.runtime.timeline import Timeline
 from tests.conftest import REPOSITORY
 from tests.support import mera_records, uation_records

@@ -4,14 +4,19 @@ Arrives: the `RunResult` of each step of each run.  Leaves: a figure, an SVG fil
 does not know how numbers are made.
 """
 
+import io
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from miron_jax.config import RunConfig
+from miron_jax.files.places import public
+from miron_jax.files.store import Store
 from miron_jax.report.figures.drawing import color, label
 from miron_jax.report.tables.curves import LABELS, Curve, curves_of
+from miron_jax.results.output import CURVES
 from miron_jax.results.records import RunResult, TaskResult
 
 if TYPE_CHECKING:
@@ -32,6 +37,14 @@ class Line(NamedTuple):
 
 
 Panels = Mapping[tuple[str, str], Sequence[Line]]  # by task and metric
+
+
+def write_curves(config: RunConfig, results: Steps) -> str:
+    """Write the picture of one run to its output folder; returns its path."""
+    picture = io.BytesIO()
+    draw_curves(results, picture)
+    Store(config.output).put(CURVES, picture.getvalue())
+    return f"{public(config.output)}/{CURVES}"
 
 
 def draw_curves(results: Steps, file: IO[bytes]) -> None:

@@ -24,11 +24,11 @@ from miron_jax.evaluation.run_result import finished_run
 from miron_jax.evaluation.task_kinds.interface import LoadedTask
 from miron_jax.files.readers import JsonObject
 from miron_jax.prompting.prompts import Prompt, render
-from miron_jax.report.exports.finished_files import write_finished
 from miron_jax.report.tables.console import console
 from miron_jax.report.tables.robustness import print_robustness
 from miron_jax.results.document import run_json
 from miron_jax.results.run_folder import read_runs
+from miron_jax.results.writing import write_finished
 from miron_jax.runtime.timeline import Timeline
 from miron_jax.tasks.eval_uation.suite import SUITE
 from miron_jax.tokens.tokenizers import load_tokenizer

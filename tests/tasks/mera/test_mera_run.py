@@ -24,7 +24,7 @@ from miron_jax.evaluation.task_kinds.programs import Judge
 from miron_jax.files.readers import Json, JsonObject
 from miron_jax.metrics.spans import Spans
 from miron_jax.prompting.prompts import Prompt
-from miron_jax.report.exports.finished_files import write_finished
+from miron_jax.results.writing import write_finished
 from miron_jax.runtime.sandbox.sandbox import Sandbox
 from miron_jax.runtime.timeline import Timeline
 from miron_jax.tasks.mera.scoring import score_submission
