@@ -9,13 +9,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from miron_jax.definitions.records import AnyTask, Profile, PromptedTask, Task, kind_word
+from miron_jax.definitions.records import AnyTask, ClozeTask, Profile, PromptedTask
 from miron_jax.errors import InputError
 from miron_jax.tasks.request_sets import requests_suite
 from miron_jax.tokens.spans import AFTER_PROMPT
 
 SUFFIX = {"turns": "chat", "one_turn": "chat-one-turn"}
-_KINDS = ("multiple_choice", "schema", "language_modeling", "generation")
+_WHY_NOT = {  # by kind
+    "code": "a program goes on where its prompt ends",
+    "dialogue": "a dialogue has the model's earlier answers within its text",
+    "expert": "a solution goes on where its prompt ends",
+    "text": "a document is no answer",
+}
 
 
 def with_chat_template(
@@ -27,7 +32,9 @@ def with_chat_template(
     for task in tasks:
         if why := _why_not(task, form):
             refused.setdefault(why, []).append(task.name)
-        elif isinstance(task, Task):
+        elif isinstance(task, ClozeTask):
+            chats.append(_with_turn(task, form))
+        else:
             chats.append(_with_chat(task, form))
     if refused:
         whose = "; ".join(f"{', '.join(names)}: {why}" for why, names in refused.items())
@@ -53,10 +60,18 @@ def _with_chat(task: PromptedTask, form: Literal["turns", "one_turn"]) -> Prompt
     return replace(task, name=f"{task.name}/{SUFFIX[form]}", profile=profile, reference={})
 
 
+def _with_turn(task: ClozeTask, form: Literal["turns", "one_turn"]) -> ClozeTask:
+    """Its prefix is the user's turn; it has no few-shot examples."""
+    profile = replace(
+        task.profile, chat=form, bos="never", boundary="context_kept", span="after_prompt"
+    )
+    return replace(task, name=f"{task.name}/{SUFFIX[form]}", profile=profile)
+
+
 def _why_not(task: AnyTask, form: str) -> str:
     """Why a task has no prompts as chats; "": it has."""
-    if not isinstance(task, Task) or task.kind not in _KINDS:
-        return f"a {kind_word(task)} task is no question with an answer"
+    if isinstance(task, ClozeTask) or task.kind in _WHY_NOT:
+        return _WHY_NOT.get(task.kind, "")
     if task.name.startswith(f"{requests_suite.NAME}/"):
         return "a frozen request set has its texts whole"
     if task.profile.special_tokens == "text":

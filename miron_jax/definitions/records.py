@@ -347,10 +347,15 @@ class ClozeProfile:
     max_length: int | None = None
     # the card's target: what follows len(tokenizer(prefix)) tokens
     card: Literal["token_counts"] = "token_counts"
-    bos: Literal["as_tokenizer"] = "as_tokenizer"  # special tokens as the tokenizer adds them
-    boundary: Literal["joint"] = "joint"  # prefix and target are tokenized as one text
-    # tokens that end in the target, less log p of their part of the prefix
-    span: Literal["healed"] = "healed"
+    # as_tokenizer: special tokens as the tokenizer adds them
+    bos: Literal["as_tokenizer", "never"] = "as_tokenizer"
+    # joint: prefix and target are tokenized as one text; context_kept as in `Wording`
+    boundary: Literal["joint", "context_kept"] = "joint"
+    # healed: tokens that end in the target, less log p of their part of the prefix; after_prompt:
+    # those behind the prefix's
+    span: Literal["healed", "after_prompt"] = "healed"
+    # as in `Wording`: the prefix is the user's turn, and the target begins the assistant's
+    chat: Literal["", "turns", "one_turn"] = field(default="", metadata=LEFT_OUT)
     # of pmi: the declared BOS, else <|bos|>, else <|endoftext|>
     empty_prefix: Literal["bos"] = "bos"
     # tokenizations of a target in the marginal, the canonical one included

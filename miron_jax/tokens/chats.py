@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from jinja2 import TemplateError
 
-from miron_jax.definitions.records import AnswerProfile, Wording
+from miron_jax.definitions.records import AnswerProfile, Cloze, Wording
 from miron_jax.errors import InputError
 from miron_jax.prompting.chats import lead_of
 from miron_jax.prompting.prompts import Prompt, without_end_spaces
@@ -66,6 +66,19 @@ class Chat:
     def prompts(self, prompts: Sequence[Prompt], profile: Wording) -> list[Prompt]:
         """`profile`: has `chat`."""
         return [*map(partial(self._prompt, profile), prompts)]
+
+    def item(self, item: Cloze) -> Cloze:
+        """The item whose prefix is the user's turn, and whose target begins the assistant's."""
+        clean = None
+        if item.clean_prefix is not None:
+            clean = self._applied([("user", item.clean_prefix)])
+        return replace(
+            item,
+            prefix=self._applied([("user", item.prefix)]),
+            clean_prefix=clean,
+            target=_answer(item.target),
+            distractors=tuple(map(_answer, item.distractors)),
+        )
 
     def _prompt(self, profile: Wording, prompt: Prompt) -> Prompt:
         texts = dict[str, list[str]]()
@@ -174,6 +187,11 @@ class Chat:
                 )
             end = answered[len(prompt) + len(_ANSWER) :]
         return end.strip()
+
+
+def _answer(text: str) -> str:
+    """Without white space at its beginning, unless there is nothing else."""
+    return text.lstrip() or text
 
 
 def _cut(

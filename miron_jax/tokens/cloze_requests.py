@@ -94,7 +94,10 @@ def cloze_requests(
     if texts:
         encoded = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
         ids |= zip(texts, map(tuple, encoded), strict=True)
-    builder = _Builder(special_tokens(tokenizer), table, ids, max_length)
+    special = special_tokens(tokenizer)
+    if profile.chat:
+        special = special._replace(before=(), after=())
+    builder = _Builder(special, table, ids, max_length, bool(profile.chat))
     by_item = []
     for item in items:
         by_item.append(
@@ -121,7 +124,9 @@ class _Builder:
         table: TokenBytes,
         ids: dict[str, tuple[int, ...]],
         max_length: int | None,
+        is_chat: bool,
     ):
+        self.is_chat = is_chat  # no token holds both a prefix and its target
         self.special = special
         self.table = table
         self.ids = ids
@@ -193,6 +198,8 @@ class _Builder:
         text = prefix + target
         before = self.special.before
         ids = self.ids[text]
+        if self.is_chat:
+            return _spelled(self.ids[prefix], ids[len(self.ids[prefix]) :])
         seam = len(prefix.encode())
         ends = self.table.ends(ids, text)
         if ends is None or not len(ids):

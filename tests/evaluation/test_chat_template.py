@@ -140,7 +140,7 @@ def test_wrong_input_is_one_sentence(miron: Any, tmp_path: Path) -> None:
         (("thinks", "--chat_template=one_turn"), "moves the answer's border: a prompt ends with"),
         (("thinks", "--chat_template=turns", "--controls"), "--controls changes plain ones"),
         (("thinks", "--chat_template=both"), "expected one of turns, one_turn"),
-        (("thinks", "--chat_template=turns", "--tasks=own,miron"), "miron/en, miron/ru: a cloze task is no question"),
+        (("thinks", "--chat_template=turns", "--tasks=own,mera-v1/rutie"), "mera-v1/rutie: a dialogue has the model's"),
     ]
     for (model, *flags), sentence in cases:
         out = tmp_path / "out"

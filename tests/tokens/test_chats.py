@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 from tokenizers import decoders, processors
 
-from miron_jax.definitions.records import Task
+from miron_jax.definitions.records import Cloze, ClozeTask, Task
 from miron_jax.errors import InputError
 from miron_jax.prompting.prompts import Prompt, render
 from miron_jax.tasks.chats import with_chat_template
 from miron_jax.tasks.registry import SUITES
 from miron_jax.tokens.answer_requests import answer_requests
 from miron_jax.tokens.chats import Chat
+from miron_jax.tokens.cloze_requests import cloze_requests
 from miron_jax.tokens.requests import tokenize
+from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.truncation import fitting
 from tests.support.own_task import CHOICE, TEXT, read_task
 from tests.support.tiny_tokenizer import trained
@@ -115,6 +117,30 @@ def test_ids_of_completions_are_the_template_and_the_beginning_of_the_answer(for
     assert Chat(tokenizer).end_of_turn == "<|end|>"
 
 
+def test_an_items_prefix_is_the_users_turn_and_its_target_the_answer() -> None:
+    tokenizer = tokenizer_with(TEMPLATE)
+    [task] = with_chat_template([SUITES["miron"].tasks[0]], "turns")
+    assert isinstance(task, ClozeTask)
+    assert task.name == "miron/en/chat"
+    item = Cloze(0, "sea", "the sea is", " blue", "Facts", (" the mat",), "the blue sea is", "noise", 1)
+    chat = Chat(tokenizer).item(item)
+    table = TokenBytes(tokenizer)
+    requests, [asked] = cloze_requests([chat], task.profile, tokenizer, table, None, task.name)
+    messages = [{"role": "user", "content": "the sea is"}]
+    prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    clean = [{"role": "user", "content": "the blue sea is"}]
+    before = tokenizer.apply_chat_template(clean, add_generation_prompt=True, return_dict=False)
+    blue, mat = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("blue", "the mat"))
+    assert [*asked.prompt] == prompt
+    [distractor] = asked.distractors
+    for request, ids in ((asked.target, prompt + blue), (asked.card, prompt + blue), (distractor, prompt + mat),
+                         (asked.clean, before + blue)):  # fmt: skip
+        assert request is not None
+        assert requests.tokens(request).tolist() == ids
+        assert requests.span_start[request] == len(ids) - len(mat if request == distractor else blue)
+    assert (asked.seam, asked.regress, asked.num_tokens) == (False, False, len(blue))
+
+
 def test_prompts_share_the_texts_of_their_shots(tmp_path: Path) -> None:
     """Each turn is one string, whatever prompts hold it; a template that strips contents has the same pieces."""
     records = [row | {"q": f" {row['q']} "} for row in asked(9)]
@@ -182,9 +208,8 @@ def test_tasks_without_chats_are_refused_by_name() -> None:
     named = {task.name: task for suite in SUITES.values() for task in suite.tasks}
     arranged = next(n for n, t in named.items() if isinstance(t, Task) and t.arrange and t.profile.num_fewshot)
     cases = {
-        "miron/en": "a cloze task is no question",
-        "gauntlet-programming/human_eval": "a program task is no question",
-        "mera-v1/rutie": "a dialogue task is no question",
+        "gauntlet-programming/human_eval": "a program goes on where its prompt ends",
+        "mera-v1/rutie": "a dialogue has the model's earlier answers",
         arranged: "--chat_template=one_turn takes",
     }
     for name, sentence in cases.items():

@@ -23,6 +23,7 @@ from miron_jax.evaluation.task_kinds.interface import (
     RequestTexts,
     RowSizes,
     ScoredRow,
+    Setup,
     TaskKind,
     TaskScores,
     TokenizedExamples,
@@ -83,6 +84,12 @@ class ClozeKind(TaskKind[ClozeRow]):
     empty_prefix: str | None = None  # the token in place of an empty prefix
     _requests: Requests | None = None  # tokenized for `sizes`; `pieces` takes them over
 
+    def __init__(self, source: LoadedTask, setup: Setup) -> None:
+        super().__init__(source, setup)
+        self.items: Sequence[Cloze] = source.examples
+        if setup.chat is not None:
+            self.items = [*map(setup.chat.item, source.examples)]
+
     @classmethod
     def load(cls, task: ClozeTask, folder: Path, config: RunConfig, runs: bool) -> list[Cloze]:
         """The first `limit` items of each category, in file order."""
@@ -113,12 +120,12 @@ class ClozeKind(TaskKind[ClozeRow]):
     def pieces(self) -> Iterator[tuple[list[Cloze], Requests]]:
         requests = self._requests or self._tokenized()
         self._requests = None
-        yield self.source.examples, requests
+        yield self.items, requests
 
     @spent_on("tokenize")
     def _tokenized(self) -> Requests:
         task = self.source.task
-        items = self.source.examples
+        items = self.items
         tokenizer = self.setup.tokenizer
         requests, self.asked = cloze_requests(
             items, task.profile, tokenizer, self.setup.table, self.max_length, task.name
@@ -128,7 +135,7 @@ class ClozeKind(TaskKind[ClozeRow]):
         return requests
 
     def pairs(self) -> Iterator[RequestTexts]:
-        for idx, item in enumerate(self.source.examples):
+        for idx, item in enumerate(self.items):
             yield RequestTexts(idx, item.prefix, item.target, None)
 
     def rows_of(self, piece: TokenizedExamples, scores: Scores) -> list[ClozeRow]:
@@ -157,20 +164,21 @@ class ClozeKind(TaskKind[ClozeRow]):
 
     def texts(self) -> list[TextRequest]:
         profile = self.source.task.profile
+        stop: tuple[str, ...] = (profile.stop,)
+        if self.setup.chat is not None and self.setup.chat.end_of_turn:
+            stop = (*stop, self.setup.chat.end_of_turn)
         if self.setup.tokenizer is None:
-            return [TextRequest((), 0, (profile.stop,))] * len(self.source.examples)
+            return [TextRequest((), 0, stop)] * len(self.items)
         sampling = Sampling(**profile.decoding.call())
         return [
-            TextRequest(
-                asked.prompt, asked.num_tokens + profile.extra_tokens, (profile.stop,), sampling
-            )
+            TextRequest(asked.prompt, asked.num_tokens + profile.extra_tokens, stop, sampling)
             for asked in self.asked
             if asked.target is not None
         ]
 
     def take_texts(self, scores: TaskScores[ClozeRow], texts: Iterator[Generated]) -> None:
         if self.setup.tokenizer is None:
-            for i, (item, (text, *_)) in enumerate(zip(self.source.examples, texts, strict=True)):
+            for i, (item, (text, *_)) in enumerate(zip(self.items, texts, strict=True)):
                 example = score_completion(text, item.target)
                 scores.rows.append(ClozeRow(i, example, item, None, (), generated=text))
         for row in scores.rows:
