@@ -117,7 +117,7 @@ class ClozeKind(TaskKind[ClozeRow]):
         self._requests = self._tokenized()
         return sizes_of(self._requests, cost) if len(self._requests) else None
 
-    def pieces(self) -> Iterator[tuple[list[Cloze], Requests]]:
+    def pieces(self) -> Iterator[tuple[Sequence[Cloze], Requests]]:
         requests = self._requests or self._tokenized()
         self._requests = None
         yield self.items, requests
