@@ -5,9 +5,8 @@ It deliberately does not know layers; a user's own model calls one of the two me
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +36,7 @@ class Visibility:
     # windows are traced numbers, each one of `windows`
     traced: bool = field(default=False, metadata={"static": True})
     attention: str = field(default="xla", metadata={"static": True})  # name of the implementation
+    has_gradient: bool = field(default=False, metadata={"static": True})  # of plain XLA alone
 
     @classmethod
     def of_batch(
@@ -62,7 +62,8 @@ class Visibility:
     def causal(cls, rows: int, length: int) -> "Visibility":
         """One text in each row, as in training: a token sees itself and those before it."""
         position_BT = jnp.tile(jnp.arange(length, dtype=jnp.int32)[None], (rows, 1))
-        return cls.of_batch(jnp.full((rows, length), length, jnp.int32), position_BT)
+        seen = cls.of_batch(jnp.full((rows, length), length, jnp.int32), position_BT)
+        return replace(seen, has_gradient=True)
 
     def mask(self, window: jax.Array | int | None = None) -> jax.Array:
         """Dense bool [B, T, T], query by key."""
@@ -92,6 +93,8 @@ class Visibility:
             return _on_each_device(attend, rows, window, sinks_N)
         if sinks_N is not None:
             attend = partial(attend, sinks_N=sinks_N)
+        if self.has_gradient:
+            attend = partial(attend, skip=False)
         return attend(*rows, window=window, bias_BTT=self._bias(window))
 
     def _bias(self, window: jax.Array | int | None) -> jax.Array | None:
@@ -190,7 +193,7 @@ class Continuation:
                 "bkrs,bksh->bkrh", weights_BKRS, value_BKSH, preferred_element_type=jnp.float32
             )
 
-        def add_block(i: jax.Array, running: _Running) -> _Running:
+        def add_block(i: jax.Array, running: xla.Running) -> xla.Running:
             key_BKHC, value_BKCH = cache.read(layer, i)
             place_C = i * cache.block + jnp.arange(cache.block, dtype=jnp.int32)
             logit_BKRC = logits(key_BKHC, self._visible_kept(place_C, t, window))
@@ -198,7 +201,7 @@ class Continuation:
             weights = jnp.exp(logit_BKRC - highest[..., None])
             before = jnp.exp(running.highest - highest)
             total = running.total * before + row_sum(weights)
-            return _Running(
+            return xla.Running(
                 highest, total, running.mixed * before[..., None] + mixed(weights, value_BKCH)
             )
 
@@ -210,7 +213,7 @@ class Continuation:
             highest = jnp.maximum(highest, sinks_1KR)
             sunk = jnp.exp(sinks_1KR - highest)
         weights = jnp.exp(new - highest[..., None])
-        start = _Running(
+        start = xla.Running(
             highest, row_sum(weights) + sunk, mixed(weights, v_BTKH.transpose(0, 2, 1, 3))
         )
         blocks = (self.position_B.max() + (cache.block - 1)) // cache.block
@@ -234,11 +237,3 @@ def _visible_new(new: int, window: jax.Array | int | None) -> jax.Array:
     index = jnp.arange(new, dtype=jnp.int32)
     back = index[None, :, None] - index[None, None]
     return (back >= 0) if window is None else (back >= 0) & (back < window)
-
-
-class _Running(NamedTuple):
-    """A softmax over the places met so far, float32."""
-
-    highest: jax.Array  # [B, K, R]
-    total: jax.Array  # [B, K, R], of exp(logit - highest)
-    mixed: jax.Array  # [B, K, R, H], values weighted by the same

@@ -58,7 +58,8 @@ def _cost_each(size: np.ndarray, lengths: np.ndarray, cost: CostModel) -> np.nda
     fits = lengths[None, :] // np.maximum(size, 1)[:, None]
     if not cost.packs:
         fits = np.minimum(fits, 1)
-    return np.where(fits > 0, cost.row(lengths)[None, :] / np.maximum(fits, 1), np.inf)
+    each = cost.row(lengths[None, :], size[:, None] / 2) / np.maximum(fits, 1)
+    return np.where(fits > 0, each, np.inf)
 
 
 def _ladder(step: int, longest: int) -> list[int]:

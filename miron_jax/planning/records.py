@@ -26,7 +26,11 @@ class CostModel:
     flops_per_program: float  # compiling one more row length
     length_multiple: int = 32  # row lengths are multiples of this
     max_lengths: int = 8  # compiled programs
-    longest: int = 1 << 15  # longest row, except for a single longer request
+    longest: int = 4096  # longest row, except for a single longer request
+    # In longer rows attention skips what nobody sees: a query meets the keys of its path, and as
+    # many more as a block has.
+    whole_up_to: int = 1024
+    block: int = 256
     max_slots: int | None = None  # most slots of a row, padding included
     sharing: Sharing = "forest"
     # request length -> class; only requests of one class share nodes
@@ -36,14 +40,13 @@ class CostModel:
     def packs(self) -> bool:
         return self.sharing in ("forest", "packed")
 
-    def row(self, length: np.ndarray | int) -> np.ndarray:
+    def row(self, length: np.ndarray | int, path: np.ndarray | float = np.inf) -> np.ndarray:
         """Cost of a row of `length` slots: linear work for each, attention over the causal half of
-        the square."""
+        the square, or over `path` keys a slot where it skips the others."""
         length = np.asarray(length, np.float64)
-        return (
-            length * self.flops_per_token
-            + length * (length + self.length_multiple) / 2 * self.flops_per_pair
-        )
+        keys = (length + self.length_multiple) / 2
+        keys = np.where(length > self.whole_up_to, np.minimum(keys, path + self.block), keys)
+        return length * (self.flops_per_token + keys * self.flops_per_pair)
 
 
 @dataclass(frozen=True, slots=True)

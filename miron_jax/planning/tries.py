@@ -174,7 +174,11 @@ def _best_cuts(
     while True:
         limit = min(int(capacity), max(cost.longest, longest_sequence))
         cuts, sizes = _fill(*sequences, limit)
-        total = float(cost.row(np.asarray(sizes)).sum())
+        starts = [0, *cuts]
+        before = shared.copy()
+        before[starts] = 0
+        seen = np.add.reduceat((num_nodes - before) * (num_nodes + before) / 2, starts)
+        total = float(cost.row(np.asarray(sizes), seen / sizes).sum())
         if total < best_cost:
             best = np.asarray(cuts, np.int64)
             best_cost = total

@@ -87,6 +87,9 @@ def test_forest_attention_equals_its_definition(name: str) -> None:
         bias_BTT = attention_xla.hidden_bias(subtree_end_BT, position_BT, case.window)
         return {
             "row by row": attention_xla.forest_attention(*rows, **more),
+            "in blocks that are seen": jax.lax.map(
+                lambda row: attention_xla._attend_seen_blocks(*row, **more), rows
+            ),
             "all rows, with a bias": attend(*rows, bias_BTT, **more, block=96),
             "in a GPU's blocks": attend(*rows, None, **more, block=256),
             "for TPU": attention_tpu.forest_attention(*rows, **more, block=128, interpret=True),
@@ -128,7 +131,7 @@ def test_a_gpu_takes_larger_blocks_of_queries() -> None:
         for platform, of_length in blocks.items():
             text = traced.lower(lowering_platforms=(platform,)).as_text()
             of_length[length] = text.count("stablehlo.dot_general") / 2
-    assert blocks["cpu"] == {64: 1, 256: 4, 300: 5, 1024: 16, 2048: 16, 4096: 16, 8192: 16}
+    assert blocks["cpu"] == {64: 1, 256: 4, 300: 5, 1024: 16, 2048: 1, 4096: 1, 8192: 1}
     assert blocks["cuda"] == {64: 1, 256: 2, 300: 2, 1024: 4, 2048: 4, 4096: 8, 8192: 8}
 
 
