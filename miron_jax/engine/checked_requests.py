@@ -85,7 +85,7 @@ class CheckedRequests:
         share by the digests.  In a run that costs more than `least_flops` / COST_SHARE the longest
         is that which a half of what is left pays for.
         """
-        self.planned += float(self.cost.row(batch.plan.row_length).sum())
+        self.planned += float(self.cost.rows_of(batch.plan).sum())
         allowed = max(self.least_flops, COST_SHARE * self.planned)
         spare = allowed - self.spent
         num_tokens = np.diff(batch.fresh.offsets)

@@ -201,8 +201,7 @@ def _begun_share(
     missing[table.fill_from(journal, progress)] = True
     rows_of_length = list(forward.size(plan, batch.more, hosts.count).items())
     shards, sizes = hosts.agree(f"{name}/batch", [forward.placement.shards, rows_of_length])
-    depth = np.add.reduceat(plan.position, plan.node_offset[:-1]) / np.diff(plan.node_offset)
-    cost = cost_model(forward.model.config).row(plan.row_length, depth)
+    cost = cost_model(forward.model.config).rows_of(plan)
     lists = deal(plan.row_length, cost, hosts.count, shards, dict(sizes), load)
     dealt = np.asarray(
         [row for rows in lists[hosts.index] for row in rows if missing[row]], np.int64

@@ -48,6 +48,11 @@ class CostModel:
         keys = np.where(length > self.whole_up_to, np.minimum(keys, path + self.block), keys)
         return length * (self.flops_per_token + keys * self.flops_per_pair)
 
+    def rows_of(self, plan: "Plan") -> np.ndarray:
+        """Cost of each row, float64 [rows]."""
+        depth = np.add.reduceat(plan.position, plan.node_offset[:-1], dtype=np.int64)
+        return self.row(plan.row_length, depth / np.diff(plan.node_offset))
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -126,6 +126,30 @@ def test_a_long_shared_prefix_is_cut_where_rows_get_cheaper():
     check(plan, requests)
 
 
+def test_a_long_row_pays_for_the_keys_of_its_paths() -> None:
+    """80 questions of 50 tokens after 700 shared ones.  Where long rows skip what nobody sees, one row of all costs less
+    than several that compute the 700 again; the longest row bounds it."""
+    rng = np.random.default_rng(0)
+    stem = rng.integers(0, 50, 700).tolist()
+    requests = requests_of([([*stem, *rng.integers(0, 50, 50).tolist()], 745) for _ in range(80)])
+    skips = CostModel(1e6, 4e3, 1e6, longest=1 << 15)
+    rows = {}
+    for name, cost in {
+        "skips": skips,
+        "never": replace(skips, whole_up_to=1 << 20),
+        "short": replace(skips, longest=2048),
+    }.items():
+        plan = make_plan(requests, cost)
+        check(plan, requests)
+        rows[name] = plan.num_rows
+    assert rows["skips"] == 1
+    assert rows["never"] > 3
+    assert rows["short"] == 3
+    # by hand: 1,000 slots pay for the half of the square, 2,000 for a path of 700 and a block of 256
+    assert CostModel(1.0, 1.0, 0.0).row(1000, 700) == 1000 * (1 + 1032 / 2)
+    assert CostModel(1.0, 1.0, 0.0).row(2000, 700) == 2000 * (1 + 956)
+
+
 def test_lengths_in_use_come_free_and_count():
     sizes = np.asarray([500] * 1000)
     assert choose_lengths(sizes, COST) == (504,)
