@@ -26,7 +26,8 @@ MAX_BLOCKS = 16
 # On CPU rows of more slots skip blocks.  Rows of 704 take half the time without, rows of 1,856 the
 # same where all is seen, and 0.7 of it where each of many branches sees 512 tokens before it.
 WHOLE_UP_TO = 1024
-SKIPPED_QUERIES, SKIPPED_KEYS = 256, 128  # a block; smaller and larger ones are no faster
+SKIPPED_QUERIES = 256  # of a block; smaller and larger ones are no faster
+SKIPPED_KEYS = 128
 HIDDEN = -1e30  # added to a logit: finite, so that exp(HIDDEN - max) is 0 and never NaN
 
 
