@@ -7,13 +7,21 @@ deliberately does not know files.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
 
 from miron_jax.humans.agreement import krippendorff_alpha
 from miron_jax.humans.annotations import PROJECTS, Annotations, Project, accepted
+from miron_jax.humans.certainty import (
+    Needed,
+    RandomAnnotators,
+    Resampled,
+    by_agreement,
+    random_annotators,
+    resampled,
+)
 from miron_jax.humans.gold import Gold
 from miron_jax.humans.votes import (
     Label,
@@ -59,6 +67,7 @@ class Procedure:
     token_f1: Mean | None  # of texts, MERA's f1; None: they are no texts, or without right answers
     f1_macro: float | None  # of labels against right answers; None: there are none, or texts
     mcc: float | None  # Matthews' correlation, of two answers; the one that sorts last is positive
+    resampled: Resampled | None = None  # intervals of the accuracy; None: no right answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +88,8 @@ class Baseline:
     single_annotator: Accuracy | None  # one answer of a kept annotator
     a: Procedure
     b: Procedure
+    by_agreement: tuple[Needed, ...] = ()  # from one equal vote up
+    random: RandomAnnotators | None = None  # None: no control tasks
 
 
 def baseline(
@@ -98,10 +109,19 @@ def baseline(
     everyone = collect_votes(annotations.answers, (), project)
     kept = collect_votes(annotations.answers, rejected, project)
     right = {item: gold and gold.rule(item) for item in everyone}
+
+    def is_right(item: tuple[str, ...], answer: str) -> bool | None:
+        of_item = right[item]
+        return None if of_item is None else project.is_right(answer, of_item)
+
     labels = procedure_a(kept, project)
     decided = procedure_b(kept, skills)
     if any(label.origin == "undecided" for label in decided.values()):
         decided = procedure_b(kept, skills, glad(annotations))
+    decided_b = dict[tuple[str, ...], str]()
+    for item, label in decided.items():
+        if label.origin != "undecided":
+            decided_b[item] = label.answer
     counted = sum(answer.right is None or project.controls_vote for answer in annotations.answers)
     single = [
         project.is_right(vote.answer, of_item)
@@ -129,12 +149,19 @@ def baseline(
         single_annotator=_accuracy(single),
         a=_procedure(labels, Counter({_rule_of_a(project): len(labels)}), right, gold, project),
         b=_procedure(
-            {item: label.answer for item, label in decided.items() if label.origin != "undecided"},
+            decided_b,
             Counter(label.origin for label in decided.values()),
             right,
             gold,
             project,
         ),
+        by_agreement=by_agreement(kept, is_right),
+        random=random_annotators(annotations.answers, known) if project.is_filtered else None,
+    )
+    measured = replace(
+        measured,
+        a=replace(measured.a, resampled=resampled(kept, is_right, project, None)),
+        b=replace(measured.b, resampled=resampled(kept, is_right, project, decided_b)),
     )
     return measured, labels, decided
 

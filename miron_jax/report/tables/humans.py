@@ -4,7 +4,7 @@ Arrives: a `Baseline`, or suites with published ones.  Leaves: a table and lines
 It deliberately computes nothing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from miron_jax.definitions.records import Suite
 from miron_jax.humans.baseline import Accuracy, Baseline
@@ -36,6 +36,7 @@ def print_baseline(measured: Baseline) -> None:
         table.add_row(name, str(procedure.labelled), f"{procedure.coverage:.3f}", *scores, origins)
     table.add_row("one annotator", "", "", *_accuracy(measured.single_annotator), "", "", "")
     out.print(table)
+    _print_by_agreement(measured)
     rejected = sum(controls for controls, _ in measured.rejected.values())
     for line in (
         f"{measured.rows} answers by {measured.workers} annotators to {measured.items} items; "
@@ -47,6 +48,8 @@ def print_baseline(measured: Baseline) -> None:
         f"{measured.workers_without_controls}",
         f"Krippendorff's alpha (nominal): {_number(measured.alpha)}; with rejected annotators "
         f"{_number(measured.alpha_before)}",
+        *_of_random(measured),
+        *_of_annotators(measured),
         *_f1_of_texts(measured),
         *_notes(measured),
     ):
@@ -102,6 +105,45 @@ def print_ethics(by_procedure: Mapping[str, EthicsValues]) -> None:
             f"{name}: items of {counts}; {values.without_gold} have no right answer and are left "
             "out",
             soft_wrap=True,
+        )
+
+
+def _print_by_agreement(measured: Baseline) -> None:
+    numbers = ("labels", "coverage", "accuracy", "95 % interval")
+    table = table_of(("equal votes needed",), numbers)
+    for needed in measured.by_agreement:
+        bounds = ""
+        if needed.ci95 is not None:
+            bounds = "{:.3f} - {:.3f}".format(*needed.ci95)
+        accuracy = shown(needed.accuracy, ".3f")
+        table.add_row(
+            str(needed.votes), str(needed.labelled), f"{needed.coverage:.3f}", accuracy, bounds
+        )
+    if measured.by_agreement:
+        console().print(table)
+
+
+def _of_annotators(measured: Baseline) -> Iterator[str]:
+    """Intervals that also know that others could have been asked."""
+    for name, procedure in (("A", measured.a), ("B", measured.b)):
+        if procedure.resampled is not None:
+            annotators = "{:.3f} to {:.3f}".format(*procedure.resampled.annotators)
+            both = "{:.3f} to {:.3f}".format(*procedure.resampled.both)
+            yield (
+                f"{name}'s accuracy with other annotators: {annotators}; with other annotators and "
+                f"other items: {both} (95 %, bootstrap)"
+            )
+
+
+def _of_random(measured: Baseline) -> Iterator[str]:
+    random = measured.random
+    if random is not None:
+        low, high = random.range95
+        share = len(measured.rejected) / measured.workers
+        yield (
+            f"annotators who answer at random (one of {random.answers} answers) would be rejected "
+            f"in {100 * random.removed:.1f} % ({100 * low:.1f} to {100 * high:.1f}), with "
+            f"{100 * random.votes_removed:.1f} % of their votes; here {100 * share:.1f} % are"
         )
 
 
