@@ -22,7 +22,7 @@ from miron_jax.config import AXES, RunConfig, mesh_text, parse_mesh
 from miron_jax.errors import InputError
 from miron_jax.evaluation.device_memory import DeviceMemory, copied, memory_of
 from miron_jax.evaluation.earlier import with_earlier
-from miron_jax.evaluation.inputs import find_inputs, with_labels
+from miron_jax.evaluation.inputs import find_inputs, in_chats, with_labels
 from miron_jax.evaluation.memory import inputs_of
 from miron_jax.evaluation.records import Outcome
 from miron_jax.evaluation.run import Evaluation
@@ -161,7 +161,7 @@ class Evaluator:
         if data is None:
             inputs = find_inputs(self.config)
         else:
-            inputs = with_labels(self.config, inputs_of(data))
+            inputs = with_labels(self.config, in_chats(inputs_of(data), self.config))
         if against is not None:
             inputs = with_earlier(inputs, against)
         architecture = architecture_with(model, self._files, tokenizer, config)

@@ -5,13 +5,14 @@ deliberately does not know models.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import data_state
-from miron_jax.definitions.records import Task, kind_word
+from miron_jax.definitions.records import AnyTask, Suite, Task, kind_word
 from miron_jax.errors import InputError
 from miron_jax.evaluation.records import Inputs, Selected
 from miron_jax.evaluation.task_kinds.interface import LoadedTask
@@ -33,11 +34,6 @@ _HOW_ASKED = re.compile(r"(/[0-9]+-shot)?(/chat(-one-turn)?)?$")
 
 def select_tasks(config: RunConfig) -> Selected:
     """The tasks that --tasks names.  Raises InputError."""
-    if config.chat_template and (config.generated or config.controls):
-        raise InputError(
-            "--chat_template makes the prompts of a model that is here, and --controls changes "
-            "plain ones: leave out --generated and --controls"
-        )
     of_user = (config.icl_tasks, config.eval_gauntlet, config.task_path or (), config.requests)
     texts = _folder_of(text.NAME, config)
     solutions = _folder_of(expert.NAME, config)
@@ -69,7 +65,7 @@ def select_tasks(config: RunConfig) -> Selected:
     if config.num_fewshot is not None:
         tasks = [with_num_fewshot(task, config.num_fewshot) for task in tasks]
     if config.chat_template is not None:
-        tasks = with_chat_template(tasks, config.chat_template)
+        tasks = _as_chats(tasks, config)
     changed = {task.name: other for task, other in zip(selection.tasks, tasks, strict=True)}
     names = {task.name for task in tasks}
     if len(names) < len(changed):
@@ -82,6 +78,35 @@ def select_tasks(config: RunConfig) -> Selected:
         tasks = {task.name: task for task in suite.tasks if task.name not in names - changed.keys()}
         suites[i] = replace(suite, tasks=tuple((tasks | changed)[name] for name in tasks))
     return Selected(suites, names, {changed[name].name for name in selection.by_name})
+
+
+def in_chats(inputs: Inputs, config: RunConfig) -> Inputs:
+    """Tasks that `select_tasks` has not selected, by the chat template if the run has one.  Raises
+    InputError."""
+    if config.chat_template is None:
+        return inputs
+    chats = dict[str, AnyTask]()
+    sources = list[LoadedTask]()
+    for source in inputs.sources:
+        [task] = _as_chats([source.task], config)
+        chats[source.task.name] = task
+        sources.append(source._replace(task=task))
+    suites = list[Suite[AnyTask]]()
+    for suite in inputs.suites:
+        tasks = tuple(chats.get(task.name, task) for task in suite.tasks)
+        suites.append(replace(suite, tasks=tasks))
+    by_name = [source.task.name for source in sources]
+    return inputs._replace(sources=sources, suites=suites, by_name=by_name)
+
+
+def _as_chats(tasks: Sequence[AnyTask], config: RunConfig) -> list[AnyTask]:
+    assert config.chat_template is not None
+    if config.generated or config.controls:
+        raise InputError(
+            "--chat_template makes the prompts of a model that is here, and --controls changes "
+            "plain ones: leave out --generated and --controls"
+        )
+    return with_chat_template(tasks, config.chat_template)
 
 
 def why_not_grown(config: RunConfig, before: int) -> str | None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+import miron_jax
 from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import Task
+from miron_jax.errors import InputError
 from miron_jax.prompting.prompts import render
 from miron_jax.tasks.chats import with_chat_template
 from miron_jax.tasks.own_tasks.yaml_task import read_suite
@@ -128,6 +130,28 @@ def test_results_are_marked_and_compared_with_no_plain_run(miron: Any, tmp_path:
     page = tmp_path / "page.html"
     assert miron("report", str(tmp_path / "chat"), f"--html={page}").status == 0
     assert "a page has no tokenizer, whose chat template made this prompt" in page.read_text()
+
+
+@pytest.mark.slow
+def test_an_evaluator_asks_by_the_template_too(miron: Any, tmp_path: Path) -> None:
+    """Of files as the command, and of rows in memory: CORE's zero-shot COPA is one turn of the user."""
+    model = write_model(tmp_path / "model")
+    write_tasks(tmp_path)
+    path = str(tmp_path / "choice.yaml")
+    evaluator = miron_jax.Evaluator(model, tasks=["own"], task_path=[path], chat_template="turns", max_length=200)
+    flags = (f"--task_path={path}", "--tasks=own", "--chat_template=turns", "--max_length=200")
+    of_command = run(miron, model, tmp_path / "out", *flags)["tasks"]["own/choice/chat"]["metrics"]
+    params = miron_jax.load_params(model)
+    assert evaluator.run(params)["tasks"]["own/choice/chat"]["metrics"] == of_command
+    rows = [{"query": "the sun is", "choices": ["hot", "cold rain"], "gold": 0}] * 3
+    hills = {"rows": rows, "type": "multiple_choice", "num_fewshot": 0, "delimiter": " "}
+    data = {"core/copa": rows, "hills": hills}
+    results = miron_jax.Evaluator(model, data=data, chat_template="turns").run(params)
+    assert [*results["tasks"]] == ["core/copa/chat", "hills/chat"]
+    for task in results["tasks"].values():
+        assert (task["profile"]["chat"], task["n"]) == ("turns", 3)
+    with pytest.raises(InputError, match="--controls changes plain ones"):
+        miron_jax.Evaluator(model, data=data, chat_template="turns", controls=True)
 
 
 def test_wrong_input_is_one_sentence(miron: Any, tmp_path: Path) -> None:
