@@ -132,16 +132,17 @@ def chunks_of(prompts: Sequence[Prompt], num_chars: int) -> Iterator[Sequence[Pr
 
 
 def without_shots(prompt: Prompt) -> Prompt:
-    """The choices alone, without the question: the last line of each context, or "" if all contexts
-    are equal.  Its tail and its digest stay."""
+    """The choices alone, without the question: the last line of each context that others do not
+    have, or "" if all contexts are equal.  Its tail and its digest stay."""
     num_choices = len(prompt.contexts) - prompt.num_extra
     contexts = prompt.contexts[:num_choices]
     continuations = prompt.continuations[:num_choices]
     distinct = contexts
-    last_lines = tuple(context.rsplit("\n", 1)[-1] for context in contexts)
     if len(set(contexts)) == 1:
         distinct = contexts[:1]
         last_lines = ("",) * num_choices
+    else:
+        last_lines = _last_lines(contexts)
     return replace(
         prompt,
         contexts=last_lines,
@@ -152,6 +153,16 @@ def without_shots(prompt: Prompt) -> Prompt:
         tail=(prompt.preamble[-TAIL:] + contexts[0])[-TAIL:],
         digest=prompt.digest or digest_of(prompt.preamble, *distinct, *continuations),
     )
+
+
+def _last_lines(contexts: Sequence[str]) -> tuple[str, ...]:
+    """The last lines in which contexts differ; a chat template makes equal ones behind them."""
+    from_end = [reversed(context.split("\n")) for context in contexts]
+    lines = zip(*from_end, strict=False)
+    last = next(lines)
+    if len({*last}) > 1:
+        return last
+    return next((each for each in lines if len({*each}) > 1), last)
 
 
 def without_end_spaces(text: str) -> str:

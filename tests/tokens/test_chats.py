@@ -10,7 +10,7 @@ from tokenizers import decoders, processors
 
 from miron_jax.definitions.records import Cloze, ClozeTask, Task
 from miron_jax.errors import InputError
-from miron_jax.prompting.prompts import Prompt, render
+from miron_jax.prompting.prompts import Prompt, render, without_shots
 from miron_jax.tasks.chats import with_chat_template
 from miron_jax.tasks.registry import SUITES
 from miron_jax.tokens.answer_requests import answer_requests
@@ -181,6 +181,7 @@ def test_every_context_of_a_schema_has_its_turn(tmp_path: Path) -> None:
     keys = "task: x\nkind: schema\ndata: x.jsonl\ncontexts: q\nanswer: w\ngold: a\nnum_fewshot: 1\n"
     _, prompts, _ = chats(tmp_path, keys, records, "turns")
     for prompt in prompts:
+        assert without_shots(prompt).contexts == ("the cat: the cat<|end|>", "the cat: the mat<|end|>")
         assert prompt.continuations == (f"is {prompt.row}.",) * 2
         assert prompt.contexts == tuple(f"the cat: the {noun}<|end|>\n<|assistant|>\n" for noun in ("cat", "mat"))
 
