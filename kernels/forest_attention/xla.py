@@ -225,9 +225,7 @@ def _attend_seen_blocks(
             first_key = seen_IJ[i, j] * SKIPPED_KEYS
             k_KCH = jax.lax.dynamic_slice_in_dim(k_KTH, first_key, SKIPPED_KEYS, axis=1)
             v_KCH = jax.lax.dynamic_slice_in_dim(v_KTH, first_key, SKIPPED_KEYS, axis=1)
-            logit_KRC = jnp.einsum(
-                "krh,kch->krc", q_KRH, k_KCH, preferred_element_type=jnp.float32
-            )
+            logit_KRC = jnp.einsum("krh,kch->krc", q_KRH, k_KCH, preferred_element_type=jnp.float32)
             if softcap is not None:
                 logit_KRC = softcap * jnp.tanh(logit_KRC / softcap)
             logit_KGQC = logit_KRC.reshape(kv_heads, groups, SKIPPED_QUERIES, SKIPPED_KEYS)

@@ -87,9 +87,7 @@ def test_forest_attention_equals_its_definition(name: str) -> None:
         bias_BTT = attention_xla.hidden_bias(subtree_end_BT, position_BT, case.window)
         return {
             "row by row": attention_xla.forest_attention(*rows, **more),
-            "in blocks that are seen": jax.lax.map(
-                lambda row: attention_xla._attend_seen_blocks(*row, **more), rows
-            ),
+            "in blocks that are seen": jax.lax.map(lambda row: attention_xla._attend_seen_blocks(*row, **more), rows),
             "all rows, with a bias": attend(*rows, bias_BTT, **more, block=96),
             "in a GPU's blocks": attend(*rows, None, **more, block=256),
             "for TPU": attention_tpu.forest_attention(*rows, **more, block=128, interpret=True),
