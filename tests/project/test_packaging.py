@@ -32,7 +32,7 @@ PACKAGE_FOLDERS = ("miron_jax", "kernels", "tasks")
 # docs/design.md: a stage is a folder, and imports only what stands above it.
 STAGES = (
     "files", "definitions", "metrics", "prompting", "tokens", "planning", "runtime", "model", "engine", "statistics",
-    "results", "evaluation", "humans", "report", "lm_eval", "cli",
+    "humans", "results", "evaluation", "report", "lm_eval", "cli",
 )  # fmt: skip
 BELOW_ALL = {"errors": set[str](), "config": {"errors", "files"}}  # files of the root that every stage may import
 DOORS = ("evaluator", "__main__", "__init__")  # files of the root that no stage may import
