@@ -90,16 +90,17 @@ class Chat:
         shots = before.pop() if len(before) == 1 else ()
         shots = tuple(map(self._same.setdefault, shots, shots))
         lead = without_end_spaces(lead_of(profile)) if isinstance(profile, AnswerProfile) else ""
-        contexts = list[str]()
+        contexts = dict[str, str]()  # one string object for all choices that share it
+        for context, pieces in texts.items():
+            contexts[context] = "".join(pieces[len(shots) :]) + lead
         continuations = list[str]()
-        for context, continuation in zip(prompt.contexts, prompt.continuations, strict=True):
-            contexts.append("".join(texts[context][len(shots) :]) + lead)
+        for continuation in prompt.continuations:
             continuations.append(continuation.removeprefix(lead))
         # without pieces no shot can be left out
         num_shots = prompt.num_shots if len(shots) > (prompt.num_shots or 0) else None
         return replace(
             prompt,
-            contexts=tuple(contexts),
+            contexts=tuple(map(contexts.__getitem__, prompt.contexts)),
             continuations=tuple(continuations),
             shots=shots,
             num_shots=num_shots,

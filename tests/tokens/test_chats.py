@@ -149,6 +149,7 @@ def test_prompts_share_the_texts_of_their_shots(tmp_path: Path) -> None:
             _, prompts, _ = chats(tmp_path, SHOTS, records, form, template)
             assert {len(prompt.shots) for prompt in prompts} == {3}
             assert len({id(prompt.shots[0]) for prompt in prompts}) == 1
+            assert all(prompt.contexts[0] is prompt.contexts[1] for prompt in prompts)
             assert all(prompt.shots[0].endswith("<|user|>\n") for prompt in prompts)
             if template is STRIPS:
                 assert all(prompt.contexts[0].endswith("?<|end|>\n<|assistant|>\n") for prompt in prompts)
