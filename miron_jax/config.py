@@ -199,6 +199,7 @@ class RunConfig:
         "Prompts by the tokenizer's chat template, few-shot examples as turns or all in one_turn; "
         "tasks are then named TASK/chat or TASK/chat-one-turn.",
     )
+    fewshot_draws: int = setting(1, "tasks", "Draws of shots that a task is scored with.", low=1)
     results_format: Literal["lm_eval", "nanochat"] | None = setting(
         None,
         "output",
@@ -396,9 +397,7 @@ class RunConfig:
                 "or demo"
             )
         if self.eval_gauntlet and not self.icl_tasks:
-            raise InputError(
-                "--eval_gauntlet averages the tasks of --icl_tasks, which is absent: give both"
-            )
+            raise InputError("--eval_gauntlet averages --icl_tasks, which is absent: give both")
         if self.generated and (self.watch or self.is_sampled or self.rows or self.average):
             raise InputError(
                 "--generated scores all completions that are there: leave out --watch, --until, "

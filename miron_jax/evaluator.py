@@ -193,7 +193,8 @@ class Evaluator:
             )
         output = given["output"] and f"{given['output']}-subset"
         given = {**given, **dict.fromkeys(LOGGERS), "output": output, "budget": budget}
-        given["controls"] = False  # of a sample there are none; the whole run has them
+        # of a sample there are none; the whole run has them
+        given |= {"controls": False, "fewshot_draws": 1}
         evaluator = Evaluator(model, tokenizer, **given)
         evaluator._loggers = self._loggers
         evaluator._logged_below = "subset/"

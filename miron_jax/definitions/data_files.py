@@ -102,7 +102,9 @@ def read_examples(task: Task, folder: Path, allow_changed: bool = False) -> list
     rows = located_rows(content, path, task.name, task.file.rows, task.file.remedy)
     remedy = f"; mend the {rows.unit} or {task.file.remedy}"
     examples = parse_each(rows, task.parse, f"{task.name}: {path}", remedy)
-    return examples if task.arrange is None else task.arrange(examples, folder)
+    if task.arrange is None:
+        return examples
+    return task.arrange(examples, folder, task.profile.fewshot_draw)
 
 
 def _check_published(task: Task, path: Path, sha1: str) -> None:

@@ -244,8 +244,8 @@ class TextProfile:
 
 
 AnyExample = Any  # an Example, a Question, a Problem or a Document: the task's kind knows which
-# (examples in file order, the suite's folder)
-Arrange = Callable[[list[AnyExample], Path], list[AnyExample]]
+# (examples in file order, the suite's folder, the profile's draw of shots)
+Arrange = Callable[[list[AnyExample], Path, AnyRule], list[AnyExample]]
 # (example, its answer) -> an entry for `Wording.over_all`
 Answering = Callable[[AnyExample, str], Any]
 # (turns so far, answers to all but the last)

@@ -34,6 +34,11 @@ _HOW_ASKED = re.compile(r"(/[0-9]+-shot)?(/chat(-one-turn)?)?$")
 
 def select_tasks(config: RunConfig) -> Selected:
     """The tasks that --tasks names.  Raises InputError."""
+    if config.fewshot_draws > 1 and (config.generated or config.rows or config.is_sampled):
+        raise InputError(
+            f"--fewshot_draws={config.fewshot_draws} scores whole tasks with every draw: leave out "
+            "--generated, --rows, --until and --budget"
+        )
     of_user = (config.icl_tasks, config.eval_gauntlet, config.task_path or (), config.requests)
     texts = _folder_of(text.NAME, config)
     solutions = _folder_of(expert.NAME, config)
@@ -151,7 +156,10 @@ def find_inputs(
                 examples = kind_of(task).load(task, folder, config, runs)
                 if config.num_fewshot is not None and isinstance(task, Task):
                     check_shots(task, examples, config.limit, all_of_them=True)
-                sources.append(LoadedTask(task, examples, data))
+                again = None
+                if getattr(task, "arrange", None) is not None:
+                    again = partial(kind_of(task).load, folder=folder, config=config, runs=runs)
+                sources.append(LoadedTask(task, examples, data, arranged=again))
     if not sources:
         raise InputError(
             f"none of the tasks asked for has its data file: {next(iter(missing.values()))} and "

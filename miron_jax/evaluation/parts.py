@@ -7,12 +7,16 @@ run of many batches compiles.  It deliberately does not know weights or scores.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from miron_jax.errors import InputError
+from miron_jax.evaluation.task_kinds.draws import times_as_many
 from miron_jax.evaluation.task_kinds.interface import RowSizes, TaskKind, TokenizedExamples
+from miron_jax.evaluation.task_kinds.prompted import PromptedKind
 from miron_jax.planning.packing import choose_lengths
 from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS, Totals
@@ -21,17 +25,25 @@ from miron_jax.tokens.records import Requests, concatenate
 _FLOPS = (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9))
 
 
-def parts_of(kinds: Sequence[TaskKind], order: Sequence[int]) -> Iterator[list[TokenizedExamples]]:
+def parts_of(
+    kinds: Sequence[TaskKind],
+    order: Sequence[int],
+    draws: Mapping[int, Sequence[int]] = MappingProxyType({}),
+) -> Iterator[list[TokenizedExamples]]:
     """Tokenized examples in parts of about REQUEST_BATCH_TOKENS tokens, across tasks.  `order`: see
-    `Survey`."""
+    `Survey`.  `draws`: of a task -> its further draws, whose pieces stand beside its own, as their
+    prompts share much."""
     part = list[TokenizedExamples]()
     tokens = 0
     for index in order:
         if kinds[index].due == frozenset():  # it has run whole in an earlier round
             continue
-        for examples, requests in kinds[index].pieces():
-            part.append(TokenizedExamples(index, examples, requests))
-            tokens += len(requests.token_ids)
+        every = [index, *draws.get(index, ())]
+        for of_draws in zip_longest(*(kinds[each].pieces() for each in every)):
+            for each, piece in zip(every, of_draws, strict=True):
+                if piece is not None:
+                    part.append(TokenizedExamples(each, *piece))
+                    tokens += len(part[-1].requests.token_ids)
             if tokens >= REQUEST_BATCH_TOKENS:
                 yield part
                 part = []
@@ -63,9 +75,14 @@ class Survey(NamedTuple):
     sizes: Mapping[int, RowSizes]  # of tasks that have an estimate
 
 
-def survey(kinds: Sequence[TaskKind], cost: CostModel, several: bool = False) -> Survey:
+def survey(
+    kinds: Sequence[TaskKind],
+    cost: CostModel,
+    several: bool = False,
+    draws: Mapping[int, Sequence[PromptedKind]] = MappingProxyType({}),
+) -> Survey:
     """Row lengths for a run of several parts, and the order of its tasks.  `several`: it has
-    several, however small.
+    several, however small.  `draws`: of a task -> its further draws.
 
     Each kind estimates its sizes.  One compiled length is reserved for examples longer than
     estimated.
@@ -73,10 +90,15 @@ def survey(kinds: Sequence[TaskKind], cost: CostModel, several: bool = False) ->
     estimated = {
         index: sizes for index, kind in enumerate(kinds) if (sizes := kind.sizes(cost)) is not None
     }
-    plain_tokens = sum(sizes.plain_tokens for sizes in estimated.values())
+    plain_tokens = 0.0
+    for index, sizes in estimated.items():
+        plain_tokens += sizes.plain_tokens * (1 + len(draws.get(index, ())))
     if not estimated or (plain_tokens < REQUEST_BATCH_TOKENS and not several):
         return Survey((), 0.0, 0.0, list(range(len(kinds))), estimated)
     longest = {index: sizes.longest for index, sizes in estimated.items()}
+    for index in estimated.keys() & draws.keys():
+        of_draws = [sizes.longest for draw in draws[index] if (sizes := draw.sizes(cost))]
+        longest[index] = max(longest[index], *of_draws)
     most = min(
         -(-max(longest.values()) // cost.length_multiple) * cost.length_multiple,
         cost.max_slots or 1 << 31,
@@ -85,7 +107,12 @@ def survey(kinds: Sequence[TaskKind], cost: CostModel, several: bool = False) ->
     num_nodes = np.concatenate([sizes.num_nodes for sizes in estimated.values()])
     sizes = np.minimum(np.ceil(num_nodes).astype(np.int64), most)
     order = sorted(range(len(kinds)), key=lambda index: -longest.get(index, most))
-    unique_tokens = sum(each.unique_tokens for each in estimated.values())
+    unique_tokens = 0.0
+    for index, each in estimated.items():
+        times = 1.0
+        if index in draws:
+            times = times_as_many(kinds[index], draws[index])
+        unique_tokens += each.unique_tokens * times
     lengths = choose_lengths(sizes, spare, (most,))
     return Survey(lengths, plain_tokens, unique_tokens, order, estimated)
 

@@ -73,5 +73,6 @@ class Outcome(NamedTuple):
     decided: Decided | None = None
     placement: Placement | None = None  # of weights and batches; None: nothing ran
     controls: Sequence[TaskScores] = ()  # of tasks that have some
+    draws: Sequence[TaskScores] = ()  # of tasks with several draws of shots, without the first
     # completes `tasks` by the scores of completions; it needs no weights.  None: that is done
     take_texts: Callable[[], None] | None = None

@@ -220,11 +220,12 @@ class Evaluation:
 
         Raises NoRoom for a task that the user named, and if no task is left."""
         why: dict[str, str] = {}
-        for kind in self._tasks.kinds:
+        for index, kind in enumerate(self._tasks.kinds):
             name = kind.source.task.name
             try:
                 with spent_on("tokenize"):
-                    kind.prepare()
+                    for each in (kind, *self._tasks.draws.get(index, ())):
+                        each.prepare()
             except NoRoom as error:
                 why[name] = str(error)
                 if name in self.inputs.by_name or len(why) == len(self._tasks.kinds):
@@ -232,11 +233,10 @@ class Evaluation:
         if not why:
             return
         self.progress.warn(f"left out, as they do not fit: {'; '.join(why.values())}")
-        kept = [kind for kind in self._tasks.kinds if kind.source.task.name not in why]
-        controls = [kind for kind in self._tasks.controls if kind.source.task.name not in why]
-        self._tasks = self._tasks._replace(kinds=kept, controls=controls)
+        self._tasks = self._tasks.without(why)
         missing = {**self.inputs.missing, **why}
-        self.inputs = self.inputs._replace(sources=[kind.source for kind in kept], missing=missing)
+        sources = [kind.source for kind in self._tasks.kinds]
+        self.inputs = self.inputs._replace(sources=sources, missing=missing)
 
     def score(
         self,
@@ -382,7 +382,7 @@ class Evaluation:
         rest_later: bool,
     ) -> Outcome | None:
         name = str(self._num_scored)
-        tasks = [*map(TaskScores, self._tasks.with_controls)]
+        tasks = [*map(TaskScores, self._tasks.every_kind)]
         totals = self._totals or Totals()
         decided = self._score_requests(tasks, engine, check, journal, totals)
         if self.keep:
@@ -400,9 +400,12 @@ class Evaluation:
         if not self.hosts.is_first:
             return None
         generates = any(kind.generates for kind in self._tasks.kinds)
+        num_tasks = len(self._tasks.kinds)
+        num_plain = num_tasks + len(self._tasks.controls)
         return Outcome(
-            tasks=tasks[: len(self._tasks.kinds)],
-            controls=tasks[len(self._tasks.kinds) :],
+            tasks=tasks[:num_tasks],
+            controls=tasks[num_tasks:num_plain],
+            draws=tasks[num_plain:],
             inputs=self.inputs,
             totals=totals,
             speed=engine.forward.speed,

@@ -20,6 +20,7 @@ from miron_jax.engine.self_check import SelfCheck
 from miron_jax.evaluation.composites import suite_composites
 from miron_jax.evaluation.records import Outcome
 from miron_jax.evaluation.task_kinds.controls import with_controls
+from miron_jax.evaluation.task_kinds.draws import composite_draws, with_draws
 from miron_jax.files.readers import JsonObject
 from miron_jax.results.document import config_json
 from miron_jax.results.records import (
@@ -51,12 +52,17 @@ def finished_run(config: RunConfig, outcome: Outcome, step: int | None = None) -
     finished = {scores.source.task.name: scores.kind.finished(scores) for scores in outcome.tasks}
     if config.controls:
         finished = with_controls(finished, outcome.tasks, outcome.controls)
+    if config.fewshot_draws > 1:
+        finished = with_draws(finished, outcome.tasks, outcome.draws)
     tasks = {name: task.result for name, task in finished.items()}
     suites = {}
     for suite in outcome.inputs.suites:
         missing = outcome.inputs.missing.items()
         of_suite = {name: why for name, why in missing if name.startswith(f"{suite.name}/")}
-        suites[suite.name] = SuiteResult(suite_composites(suite, tasks), of_suite)
+        composites = suite_composites(suite, tasks)
+        for name, composite in composites.items():
+            composites[name] = replace(composite, draws=composite_draws(composite, tasks))
+        suites[suite.name] = SuiteResult(composites, of_suite)
     result = RunResult(
         config={**config_json(config), **_where_it_ran(config, outcome.placement)},
         environment=replace(environment(), matmul_precision=outcome.matmul_precision),

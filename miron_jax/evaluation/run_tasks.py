@@ -5,9 +5,11 @@ batches with their plans, or the size of a run that is only planned.  It deliber
 weights.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
+from types import MappingProxyType
 from typing import NamedTuple
 
 from miron_jax.config import RunConfig
@@ -17,6 +19,7 @@ from miron_jax.evaluation.parts import Survey, parts_of, requests_of, survey
 from miron_jax.evaluation.records import Inputs
 from miron_jax.evaluation.task_kinds.choice import ChoiceKind
 from miron_jax.evaluation.task_kinds.controls import ControlsKind
+from miron_jax.evaluation.task_kinds.draws import further_draws
 from miron_jax.evaluation.task_kinds.interface import (
     Setup,
     TaskKind,
@@ -24,6 +27,7 @@ from miron_jax.evaluation.task_kinds.interface import (
     TokenizedExamples,
 )
 from miron_jax.evaluation.task_kinds.kinds import kind_of
+from miron_jax.evaluation.task_kinds.prompted import PromptedKind
 from miron_jax.files.kept import Job
 from miron_jax.model.checkpoints.checkpoints import (
     Architecture,
@@ -67,6 +71,7 @@ class RunTasks(NamedTuple):
     kinds: list[TaskKind]  # one per task
     shared: SharedArrays | None = None  # with the other processes; None: each makes all
     controls: Sequence[ControlsKind] = ()  # of those tasks that have some
+    draws: Mapping[int, Sequence[PromptedKind]] = MappingProxyType({})  # task -> its further draws
 
     @classmethod
     @spent_on("tokenize")
@@ -89,12 +94,22 @@ class RunTasks(NamedTuple):
         setup = Setup(config, tokenizer, table, limit, trained, shared or inputs.kept, bos, chat)
         kinds = [kind_of(source.task)(source, setup) for source in inputs.sources]
         controls = _controls_of(kinds) if config.controls else ()
-        return cls(model, setup, kinds, shared, controls)
+        draws = {index: some for index, kind in enumerate(kinds) if (some := further_draws(kind))}
+        return cls(model, setup, kinds, shared, controls, draws)
 
     @property
-    def with_controls(self) -> list[TaskKind]:
-        """The tasks, then their controls."""
-        return [*self.kinds, *self.controls]
+    def every_kind(self) -> list[TaskKind]:
+        """The tasks, then their controls, then their further draws of shots."""
+        return [*self.kinds, *self.controls, *chain.from_iterable(self.draws.values())]
+
+    def without(self, names: Collection[str]) -> "RunTasks":
+        """All but these tasks."""
+        kept = [i for i, kind in enumerate(self.kinds) if kind.source.task.name not in names]
+        return self._replace(
+            kinds=[self.kinds[i] for i in kept],
+            controls=[kind for kind in self.controls if kind.source.task.name not in names],
+            draws={new: self.draws[i] for new, i in enumerate(kept) if i in self.draws},
+        )
 
     def request_batches(self, totals: Totals, several: bool = False) -> Iterator[RequestBatch]:
         """Tokenize and plan one part at a time.  `several`: the run has more rounds than this
@@ -104,15 +119,17 @@ class RunTasks(NamedTuple):
         if self.shared is not None:
             self.shared.promise([job for kind in self.kinds for job in kind.sizes_job(cost)])
         with spent_on("plan"):
-            surveyed = survey(self.kinds, cost, several)
+            surveyed = survey(self.kinds, cost, several, self.draws)
         if self.shared is not None:
             self.shared.promise([*self._piece_jobs(surveyed)])
         totals.expect(surveyed.plain_tokens, surveyed.unique_tokens)
         if self.controls:
             sizes = [kind.sizes(cost) for kind in self.controls if kind.made.prompts]
-            sizes += surveyed.sizes.values()
+            if not surveyed.plain_tokens:
+                sizes += surveyed.sizes.values()
             totals.expect(
-                sum(each.plain_tokens for each in sizes), sum(each.unique_tokens for each in sizes)
+                surveyed.plain_tokens + sum(each.plain_tokens for each in sizes),
+                surveyed.unique_tokens + sum(each.unique_tokens for each in sizes),
             )
         for index, sizes in surveyed.sizes.items():
             totals.by_task[self.kinds[index].source.task.name] = round(sizes.unique_tokens)
@@ -123,7 +140,7 @@ class RunTasks(NamedTuple):
             # Separate batches, so that the rows of all others are as they are without controls.
             planner.bounds_tries = False
             without = totals.unique_tokens
-            order = range(len(self.kinds), len(self.with_controls))
+            order = range(len(self.kinds), len(self.kinds) + len(self.controls))
             yield from self._planned(order, planner, totals)
             totals.control_tokens = totals.unique_tokens - without
         totals.expect(totals.plain_tokens, totals.unique_tokens)
@@ -131,8 +148,13 @@ class RunTasks(NamedTuple):
     def _planned(
         self, order: Sequence[int], planner: RequestPlanner, totals: Totals
     ) -> Iterator[RequestBatch]:
-        """The request batches of these tasks and controls, by their places in `with_controls`."""
-        parts = parts_of(self.with_controls, order)
+        """The request batches of these tasks and controls, by their places in `every_kind`."""
+        draws = dict[int, range]()
+        start = len(self.kinds) + len(self.controls)
+        for index, of_task in self.draws.items():
+            draws[index] = range(start, start + len(of_task))
+            start += len(of_task)
+        parts = parts_of(self.every_kind, order, draws)
         for entered in self._entered(parts, planner):
             with spent_on("plan"):
                 batch = planner.planned(entered)
@@ -154,7 +176,7 @@ class RunTasks(NamedTuple):
 
     @spent_on("metrics")
     def take(self, tasks: Sequence[TaskScores], batch: RequestBatch, scores: Scores) -> None:
-        """Add the scored examples of a batch to their tasks: those of `with_controls`."""
+        """Add the scored examples of a batch to their tasks: those of `every_kind`."""
         ends = offsets_of([len(piece.requests) for piece in batch.pieces]).tolist()
         for piece, start, end in zip(batch.pieces, ends[:-1], ends[1:], strict=True):
             ids = piece.requests.scored_ids
@@ -187,6 +209,15 @@ def _controls_of(kinds: Sequence[TaskKind]) -> list[ControlsKind]:
 
 def summarize_plan(config: RunConfig, inputs: Inputs, progress: Progress = SILENT) -> Totals:
     """Tokenize and plan without a device or weights."""
+    if config.fewshot_draws > 1:
+        without = summarize_plan(replace(config, fewshot_draws=1), inputs, progress).unique_tokens
+        totals = _planned(config, inputs, progress)
+        totals.without_draws = without
+        return totals
+    return _planned(config, inputs, progress)
+
+
+def _planned(config: RunConfig, inputs: Inputs, progress: Progress) -> Totals:
     tasks = RunTasks.of(config, inputs, architecture_of(config, find_model(config, weights=False)))
     totals = Totals()
     progress.advance("planning")

@@ -34,6 +34,7 @@ class Totals:
     plain_tokens: int = 0  # at one row per request
     unique_tokens: int = 0  # nodes of the plans
     control_tokens: int = 0  # of these, those of --controls
+    without_draws: int | None = None  # unique tokens of one draw of shots; None: not planned
     padded_tokens: int = 0  # slots of their rows
     useful_flops: float = 0.0
     rows: int = 0

@@ -8,15 +8,17 @@ not know texts.
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, repeat
 from typing import Any
 
+from miron_jax.definitions.records import AnyRule
 from miron_jax.definitions.rules import Rule
 
 Order = Callable[[int], list[int]]
 ShotSampler = Callable[[int, int], Iterator[list[int]]]
+RecordDraw = Rule[Callable[[int], random.Random]]
 
 
 def _shuffled(seed: int, num_rows: int) -> list[int]:
@@ -86,17 +88,21 @@ NO_SHOTS = Rule(
 )  # texts that hold their shots already
 
 
-def _shuffled_stream_42(num_rows: int) -> random.Random:
-    stream = random.Random(42)
+def _stream_of_records(seed: int, num_rows: int) -> random.Random:
+    return random.Random(seed)
+
+
+def _shuffled_stream(seed: int, num_rows: int) -> random.Random:
+    stream = random.Random(seed)
     stream.shuffle(list(range(num_rows)))
     return stream
 
 
 # Suites that sample shots from another file: number of examples -> one random stream for all
 # examples.
-STREAM_1234_RECORDS = Rule("stream_1234_records", lambda num_rows: random.Random(1234))
+STREAM_1234_RECORDS = Rule("stream_1234_records", partial(_stream_of_records, 1234))
 # after it has shuffled the examples
-STREAM_42_RECORDS = Rule("stream_42_records", _shuffled_stream_42)
+STREAM_42_RECORDS = Rule("stream_42_records", partial(_shuffled_stream, 42))
 
 
 def _model_answers(answers: Sequence[str], turn: int) -> list[str]:
@@ -116,6 +122,26 @@ class Distinct(Rule[ShotSampler]):
 
 def distinct(draw: Rule[ShotSampler]) -> Distinct:
     return Distinct(f"{draw.name}_distinct", draw.call)
+
+
+def another_draw(draw: AnyRule, number: int) -> AnyRule | None:
+    """The draw by the same rule with the seed that is `number` higher; None: the rule has no seed.
+
+    By per_item_SEED the shots of example i are then those that example i + number has, but for
+    positions from i on, so what stands before most questions is there already.
+    """
+    if not isinstance(draw.call, partial):
+        return None
+    seed = draw.call.args[0]
+    name, count = re.subn(rf"_{seed}(?=_|\Z)", f"_{seed + number}", draw.name)
+    if not count:  # the seed that goes without saying
+        name = f"{draw.name}_{seed + number}"
+    return replace(draw, name=name, call=partial(draw.call.func, seed + number))
+
+
+def is_ordered(draw: AnyRule) -> bool:
+    """Whether the same shots in another order are another draw."""
+    return not (isinstance(draw.call, partial) and draw.call.func is _stream)
 
 
 def order_named(name: str) -> Rule[Order] | None:

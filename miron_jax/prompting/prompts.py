@@ -73,14 +73,21 @@ def check_shots(
     `all_of_them`: also where the suite's draw would be content with fewer shots."""
     if task.arrange is not None:
         return
+    for size in sizes_of_pools(task, examples, limit):
+        _check_sizes(task, size, limit, all_of_them)
+
+
+def sizes_of_pools(
+    task: Task[Wording], examples: Sequence[Example], limit: int | None
+) -> list[int]:
+    """Examples that shots are sampled from, of each pool."""
     if task.shots_from is not None:
         sizes = [len(task.shots_from())]
     elif task.profile.categories == "macro":
         sizes = list(Counter(example.category for example in examples).values())
     else:
         sizes = [len(examples)]
-    for size in sizes:
-        _check_sizes(task, min(size, pool_size(task.profile, limit) or size), limit, all_of_them)
+    return [min(size, pool_size(task.profile, limit) or size) for size in sizes]
 
 
 def render(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import orjson
 
-from miron_jax.config import RunConfig
+from miron_jax.config import SETTINGS, RunConfig
 from miron_jax.definitions.records import HumanBaseline
 from miron_jax.files.places import place, public
 from miron_jax.files.readers import Json, JsonObject
@@ -31,6 +31,7 @@ from miron_jax.results.records import (
     CompositeResult,
     Control,
     Details,
+    Draws,
     RunResult,
     RunSpeed,
     TaskData,
@@ -85,7 +86,7 @@ TASK_KEYS = (
     "prefixes_end_in_space",
     "targets_begin_with_space", "control_tokens", "tokens_without_text", "num_shots", "robustness",
     "data", "citation",
-    "reference", "licence", "controls",
+    "reference", "licence", "controls", "draws",
     "sampled", "limit",
 )  # fmt: skip
 NOT_OF_CLOZE = frozenset({"human", "rescaled", "section"})
@@ -101,6 +102,7 @@ ABSENT: Mapping[type, frozenset[str]] = {
             "reference",
             "licence",
             "controls",
+            "draws",
             "sampled",
             "limit",
         ]
@@ -121,11 +123,12 @@ ABSENT: Mapping[type, frozenset[str]] = {
     Control: frozenset({"chosen_places"}),
     HumanBaseline: frozenset({"ci95"}),
     HumanGap: frozenset({"pairs"}),
-    CompositeResult: frozenset({"metric"}),
+    Draws: frozenset({"scored_once"}),
+    CompositeResult: frozenset({"metric", "draws"}),
     RunSpeed: frozenset({"finished", "tokens_by_task"}),
     Robustness: frozenset({"template_spread", "swapped"}),
     ExampleResult: frozenset(
-        {"answered", "neutral_logprobs", "truncated", "meta", "reason", "also_right"}
+        {"answered", "neutral_logprobs", "truncated", "meta", "reason", "also_right", "by_draw"}
     ),
     AskedPrompt: frozenset({"category", "num_shots", "cluster"}),
     Option: frozenset(
@@ -149,6 +152,7 @@ LATER_SETTINGS = frozenset(
         "chat_template",
         "comet",
         "controls",
+        "fewshot_draws",
         "generated",
         "human_labels",
         "keep_up",
@@ -240,7 +244,7 @@ def config_json(config: RunConfig) -> JsonObject:
     """The configuration, without credentials or home folders in its paths."""
     document = json.loads(json.dumps(asdict(config)))
     for key in LATER_SETTINGS:
-        if not document[key]:
+        if not document[key] or document[key] == SETTINGS[key].default:
             del document[key]
     return each_leaf(document, lambda leaf: public(leaf) if isinstance(leaf, str) else leaf)
 

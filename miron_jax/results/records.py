@@ -14,6 +14,7 @@ from typing import ClassVar
 from miron_jax.engine.text_requests import GenerationSpeed
 from miron_jax.files.readers import JsonObject
 from miron_jax.runtime.answers import Answers
+from miron_jax.statistics.draws import WITHIN
 from miron_jax.statistics.estimate import Estimate
 from miron_jax.statistics.human_gaps import HumanGap
 from miron_jax.statistics.robustness import Robustness
@@ -95,6 +96,23 @@ class Controls:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Draws:
+    """What a score owes to the draw of its few-shot examples."""
+
+    scores: tuple[float, ...] = ()  # of each draw, the suite's first
+    mean: float = math.nan  # of them
+    spread: float = math.nan  # standard deviation of the score from one draw to another
+    scored_once: str = ""  # why there is one draw: "zero-shot" or "fixed"
+
+    @property
+    def estimate(self) -> Estimate:
+        """The mean, and where 95 % of other draws would lie."""
+        half = WITHIN * self.spread
+        ends = self.mean - half, self.mean + half
+        return Estimate(self.mean, self.spread, ends, len(self.scores), 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Details:
     """What only one task kind has; its own class is in details.py."""
 
@@ -140,6 +158,7 @@ class TaskResult:
     reference: Mapping[str, float] = field(default_factory=dict)  # published scores, by model
     licence: str = ""
     controls: Controls | None = None  # None: not asked for
+    draws: Draws | None = None  # likewise
     sampled: Sampled | None = None  # None: every example ran
     limit: int | None = None
 
@@ -183,6 +202,7 @@ class CompositeResult:
     missing: tuple[str, ...] = ()  # tasks without a score
     weights: Mapping[str, float] = field(default_factory=dict)  # d value / d metric of each task
     metric: str = ""  # "": each task's main one
+    draws: Draws | None = None  # None: not asked for, or of another metric
 
 
 @dataclass(frozen=True, slots=True)

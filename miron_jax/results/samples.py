@@ -117,6 +117,7 @@ class ExampleResult:
     generated: str | None = None
     answered: ModelOutput = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    by_draw: Sequence[float] = ()  # the main metric under each draw of shots; (): there is one
     truncated: bool | None = None  # True: its prompt lost tokens to the length limit
     meta: JsonObject | None = None  # of its record in a submission
     reason: str = ""  # why a number is not defined

@@ -42,7 +42,7 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.files.regular import read_regular
 from miron_jax.metrics.answers import NORMALIZED
 from miron_jax.metrics.choices import CHAR, FIRST, SUM
-from miron_jax.prompting.draws import FILE_ORDER, STREAM_1234_RECORDS
+from miron_jax.prompting.draws import FILE_ORDER, STREAM_1234_RECORDS, RecordDraw
 from miron_jax.tasks.eval_uation.records import NEUTRAL, ChoiceQuestion, joined_draws, reader
 from miron_jax.tasks.eval_uation.table import CITATION, DATA_SETS, UationSet
 from miron_jax.tasks.eval_uation.ukrainian import LM_EVAL, LM_EVAL_NO_SPACE, UKRAINIAN
@@ -195,7 +195,12 @@ def _parse(
 
 
 def _with_shots(
-    dataset: UationSet, num_shots: int, file: DataFile, examples: list[Example], folder: Path
+    dataset: UationSet,
+    num_shots: int,
+    file: DataFile,
+    examples: list[Example],
+    folder: Path,
+    draw: RecordDraw,
 ) -> list[Example]:
     """Examples with the shots that lm-evaluation-harness 0.4 samples: one random.Random(1234)
     serves all rows in file order. If shots come from the test rows, one more is sampled and the row
@@ -215,7 +220,7 @@ def _with_shots(
             f"{NAME}'s {dataset.name}: {len(pool)} rows to sample few-shot examples from, expected "
             f"at least {num_sampled}: fetch the file again"
         )
-    stream = DRAW.call(len(examples))
+    stream = draw.call(len(examples))
     texts = [f"{item.ask} {item.answer}{SEPARATOR}" for item in pool]
     with_shots = []
     for example in examples:

@@ -32,7 +32,13 @@ from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, JsonObject, are_texts
 from miron_jax.files.regular import read_regular
 from miron_jax.metrics.answers import WORDS
-from miron_jax.prompting.draws import FILE_ORDER, SHUFFLE_42, STREAM_42_RECORDS, STREAM_1234_RECORDS
+from miron_jax.prompting.draws import (
+    FILE_ORDER,
+    SHUFFLE_42,
+    STREAM_42_RECORDS,
+    STREAM_1234_RECORDS,
+    RecordDraw,
+)
 from miron_jax.tasks.mera.metrics import ETHICS, EXAM, MCC, QUESTIONS
 from miron_jax.tasks.mera.scoring import accepted, group_of, stated_group
 from miron_jax.tasks.mera.submission import Key, key_of
@@ -133,7 +139,7 @@ DRAW = {"v1": STREAM_42_RECORDS, "v1.2": STREAM_1234_RECORDS}
 
 
 def arrange(
-    dataset: DataSet, version: Version, examples: list[Example], folder: Path
+    dataset: DataSet, version: Version, examples: list[Example], folder: Path, draw: RecordDraw
 ) -> list[Example]:
     """Examples ordered by the version's rule, with their shots, which are read from the folder."""
     tests = [example.published or {} for example in examples]
@@ -141,7 +147,7 @@ def arrange(
     pool = []
     if dataset.rules(version).num_fewshot:
         pool = _pool(dataset, version, folder)
-    shots_of = assign_shots(dataset, version, tests, pool)
+    shots_of = assign_shots(dataset, version, tests, pool, draw)
     return [replace(examples[i], shots=worded(shots)) for i, shots in shots_of]
 
 
@@ -163,10 +169,11 @@ def assign_shots(
     version: Version,
     tests: Sequence[Mapping[str, Json]],
     pool: Sequence[PromptedRecord],
+    draw: RecordDraw,
 ) -> list[tuple[int, list[PromptedRecord]]]:
     """Indices of the test records in the version's order, each with its shots."""
     order = ORDER[version].call(len(tests))
-    stream = DRAW[version].call(len(tests))
+    stream = draw.call(len(tests))
     by_key: dict[str | None, list[PromptedRecord]] = {}
     for record in pool:
         by_key.setdefault(_pool_key(dataset, record.fields), []).append(record)

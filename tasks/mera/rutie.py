@@ -53,7 +53,7 @@ def parse_turn(dataset: DataSet, fields: JsonObject, row: int) -> Example:
     )
 
 
-def _in_order(turns: list[Example], folder: Path) -> list[Example]:
+def _in_order(turns: list[Example], folder: Path, _: object) -> list[Example]:
     """Turns sorted by dialogue, then by question."""
     check_keys(BY_NAME["ruTiE"], list(map(_published, turns)))
 

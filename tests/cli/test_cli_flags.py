@@ -133,7 +133,7 @@ FLAGS = """
     save_byte_losses results_format stride describe check metric last json html markdown csv against plan_cache until budget
     larger human mde write quiet verbose special_tokens num_fewshot verify generated rows token_stats
     every_eval_ever hub_yaml hub_tasks pictures mlflow comet trackio newest_first keep_up average axis parameters
-    tokens predict subset reference controls chat_template human_labels
+    tokens predict subset reference controls chat_template human_labels fewshot_draws
 """
 
 

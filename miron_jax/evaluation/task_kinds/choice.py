@@ -67,7 +67,8 @@ from miron_jax.tokens.records import Requests
 from miron_jax.tokens.requests import as_scored, tokenize
 from miron_jax.tokens.truncation import fitting
 
-PIECE_CHARS = 2 * REQUEST_BATCH_TOKENS  # half a request batch, at four characters per token
+# half a request batch, at four characters per token, of all draws of a task's shots together
+PIECE_CHARS = 2 * REQUEST_BATCH_TOKENS
 
 
 class ScoredPrompt(NamedTuple):
@@ -118,6 +119,10 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
         task = self.source.task
         return tokenize(prompts, task.profile, self.setup.tokenizer, self.max_length, task.name)
 
+    @property
+    def _piece_chars(self) -> int:
+        return PIECE_CHARS // self.setup.config.fewshot_draws
+
     def sizes(self, cost: CostModel) -> RowSizes:
         if (kept := self._kept.row_sizes(cost.sharing)) is not None:
             return kept
@@ -135,7 +140,8 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
         if varies(sample):
             sample = self._sample(prompts, sampled(prompts, VARIED))
         sizes = row_sizes(prompts, sample, self.max_length, cost)
-        return sizes._replace(stops=offsets_of([*map(len, chunks_of(prompts, PIECE_CHARS))])[1:])
+        chunks = chunks_of(prompts, self._piece_chars)
+        return sizes._replace(stops=offsets_of([*map(len, chunks)])[1:])
 
     def _sample(self, prompts: Sequence[Prompt], index: np.ndarray) -> Sample:
         some = self.fitting([prompts[i] for i in index.tolist()])
@@ -160,7 +166,7 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
     def pieces(self) -> Iterator[tuple["PromptsOfPiece", Requests]]:
         if self.due is not None:
             prompts = [prompt for prompt in self.prompts() if prompt.id in self.due]
-            for chunk in chunks_of(self.fitting(prompts), PIECE_CHARS):
+            for chunk in chunks_of(self.fitting(prompts), self._piece_chars):
                 yield PromptsOfPiece.of(chunk), self.tokenized(chunk)
             return
         rendered = cache(self.rendered)
@@ -172,7 +178,7 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
             if kept.is_last:
                 return
             start = kept.stop
-        for chunk in chunks_of(rendered()[start:], PIECE_CHARS):
+        for chunk in chunks_of(rendered()[start:], self._piece_chars):
             stop = start + len(chunk)
             fitted = self.fitting(chunk)
             made = KeptChunk(self.tokenized(fitted), stop, stop == len(rendered()))

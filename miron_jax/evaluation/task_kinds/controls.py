@@ -35,7 +35,8 @@ class ControlsKind(ChoiceKind):
 
     @cached_property
     def made(self) -> ControlPrompts:
-        task, examples, _ = self.source
+        task = self.source.task
+        examples = self.source.examples
         return control_prompts(task, examples, super().prompts(), self.setup.config.seed)
 
     def prompts(self) -> list[Prompt]:

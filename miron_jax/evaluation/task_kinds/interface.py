@@ -16,7 +16,7 @@ import numpy as np
 
 from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import DataState, read_examples
-from miron_jax.definitions.records import AnyExample
+from miron_jax.definitions.records import AnyExample, AnyTask
 from miron_jax.engine.growing import GrowingText
 from miron_jax.engine.model import Model
 from miron_jax.engine.records import GrowingSpeed, Scores
@@ -49,6 +49,9 @@ class LoadedTask(NamedTuple):
     examples: list[AnyExample]
     data: DataState
     labels: TaskLabels | None = None  # people's; None: there are none
+    # The examples with the shots of another draw, of a task that arranges them; None: the shots are
+    # no part of them.
+    arranged: Callable[[AnyTask], list[AnyExample]] | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class Setup:
 class TokenizedExamples(NamedTuple):
     """Some examples of one task, tokenized."""
 
-    task: int  # index into Inputs.sources; behind them come the controls of `RunTasks`
+    task: int  # index into `RunTasks.every_kind`, which begins with Inputs.sources
     examples: Any  # of the form that the task's kind chose
     requests: Requests
 

@@ -19,6 +19,7 @@ from miron_jax.results.records import CompositeResult, TaskResult
 from miron_jax.results.run_folder import Run
 from miron_jax.results.same_rules import other_rule
 from miron_jax.results.samples import AskedDocument, ExampleResult
+from miron_jax.statistics.draws import spread
 from miron_jax.statistics.estimate import Estimate
 from miron_jax.statistics.paired import Difference, combined, difference, holm, mean
 from miron_jax.statistics.sequential import moments, order_of, winner
@@ -45,6 +46,8 @@ class TaskDifference:
     only_second: tuple[int, ...]
     is_main: bool
     num_alone: int  # examples of one run only
+    # standard deviation of the difference from one draw of shots to another; NaN: not known
+    over_draws: float = math.nan
 
     @property
     def has_flips(self) -> bool:
@@ -60,6 +63,7 @@ class CompositeDifference:
     paired: Difference
     unpaired_stderr: float  # as if the runs had other examples
     shares: Mapping[str, float]  # task -> of the paired variance
+    over_draws: float = math.nan  # as `TaskDifference` has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +308,7 @@ def _task_difference(
     if any(map(has_stopped, results)):
         paired = replace(paired, p_value=math.nan)
     both = np.isfinite(a) & np.isfinite(b)
+    is_main = metric == results[0].main_metric == results[1].main_metric
     rows = np.asarray([example.row for example in pairs.first])
     return TaskDifference(
         task=name,
@@ -314,9 +319,27 @@ def _task_difference(
         adjusted=math.nan,
         only_first=tuple(np.sort(rows[(a == 1) & (b == 0)]).tolist()),
         only_second=tuple(np.sort(rows[(a == 0) & (b == 1)]).tolist()),
-        is_main=metric == results[0].main_metric == results[1].main_metric,
+        is_main=is_main,
         num_alone=pairs.num_alone,
+        over_draws=_over_draws(pairs, results, strata) if is_main else math.nan,
     )
+
+
+def _over_draws(
+    pairs: _Pairs, results: Sequence[TaskResult], strata: Sequence[str] | None
+) -> float:
+    """The spread of the difference over the draws that both runs have, which are the same."""
+    if any(result.draws is None for result in results):
+        return math.nan
+    first = [example.by_draw for example in pairs.first]
+    second = [example.by_draw for example in pairs.second]
+    num_draws = min(map(len, (*first, *second)))
+    if not num_draws:
+        return 0.0  # scored once, as its shots are no draw
+    differences = [
+        np.subtract(b[:num_draws], a[:num_draws]) for a, b in zip(first, second, strict=True)
+    ]
+    return spread(np.asarray(differences, np.float64), strata)
 
 
 def _values(examples: Sequence[ExampleResult], metric: str) -> np.ndarray:
@@ -420,7 +443,10 @@ def _composite(
     both = math.hypot(composite.stderr or math.nan, other.stderr or math.nan)
     total = sum(squares.values()) or 1.0  # where no task's difference has a width
     shares = {task: square / total for task, square in squares.items()}
-    return CompositeDifference(name, composite.value, other.value, paired, both, shares)
+    over_draws = math.nan
+    if not composite.metric:
+        over_draws = math.hypot(*(weights[part.task] * part.over_draws for part in parts))
+    return CompositeDifference(name, composite.value, other.value, paired, both, shares, over_draws)
 
 
 def has_stopped(task: TaskResult) -> bool:
@@ -455,7 +481,7 @@ def _notes(first: Run, second: Run, common: Sequence[str]) -> list[str]:
                 f"{key} is {_some(sorted(ours))} in {first.label} and {_some(sorted(theirs))} in "
                 f"{second.label}, as the models and tokenizers have it: compared all the same"
             )
-    for key in ("dtype", "limit"):
+    for key in ("dtype", "limit", "fewshot_draws"):
         one = first.result.config.get(key)
         other = second.result.config.get(key)
         if one != other:

@@ -14,13 +14,19 @@ from rich.console import Console
 from miron_jax.errors import some_of
 from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import LOWER_IS_BETTER
-from miron_jax.report.compare.runs import Comparison, TaskDifference, decided_after
+from miron_jax.report.compare.runs import (
+    Comparison,
+    CompositeDifference,
+    TaskDifference,
+    decided_after,
+)
 from miron_jax.report.compare.subset import Subset
 from miron_jax.report.compare.training_noise import Decisions, TaskNoise
 from miron_jax.report.compare.verdicts import LEVEL, moved_sentence
 from miron_jax.report.numbers import shown
 from miron_jax.report.tables.console import NumberTable, table_of
 from miron_jax.results.document import plain
+from miron_jax.statistics.draws import WITHIN
 from miron_jax.statistics.paired import Difference
 
 MOST_ROWS = 8  # of flipped examples that are listed
@@ -149,10 +155,10 @@ def comparison_json(comparison: Comparison, seed: int | None = None) -> JsonObje
         "first": comparison.first.folder,
         "second": comparison.second.folder,
         "tasks": [
-            {**asdict(each), "difference": _entry(each.difference)} for each in comparison.tasks
+            {**_stated(each), "difference": _entry(each.difference)} for each in comparison.tasks
         ],
         "composites": [
-            {**asdict(each), "paired": _entry(each.paired)} for each in comparison.composites
+            {**_stated(each), "paired": _entry(each.paired)} for each in comparison.composites
         ],
     }
     if seed is not None:
@@ -161,6 +167,13 @@ def comparison_json(comparison: Comparison, seed: int | None = None) -> JsonObje
         document |= {"decided": [dict(zip(keys, row, strict=True)) for row in rows]}
     document |= {"refused": dict(comparison.refused), "notes": list(comparison.notes)}
     return plain(document)
+
+
+def _stated(each: TaskDifference | CompositeDifference) -> JsonObject:
+    entry = asdict(each)
+    if math.isnan(each.over_draws):
+        entry.pop("over_draws")
+    return entry
 
 
 def _entry(difference: Difference) -> JsonObject:
@@ -286,9 +299,28 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
             )
         elif task.is_main and task.difference.only_first == task.difference.only_second == 0:
             yield f"{task.task} {task.metric}: every example is the same in both runs"
+    yield from _draws_lines(comparison)
     for name, why in comparison.refused.items():
         yield f"{name} is not compared: {why}"
     yield from comparison.notes
+
+
+def _draws_lines(comparison: Comparison) -> Iterator[str]:
+    """Which differences another draw of the shots might have turned."""
+    known = [(each.name, each.paired.value, each.over_draws) for each in comparison.composites]
+    known += [(each.task, each.difference.value, each.over_draws) for each in comparison.tasks]
+    drawn = [each for each in known if each[2] > 0]
+    if not drawn:
+        return
+    smaller = list[str]()
+    for name, value, over_draws in drawn:
+        if abs(value) < WITHIN * over_draws:
+            smaller.append(f"{name} {value:+.4f} of {WITHIN * over_draws:.4f}")
+    yield (
+        f"smaller than another draw of the few-shot examples moves them ({WITHIN:g} standard "
+        f"deviations over draws): {', '.join(smaller) or 'none'}, of {len(drawn)} differences with "
+        "draws"
+    )
 
 
 def _flips(task: TaskDifference, comparison: Comparison) -> str:

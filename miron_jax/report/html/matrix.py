@@ -178,6 +178,8 @@ def _others(name: str, main: str, runs: Sequence[Run]) -> Iterator[list[str]]:
 
 def _numbers(task: TaskResult, main: str) -> dict[str, Estimate]:
     others = {metric: each for metric, each in task.metrics.items() if metric != main}
+    if task.draws and task.draws.scores:
+        others[f"{main} over {len(task.draws.scores)} draws of shots"] = task.draws.estimate
     for category, group in task.groups.items():
         others |= {f"{category}: {metric}": each for metric, each in group.metrics.items()}
     return others

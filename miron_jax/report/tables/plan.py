@@ -44,10 +44,17 @@ def print_plan(inputs: Inputs, totals: Totals) -> None:
         without = totals.unique_tokens - totals.control_tokens
         times = totals.unique_tokens / max(1, without)
         controls = f"; {without} without --controls, which costs {times:.2f} times as many"
+    draws = ""
+    if totals.without_draws is not None:
+        times = totals.unique_tokens / max(1, totals.without_draws)
+        draws = (
+            f"; {totals.without_draws} without --fewshot_draws, which costs {times:.2f} times as "
+            "many"
+        )
     for line in (
         f"requests       {totals.requests}",
         f"plain tokens   {totals.plain_tokens} (one row a request)",
-        f"unique tokens  {totals.unique_tokens} ({shared:.2f} times fewer){controls}",
+        f"unique tokens  {totals.unique_tokens} ({shared:.2f} times fewer){controls}{draws}",
         f"rows           {totals.rows} (rows x tokens: {rows})",
         f"row places     {totals.padded_tokens} ({padding:.1f} % padding)",
         f"programs       {len(totals.lengths)}",

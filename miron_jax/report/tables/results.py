@@ -15,6 +15,7 @@ from miron_jax.report.numbers import shown
 from miron_jax.report.tables.cloze import cloze_of, cloze_table
 from miron_jax.report.tables.console import NumberTable, table_of
 from miron_jax.report.tables.controls import controls_lines, controls_table
+from miron_jax.report.tables.draws import LEGEND, draws_table
 from miron_jax.report.tables.notes import MODEL_ONLY, above_chance, notes_of
 from miron_jax.results.records import (
     UNKNOWN,
@@ -64,6 +65,9 @@ def print_results(console: Console, run: RunResult) -> None:
             console.print(controls_table(run.tasks))
         for line in controls_lines(run.tasks):
             console.print(line, soft_wrap=True)
+    if any(task.draws for task in run.tasks.values()):
+        console.print(draws_table(run))
+        console.print(LEGEND, soft_wrap=True)
     for line in notes_of(run):
         console.print(line, soft_wrap=True)
 
