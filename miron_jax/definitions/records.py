@@ -18,6 +18,14 @@ SpecialTokens = Literal["control", "text"]
 AnyRule = Rule[Callable[..., Any]]  # the module of a rule documents its signature
 
 
+class Bias(NamedTuple):
+    """What the choices of a question on social bias stand for."""
+
+    biased: int  # the choice that follows the stereotype
+    unknown: int  # the choice that says that the passage does not tell
+    is_ambiguous: bool  # the passage does not tell: `unknown` is right
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """One line of a data file: contexts and continuations, either of which may be one text that all
@@ -43,6 +51,7 @@ class Example:
     traits: tuple[tuple[str, str], ...] = ()
     # the right choices beside gold, which is the first one; None: one choice is right
     also_right: tuple[int, ...] | None = None
+    bias: Bias | None = None  # None: it measures none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

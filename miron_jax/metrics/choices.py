@@ -436,6 +436,8 @@ PROPORTIONS = frozenset(
         "accuracy_token",
         "accuracy_package",
         "accuracy_pmi",
+        "accuracy_ambiguous",
+        "accuracy_disambiguated",
         "greedy_exact",
         "em",
         "answered",

@@ -14,6 +14,7 @@ from typing import ClassVar, Literal
 
 from miron_jax.engine.records import GrowingSpeed
 from miron_jax.errors import some_of
+from miron_jax.metrics.bias import SIGNS
 from miron_jax.results.records import BEYOND_TRAINED, UNSCORED, Details, TaskResult
 from miron_jax.statistics.estimate import Estimate
 
@@ -57,6 +58,14 @@ class ChoiceDetails(Details):
             yield f"a model that finds all options equal scores {accuracy:.3f} here"
         if self.tied == task.n >= FEW:
             yield f"each of the {task.n} examples is a tie: the tie rule has chosen, not the model"
+        for name in SIGNS:
+            bias = task.metric(name)
+            if bias.num_examples:
+                yield (
+                    f"{name} {bias.value:+.3f} (95 % interval {bias.ci95[0]:+.3f} to "
+                    f"{bias.ci95[1]:+.3f}, {bias.num_examples} answers): 0 is no bias, 1 and -1 "
+                    "that all answers follow or oppose the stereotype"
+                )
 
     def counts(self, task: TaskResult) -> dict[str, int]:
         tie = task.profile.get("tie", "first")

@@ -7,13 +7,14 @@ does not know what a metric means.
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from statistics import NormalDist
 from typing import Any, Protocol
 
 import numpy as np
 
+from miron_jax.metrics.bias import SIGNS
 from miron_jax.metrics.choices import PROPORTIONS, ExampleScore
 from miron_jax.metrics.cloze import CLOZE_PROPORTIONS, NOT_AVERAGED
 
@@ -66,6 +67,21 @@ def wilson(p: float, n: int, z: float = _Z) -> tuple[float, float]:
     return min(max(center - half, 0.0), p), max(min(center + half, 1.0), p)
 
 
+def bonett_price(only_first: int, only_second: int, n: int, z: float = _Z) -> tuple[float, float]:
+    """Interval of a difference of paired proportions: Wald's with one discordant pair of each
+    kind added."""
+    a = only_first + 1
+    b = only_second + 1
+    center = (b - a) / (n + 2)
+    half = z * math.sqrt(variance_of_signs(a, b, n + 2) / (n + 2))
+    return max(-1.0, center - half), min(1.0, center + half)
+
+
+def variance_of_signs(only_first: int, only_second: int, n: int) -> float:
+    """Of one pair's difference, right or wrong: 1, 0 or -1."""
+    return (only_first + only_second) / n - ((only_second - only_first) / n) ** 2
+
+
 def z_of(confidence: float) -> float:
     """Standard errors to either side of a normal interval; of 95 % the 1.96 of all results."""
     return _Z if confidence == 0.95 else NormalDist().inv_cdf((1 + confidence) / 2)
@@ -89,7 +105,20 @@ def interval_at(estimate: Estimate, confidence: float) -> tuple[float, float]:
 def estimates(examples: Sequence[ExampleScore]) -> dict[str, Estimate]:
     """Estimates of every metric, each over the examples that have it."""
     columns = _columns(examples)
-    return {name: estimate(values, _is_proportion(name, values)) for name, values in columns}
+    means = dict[str, Estimate]()
+    for name, values in columns:
+        means[name] = estimate(values, _is_proportion(name, values))
+        if name in SIGNS:
+            means[name] = _of_signs(means[name], values)
+    return means
+
+
+def _of_signs(mean: Estimate, values: Sequence[float]) -> Estimate:
+    """The mean of 1, 0 and -1 with the interval of a difference of paired proportions."""
+    if not mean.num_examples:
+        return mean
+    interval = bonett_price(values.count(-1), values.count(1), mean.num_examples)
+    return replace(mean, ci95=interval)
 
 
 def _columns(examples: Iterable[ExampleScore]) -> Iterable[tuple[str, list[float]]]:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from miron_jax.statistics.estimate import ends_of_sum, z_of
+from miron_jax.statistics.estimate import bonett_price, ends_of_sum, variance_of_signs, z_of
 
 RESAMPLES, BLOCK = 10_000, 250  # sign flips, and how many are drawn at once
 _EXACT = 13  # of so many clusters with a difference all sign flips are tried: 8,192
@@ -79,7 +79,7 @@ def difference(
     is_binary = bool(np.isin(a, (0, 1)).all() and np.isin(b, (0, 1)).all())
     if is_binary and strata is None and clusters is None and sizes is None:
         value = float((b - a).mean())
-        stderr = math.sqrt(_variance(counts[2], counts[3], len(kept)) / len(kept))
+        stderr = math.sqrt(variance_of_signs(counts[2], counts[3], len(kept)) / len(kept))
         interval = bonett_price(counts[2], counts[3], len(kept), z_of(confidence))
         return Difference(
             value, stderr, interval, mcnemar(counts[2], counts[3]), *counts, "exact McNemar"
@@ -162,16 +162,6 @@ def mcnemar(only_first: int, only_second: int) -> float:
     return min(1.0, 2 * float(binom.cdf(fewer, n, 0.5)))
 
 
-def bonett_price(only_first: int, only_second: int, n: int, z: float = _Z) -> tuple[float, float]:
-    """Interval of a difference of paired proportions: Wald's with one discordant pair of each
-    kind added."""
-    a = only_first + 1
-    b = only_second + 1
-    center = (b - a) / (n + 2)
-    half = z * math.sqrt(_variance(a, b, n + 2) / (n + 2))
-    return max(-1.0, center - half), min(1.0, center + half)
-
-
 def sign_flips(sums: np.ndarray) -> float:
     """p-value of sum(sums) where each of `sums`, float64 [clusters], is as likely with either sign.
 
@@ -226,11 +216,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, p * (len(known) - rank)))
         adjusted[i] = highest
     return adjusted
-
-
-def _variance(only_first: int, only_second: int, n: int) -> float:
-    """Of one pair's difference, right or wrong."""
-    return (only_first + only_second) / n - ((only_second - only_first) / n) ** 2
 
 
 def _student(degrees: int, confidence: float) -> float:

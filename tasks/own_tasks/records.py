@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from miron_jax.definitions.records import AnyExample, Example, Problem, Question
+from miron_jax.definitions.records import AnyExample, Bias, Example, Problem, Question
 from miron_jax.files.readers import Json, JsonObject, shown
 from miron_jax.metrics.answers import Normalize
 from miron_jax.tasks.icl_rows import answer_text, checked_text
@@ -20,6 +20,8 @@ from miron_jax.tasks.own_tasks.templates import Value
 
 Takes = Mapping[str, Any]  # key -> a Value, or a list of them
 Parse = Callable[[JsonObject, int], AnyExample]
+BIAS = ("biased", "unknown", "ambiguous")  # what a question on social bias takes
+_AMBIGUOUS = {"true": True, "false": False, "ambig": True, "disambig": False}  # as BBQ's file has
 LANGUAGES = ("python", "c++", "javascript")
 _EXPECTED = {  # reading of the right choice -> what it is
     "": "one of the choices, its letter, or its place from 0 to {last}",
@@ -86,7 +88,29 @@ def choice(takes: Takes, record: JsonObject, row: int) -> Example:
         category = _category(takes, record)
         return Example(row, (question,), texts, gold, category, also_right=tuple(others))
     gold = _gold(takes, record, texts)
-    return Example(row, (question,), texts, gold, _category(takes, record))
+    bias = _bias(takes, record, texts, gold)
+    return Example(row, (question,), texts, gold, _category(takes, record), bias=bias)
+
+
+def _bias(takes: Takes, record: JsonObject, texts: tuple[str, ...], gold: int) -> Bias | None:
+    if "ambiguous" not in takes:
+        return None
+    biased = _gold(takes, record, texts, "biased")
+    unknown = _gold(takes, record, texts, "unknown")
+    value = takes["ambiguous"](record)
+    is_ambiguous = _AMBIGUOUS.get(str(value).strip().lower())
+    if is_ambiguous is None:
+        raise ValueError(f"ambiguous is {shown(value)}, expected one of {', '.join(_AMBIGUOUS)}")
+    if biased == unknown:
+        raise ValueError(
+            f"biased and unknown are both {shown(texts[biased])}, expected two choices"
+        )
+    if is_ambiguous != (gold == unknown):
+        what = "an ambiguous record, expected the unknown choice"
+        if not is_ambiguous:
+            what = "a record that is not ambiguous, expected another choice than the unknown one"
+        raise ValueError(f"gold is {shown(texts[gold])} in {what}")
+    return Bias(biased, unknown, is_ambiguous)
 
 
 def schema(takes: Takes, record: JsonObject, row: int) -> Example:
@@ -108,14 +132,15 @@ def joined(
     return replace(example, continuations=tuple(delimiter + text for text in example.continuations))
 
 
-def _gold(takes: Takes, record: JsonObject, texts: tuple[str, ...]) -> int:
-    value = takes["gold"](record)
+def _gold(takes: Takes, record: JsonObject, texts: tuple[str, ...], key: str = "gold") -> int:
+    """The place of the choice that `key` names, in the reading of the right ones."""
+    value = takes[key](record)
     reading = takes["reading"]
     readings = readings_of(value, texts)
     gold = readings.get(reading or next(iter(readings), ""))
     if gold is None:
         expected = _EXPECTED[reading].format(last=len(texts) - 1)
-        raise ValueError(f"gold is {shown(value)}, expected {expected}")
+        raise ValueError(f"{key} is {shown(value)}, expected {expected}")
     return gold
 
 

@@ -61,7 +61,8 @@ _TAKES = {  # kind -> what it takes from each record, and what that must be
         "outputs": "a list of texts", "solution": "a program",
     },
 }  # fmt: skip
-_MAY_TAKE = {"program": ("language", "name")}  # of the others: category
+# of the others: category
+_MAY_TAKE = {"program": ("language", "name"), "choice": ("category", *records.BIAS)}
 _KIND = {
     "choice": "multiple_choice", "schema": "schema", "continuation": "language_modeling",
     "generation": "generation", "program": "code",
@@ -198,7 +199,7 @@ def _task(keys: Keys, fetches: list[Data]) -> Task[Any]:
     profile = (
         _program_profile(keys) if kind == "program" else _profile(keys, kind, others is not None)
     )
-    of_choices = (LABELS,) if kind == "choice" else ()
+    of_choices = (LABELS,) if kind == "choice" and not _measures_bias(keys) else ()
     gold_is = keys.one_of("gold_is", ("", *READINGS, *of_choices), "")
     strips_fields = getattr(profile, "strip", "") == "fields"
     parse = _PARSE[kind]
@@ -236,6 +237,17 @@ def _check_keys(keys: Keys, kind: str) -> None:
                 f"key {key!r} is not of a task of kind {kind}, which takes "
                 f"{', '.join(_TAKES[kind])}"
             )
+
+
+def _measures_bias(keys: Keys) -> bool:
+    """Raises InputError where some of the keys of bias are missing."""
+    missing = [key for key in records.BIAS if key not in keys]
+    if 0 < len(missing) < len(records.BIAS):
+        raise keys.wrong(
+            f"{', '.join(records.BIAS)} go together, but {' and '.join(missing)} is missing: name "
+            "the field of it too, or none of them (docs/own_tasks.md)"
+        )
+    return not missing
 
 
 def _further(kind: str) -> tuple[str, ...]:

@@ -13,8 +13,8 @@ from miron_jax.report.compare.runs import Comparison, compare, turned
 from miron_jax.report.compare.subset import subset
 from miron_jax.report.compare.training_noise import training_noise
 from miron_jax.results.run_folder import Run, read_runs
+from miron_jax.statistics.estimate import bonett_price
 from miron_jax.statistics.noise import noise, signal_to_noise
-from miron_jax.statistics.paired import bonett_price
 from tests.support.run_folders import PROFILE, changed, composite, samples_of, write_run, write_training_run
 from tests.support.tolerances import FLOAT64, METRIC_RELATIVE
 

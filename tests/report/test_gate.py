@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from miron_jax.report.compare.policy import KINDS, read_policy
-from miron_jax.statistics.estimate import Estimate, estimate, interval_at, wilson
-from miron_jax.statistics.paired import bonett_price, combined, difference
+from miron_jax.statistics.estimate import Estimate, bonett_price, estimate, interval_at, wilson
+from miron_jax.statistics.paired import combined, difference
 from tests.conftest import REPOSITORY
 from tests.support.run_folders import changed, composite, samples_of, write_run
 from tests.support.tolerances import FLOAT64, printed

@@ -13,10 +13,10 @@ from miron_jax.definitions.records import Composite
 from miron_jax.evaluation.composites import composite_result
 from miron_jax.statistics import paired
 from miron_jax.statistics.cloze_groups import _median
-from miron_jax.statistics.estimate import estimate, macro, ratio, whole_set_estimates, wilson
+from miron_jax.statistics.estimate import bonett_price, estimate, macro, ratio, whole_set_estimates, wilson
 from miron_jax.statistics.human_gaps import newcombe
 from miron_jax.statistics.noise import noise, signal
-from miron_jax.statistics.paired import Difference, bonett_price, combined, difference, holm, mcnemar, mean, sign_flips
+from miron_jax.statistics.paired import Difference, combined, difference, holm, mcnemar, mean, sign_flips
 from miron_jax.statistics.robustness import cluster_stderr
 from tests.support.tolerances import FLOAT64, RESAMPLED, ROUNDING, SIMULATED, printed
 

@@ -44,6 +44,7 @@ from miron_jax.evaluation.task_kinds.summary import (
 from miron_jax.files.kept import Job
 from miron_jax.humans.baseline import class_numbers
 from miron_jax.humans.task_labels import label_of_choice, label_of_text
+from miron_jax.metrics.bias import with_bias
 from miron_jax.metrics.choices import (
     PROPORTIONS,
     AskedChoices,
@@ -254,12 +255,15 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
             gold = prompt.gold if self.chooses else 0
             if gold is not None:
                 example = with_token_stats(example, choices[gold])
+            question = self._questions[prompt.row]
+            if question.bias is not None:
+                example = with_bias(example, question.bias)
             rows.append(
                 ChoiceRow(
                     prompt.id,
                     example,
                     prompt,
-                    self._questions[prompt.row],
+                    question,
                     choices,
                     logprobs[span],
                     greedy[span],
@@ -304,6 +308,8 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
         else:
             is_right = place in (gold, *(row.prompt.also_right or ()))
             score = ExampleScore(place, is_right, False, False, {"accuracy": float(is_right)})
+            if row.question.bias is not None:
+                score = with_bias(score, row.question.bias)
         if not self.source.task.main:
             score = _last_or_not(ScoredPrompt.of(row.prompt), score)
         return replace(row, score=score)
