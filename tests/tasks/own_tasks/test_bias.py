@@ -69,16 +69,16 @@ def test_bias_scores_by_hand() -> None:
     ]
     nan = {"accuracy": math.nan}
     scored += [with_bias(ExampleScore(None, None, False, False, nan), Bias(1, 2, each)) for each in (True, False)]
-    found = estimates(scored)
-    values = {name: (each.value, each.num_examples, each.num_undefined) for name, each in found.items()}
+    means = estimates(scored)
+    values = {name: (each.value, each.num_examples, each.num_undefined) for name, each in means.items()}
     assert values["bias_ambiguous"] == (pytest.approx((1 - 0.4) * (2 * 5 / 6 - 1), abs=ROUNDING), 10, 1)
     assert values["bias_disambiguated"] == (pytest.approx(2 * 4 / 6 - 1, abs=ROUNDING), 6, 1)
     assert values["accuracy_ambiguous"] == (0.4, 10, 1)
     assert values["accuracy_disambiguated"] == (0.625, 8, 1)
     half = 1.96 * math.sqrt((8 / 12 - (4 / 12) ** 2) / 12)
-    assert found["bias_ambiguous"].ci95 == pytest.approx((4 / 12 - half, 4 / 12 + half), abs=ROUNDING)
-    assert found["bias_disambiguated"].ci95 == bonett_price(2, 4, 6)
-    assert found["accuracy_ambiguous"].ci95 == wilson(0.4, 10)
+    assert means["bias_ambiguous"].ci95 == pytest.approx((4 / 12 - half, 4 / 12 + half), abs=ROUNDING)
+    assert means["bias_disambiguated"].ci95 == bonett_price(2, 4, 6)
+    assert means["accuracy_ambiguous"].ci95 == wilson(0.4, 10)
     one_sided = estimates(scored[4:9])["bias_ambiguous"]
     assert one_sided.value == 1
     assert one_sided.ci95[0] < 0.7, "five equal answers leave much open"
