@@ -217,7 +217,8 @@ _LADDER = {
     "tokens": Setting(
         None,
         "comparison",
-        "RUN=1e9 states what it was trained on; RUN=2e6/step makes each checkpoint a run.",
+        "RUN=1e9 states what it was trained on; absent: what its results state.  RUN=2e6/step makes"
+        " each checkpoint a run.",
         "list",
     ),
     "predict": Setting(

@@ -60,6 +60,8 @@ class Outcome(NamedTuple):
     checkpoint: Checkpoint = Checkpoint(None, None)
     journal_seconds: float = 0.0  # that the run waited for its journal
     weights: str = ""  # fingerprint of all weights on the devices
+    training_tokens: int | None = None  # that the checkpoint was trained on, where it says so
+    flops_per_token: float | None = None  # of a forward pass (model/costs.py)
     answers: Answers | None = None  # of a user's own model to fixed tokens
     # number of weights of each dtype, as the programs computed with them, the most first
     dtypes: Mapping[str, int] = MappingProxyType({})

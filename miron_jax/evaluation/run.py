@@ -49,7 +49,8 @@ from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint, weigh
 from miron_jax.model.checkpoints.loading import loaded
 from miron_jax.model.checkpoints.plausible import implausible
 from miron_jax.model.checkpoints.training_run import Checkpoint
-from miron_jax.model.costs import cost_model
+from miron_jax.model.checkpoints.training_tokens import training_tokens
+from miron_jax.model.costs import cost_model, flops_per_token
 from miron_jax.model.network import Network
 from miron_jax.model.own import OwnModel
 from miron_jax.planning.request_batches import RequestBatch, Totals
@@ -281,6 +282,8 @@ class Evaluation:
                 weights=weights,
                 placement=model.placement,
                 dtypes=model.num_weights,
+                training_tokens=training_tokens(checkpoint, self.config.model),
+                flops_per_token=flops_per_token(config),
                 answers=answers,
                 implausible=warnings,
                 tokenizer=self._tokenizer,

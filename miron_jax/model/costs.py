@@ -43,6 +43,15 @@ def network_flops(network: Network) -> float:
     return 2.0 * network.matmul_params or 1.0
 
 
+def flops_per_token(config: ModelConfig | Network) -> float | None:
+    """FLOPs of a forward pass for one token through all matmuls with weights, the head among them,
+    without attention's own: of experts only the active ones count.  None: the weights are not
+    known."""
+    if isinstance(config, Network):
+        return 2.0 * (config.matmul_params + config.head_params) or None
+    return 2.0 * (matmul_params(config) + config.d_model * config.vocab_size)
+
+
 def useful_flops(config: ModelConfig | Network, plan: Plan) -> float:
     """FLOPs that a plan needs: weights at unique tokens, attention over visible pairs, the head at
     the parent nodes."""

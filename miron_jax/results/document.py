@@ -107,7 +107,7 @@ ABSENT: Mapping[type, frozenset[str]] = {
             "limit",
         ]
     ),
-    Weights: frozenset({"average", "averaged"}),
+    Weights: frozenset(["parameters", "flops_per_token", "training_tokens", "average", "averaged"]),
     TaskData: frozenset({"rows", "published_rows"}),
     ChoiceDetails: frozenset({"dialogue", "crossed_pairs", "leaked_prompts"}),
     GenerationDetails: frozenset(

@@ -279,12 +279,21 @@ class Weights:
     commits: Mapping[str, str | None] = field(default_factory=dict)
     # number of weights of each dtype, as the programs computed with them, the most first
     dtypes: Mapping[str, int] = field(default_factory=dict)
+    parameters: int = 0  # all of them
+    # of a forward pass, without attention's own (model/costs.py); None: not known
+    flops_per_token: float | None = None
+    training_tokens: int | None = None  # None: the checkpoint does not say them
     tokenizer: str | None = None  # fingerprint of its vocabulary and rules
     tokenizer_from: str | None = None  # tokenizer.json, a class of transformers, or a given object
     answers: Answers | None = None  # of a user's own model to fixed tokens
     implausible: tuple[str, ...] = ()  # one warning per suspicious weight
     average: str = ""  # the rule, such as last:5; the weights are an average of several steps
     averaged: tuple[int, ...] = ()  # those steps
+
+    @property
+    def num_parameters(self) -> int:
+        """0: not known.  Results of earlier versions have them by dtype alone."""
+        return self.parameters or sum(self.dtypes.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,6 +217,7 @@ def test_results_state_the_tokenizer_and_the_dtypes_that_ran(tmp_path: Path) -> 
         digest = results["checkpoint"]["tokenizer"][:16]
         assert stated == (given if isinstance(given, str) else f"given {type(given).__name__} {digest}")
         assert results["checkpoint"]["dtypes"] == {dtype: model.params.size}
+        assert results["checkpoint"]["parameters"] == model.params.size
         said = f"the model's own weights are {dtype}, and were not cast" in " ".join(notes_of(run_of(results)))
         assert said == (dtype != results["config"]["dtype"])
 

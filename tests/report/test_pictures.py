@@ -2,17 +2,21 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.lines import Line2D
 
 from miron_jax.report.compare.runs import compare
-from miron_jax.report.figures.all import trained_of
+from miron_jax.report.figures.all import figures_of, trained_of
+from miron_jax.report.figures.cost import costs_of
 from miron_jax.report.figures.curves import curves_figure, single_curves
 from miron_jax.report.figures.panels import comparison_figure, tasks_figure
 from miron_jax.report.html.page import page_of
+from miron_jax.results.records import Weights
 from miron_jax.results.run_folder import Run, read_runs
 from tests.support.run_folders import changed, composite, samples_of, write_run, write_training_run
 from tests.support.tolerances import printed
@@ -47,6 +51,42 @@ def test_each_metric_has_a_panel_with_the_values_of_each_run_and_chance(runs: li
     assert accuracy.get_xlim() == (0, 1)
     assert [label.get_text() for label in accuracy.get_yticklabels()] == ["a"], "all tasks are of one suite"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["one", "two"]
+
+
+def test_scores_stand_against_what_every_run_says_it_cost(runs: list[Run]) -> None:
+    """Training: 3 passes of 2e8 FLOPs over 1e9 and over 4e9 tokens; without the tokens of one run, FLOPs a token."""
+    cheap, dear = (
+        {"flops_per_token": 2e8, "training_tokens": 10**9},
+        {"flops_per_token": 3e8, "training_tokens": 4 * 10**9},
+    )
+    assert costs_of(runs) is None, "neither says anything"
+    assert drawn_costs(runs, {"parameters": 5}, {"dtypes": {"float32": 7}}) == (
+        "parameters",
+        [[5.0], [7.0]],
+        [[0.5], [0.5]],
+    )
+    assert drawn_costs(runs, cheap, dear | {"training_tokens": None})[:2] == ("FLOPs a token, forward", [[2e8], [3e8]])
+    assert drawn_costs(runs, cheap, dear)[:2] == ("training FLOPs", [[6e17], [3.6e18]])
+    with_costs(runs, cheap, cheap)
+    assert "cost" not in {drawn.name for drawn in figures_of(runs)}, "one cost has no axis"
+
+
+def drawn_costs(runs: list[Run], first: dict[str, Any], second: dict[str, Any]) -> tuple[str, list[Any], list[Any]]:
+    """The axis, each run's place on it and its score there."""
+    with_costs(runs, first, second)
+    [figure] = [drawn.figure for drawn in figures_of(runs) if drawn.name == "cost"]
+    [axes] = figure.axes
+    assert axes.get_title() == "own mean"
+    points = [line for line in axes.lines if line.get_marker() == "o"]
+    return axes.get_xlabel(), *(
+        [np.asarray(get(line)).tolist() for line in points] for get in (Line2D.get_xdata, Line2D.get_ydata)
+    )
+
+
+def with_costs(runs: list[Run], *of_runs: dict[str, Any]) -> None:
+    """The checkpoints of the runs, as they would be read."""
+    for i, costs in enumerate(of_runs):
+        runs[i] = replace(runs[i], result=replace(runs[i].result, checkpoint=Weights(**costs)))
 
 
 def test_differences_have_a_panel_a_metric_and_are_filled_beyond_chance(runs: list[Run]) -> None:

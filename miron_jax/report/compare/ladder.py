@@ -118,9 +118,11 @@ def _rung(label: str, run: Run, axis: str, parameters: float | None, tokens: flo
     if axis == "tokens":
         parameters = None
     elif parameters is None:
-        parameters = float(sum(run.result.checkpoint.dtypes.values())) or None
+        parameters = float(run.result.checkpoint.num_parameters) or None
     if axis == "parameters":
         tokens = None
+    elif tokens is None:
+        tokens = run.result.checkpoint.training_tokens
     sizes = {"parameters": parameters, "tokens": tokens}
     wanted = [axis] if axis in sizes else list(sizes)
     size = float(FLOPS_A_TOKEN) if axis == "flops" else 1.0

@@ -230,7 +230,6 @@ def _best(values: Mapping[int, float], metric: str) -> int | None:
 def _facts(run: Run, steps: Steps) -> Iterator[tuple[str, str]]:
     result = run.result
     scored = sum(task.n for task in result.tasks.values())
-    parameters = sum(result.checkpoint.dtypes.values())
     seconds = result.speed.wall_seconds
     weights = result.checkpoint
     average = ""
@@ -241,7 +240,9 @@ def _facts(run: Run, steps: Steps) -> Iterator[tuple[str, str]]:
         "step": result.step,
         "best step": _best_steps(steps) if steps else "",
         "average": average,
-        "parameters": f"{parameters:,}" if parameters else "",
+        "parameters": _count(weights.num_parameters),
+        "training tokens": _count(weights.training_tokens),
+        "FLOPs a token": _count(weights.flops_per_token),
         "dtype": result.config.get("dtype"),
         "devices": _devices(result),
         "examples": f"{scored:,} in {len(result.tasks)} tasks",
@@ -252,6 +253,10 @@ def _facts(run: Run, steps: Steps) -> Iterator[tuple[str, str]]:
     for name, value in facts.items():
         if value not in (None, ""):
             yield name, printable(str(value))
+
+
+def _count(number: float | None) -> str:
+    return f"{number:,.0f}" if number else ""
 
 
 def _devices(result: RunResult) -> str:

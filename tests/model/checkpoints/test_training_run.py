@@ -21,7 +21,8 @@ from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate_checkpoints
 from miron_jax.model.checkpoints import checkpoints
 from miron_jax.model.checkpoints.remote import folder_at, local_copy
-from miron_jax.model.checkpoints.training_run import load_step, pick_steps, training_steps
+from miron_jax.model.checkpoints.training_run import Checkpoint, load_step, pick_steps, training_steps
+from miron_jax.model.checkpoints.training_tokens import training_tokens
 from tests.support.tiny_model import write_core_data
 from tests.support.tolerances import CONTINUATION
 from tests.support.toy_decoders import CONFIG, pure, same_bits, weights
@@ -327,3 +328,21 @@ def test_orbax_in_an_object_store_is_read_once_it_is_committed(tmp_path: Path, s
     assert not local.exists()
     store.rm("/run/7/commit_success.txt")
     assert training_steps(folder) == []
+
+
+def test_tokens_that_a_checkpoint_says_it_was_trained_on(tmp_path: Path) -> None:
+    named = tmp_path / "stage1-step1000-tokens2.5B"
+    named.mkdir()
+    at = Checkpoint(None, named)
+    assert training_tokens(at, str(named)) == 2_500_000_000
+    assert training_tokens(Checkpoint(None, tmp_path), "org/model@step1-tokens4T-hf") == 4 * 10**12
+    assert training_tokens(Checkpoint(7, tmp_path), "run-tokens4B") is None, "the run's name says nothing of a step"
+    assert training_tokens(Checkpoint(None, tmp_path), "my-tokens-model") is None
+    assert training_tokens(Checkpoint(None, named, average="last:2"), None) is None
+    assert training_tokens(Checkpoint(None, None), None) is None
+    state = named / "trainer_state.json"
+    state.write_text('{"num_input_tokens_seen": 123, "global_step": 4}')
+    assert training_tokens(at, None) == 123, "counted, where the name is rounded"
+    for broken in ("{", "[]", '{"num_input_tokens_seen": 0}', '{"num_input_tokens_seen": "many"}'):
+        state.write_text(broken)
+        assert training_tokens(at, None) == 2_500_000_000, broken
