@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.lines import Line2D
 
 from miron_jax.report.compare.runs import compare
 from miron_jax.report.figures.all import figures_of, trained_of
@@ -78,9 +77,8 @@ def drawn_costs(runs: list[Run], first: dict[str, Any], second: dict[str, Any]) 
     [axes] = figure.axes
     assert axes.get_title() == "own mean"
     points = [line for line in axes.lines if line.get_marker() == "o"]
-    return axes.get_xlabel(), *(
-        [np.asarray(get(line)).tolist() for line in points] for get in (Line2D.get_xdata, Line2D.get_ydata)
-    )
+    places = [np.asarray(line.get_xdata()).tolist() for line in points]
+    return axes.get_xlabel(), places, [np.asarray(line.get_ydata()).tolist() for line in points]
 
 
 def with_costs(runs: list[Run], *of_runs: dict[str, Any]) -> None:
