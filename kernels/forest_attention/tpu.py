@@ -73,6 +73,7 @@ def forest_attention(
         return jax.lax.shift_right_logical(table[(b * blocks + i) * blocks + j], 2)
 
     def key(b: Index, step: Index, i: Index, j: Index, table: Ref, *_: Ref) -> tuple[Index, ...]:
+        # lax.div: // in an index map does not lower without the chip's generation
         return b, key_block(b, i, j, table), jax.lax.div(step * heads, n // kv_heads * kv)
 
     key_place = pl.BlockSpec(

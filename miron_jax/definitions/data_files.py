@@ -170,6 +170,7 @@ def located_rows(
 
 
 def _lines(content: bytes, skips_blank: bool) -> tuple[list[bytes], str, Sequence[int]]:
+    # at "\n" alone: str.splitlines also splits at U+0085 and U+2028, which texts have
     lines = content.removeprefix(codecs.BOM_UTF8).removesuffix(b"\n").split(b"\n")
     if not content:
         lines = []

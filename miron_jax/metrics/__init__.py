@@ -5,4 +5,5 @@ answers     completions: normalizers and matches
 programs    pass@k; cuts programs out of completions
 cloze       a target's probability and ranks
 detox       MERA's ruDetox
+properties  by a metric's name: is it a share, is less better
 """

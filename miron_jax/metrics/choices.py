@@ -21,7 +21,6 @@ import numpy as np
 
 from miron_jax.definitions.rules import Rule
 from miron_jax.metrics.spans import Spans
-from miron_jax.metrics.token_stats import TOKEN_STATS_LOWER_IS_BETTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,25 +428,3 @@ OF_OPTIONS: tuple[Metric, ...] = (
     *SOFT,
 )
 CHOICE_METRICS: tuple[str, ...] = ("accuracy", *(metric.name for metric in OF_OPTIONS))
-PROPORTIONS = frozenset(
-    {
-        "accuracy",
-        "accuracy_char",
-        "accuracy_token",
-        "accuracy_package",
-        "accuracy_pmi",
-        "accuracy_ambiguous",
-        "accuracy_disambiguated",
-        "greedy_exact",
-        "em",
-        "answered",
-        "answered_last",
-    }
-    | {metric.name for metric in OF_OPTIONS if metric.is_proportion}
-)  # 0 or 1 for each example; other metrics are means
-# By which fewer is better, of all task kinds.
-LOWER_IS_BETTER = frozenset({
-    "bits_per_byte", "bits_per_char", "bits_per_token", "choice_rank", "first_token_rank",
-    "drift_bits", "drift_percent",
-    "flip_to_wrong", "token_inflation", *TOKEN_STATS_LOWER_IS_BETTER,
-})  # fmt: skip

@@ -188,16 +188,6 @@ def digest_of(*texts: str) -> str:
     return digest.hexdigest()[:16]
 
 
-def without_first_shot(prompt: Prompt) -> Prompt:
-    """The prompt with one shot fewer; it must have at least one."""
-    assert prompt.num_shots, "no shot is left"
-    first = len(prompt.shots) - prompt.num_shots  # a chat has a text before them
-    shots = (*prompt.shots[:first], *prompt.shots[first + 1 :])
-    num_shots = prompt.num_shots - 1
-    leak = 0 if prompt.leak > num_shots else prompt.leak
-    return replace(prompt, shots=shots, num_shots=num_shots, leak=leak)
-
-
 def pool_size(profile: Wording, limit: int | None) -> int | None:
     """Number of leading examples that shots are sampled from, None: all.  At least enough for the
     shots of one example."""

@@ -219,7 +219,7 @@ def leave_smaller_run(config: RunConfig, store: Store) -> None:
     for below in (*steps, ""):
         if not store.has(f"{below}{RESULTS}") or _is_damaged(store, below.rstrip("/")):
             continue
-        if result_in(store, below.rstrip("/")).config.get("limit") == config.limit:
+        if result_in(store, below.rstrip("/")).limit == config.limit:
             continue
         for name in _ASKED_FOR:
             store.remove_below(f"{below}{name}")
@@ -370,7 +370,7 @@ def _is_of(result: RunResult, config: RunConfig, data: Mapping[str, DataState]) 
     }
     return (
         of_data == {name: tuple(state) for name, state in data.items()}
-        and result.config.get("limit") == config.limit
+        and result.limit == config.limit
     )
 
 

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import ClassVar
 
 from miron_jax.engine.text_requests import GenerationSpeed
-from miron_jax.files.readers import JsonObject
+from miron_jax.files.readers import Json, JsonObject
 from miron_jax.runtime.answers import Answers
 from miron_jax.statistics.draws import WITHIN
 from miron_jax.statistics.estimate import Estimate
@@ -161,6 +161,16 @@ class TaskResult:
     draws: Draws | None = None  # likewise
     sampled: Sampled | None = None  # None: every example ran
     limit: int | None = None
+
+    @property
+    def num_fewshot(self) -> Json:
+        """Few-shot examples of a prompt by the task's rules; None: they name no number."""
+        return self.profile.get("num_fewshot")
+
+    @property
+    def categories(self) -> Json:
+        """What becomes of the numbers of its categories."""
+        return self.profile.get("categories")
 
     @property
     def main_metric(self) -> str:
@@ -333,6 +343,20 @@ class RunResult:
     steps: Mapping[str, str] = field(default_factory=dict)  # its steps -> their results.json
     # by task; {}: of an older version, or not written
     samples: Mapping[str, SampleFile] = field(default_factory=dict)
+
+    @property
+    def model(self) -> str:
+        """As --model names it; "": not known."""
+        return str(self.config.get("model") or "")
+
+    @property
+    def dtype(self) -> Json:
+        return self.config.get("dtype")
+
+    @property
+    def limit(self) -> Json:
+        """--limit; None: all examples."""
+        return self.config.get("limit")
 
     def tasks_of(self, suite: str) -> dict[str, TaskResult]:
         return {name: task for name, task in self.tasks.items() if name.startswith(f"{suite}/")}

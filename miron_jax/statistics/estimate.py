@@ -15,8 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from miron_jax.metrics.bias import SIGNS
-from miron_jax.metrics.choices import PROPORTIONS, ExampleScore
+from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.cloze import CLOZE_PROPORTIONS, NOT_AVERAGED
+from miron_jax.metrics.properties import PROPORTIONS
 
 BOOTSTRAP = 1000  # resamples
 _Z = 1.96  # standard errors to either side of a 95 % interval

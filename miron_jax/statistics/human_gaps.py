@@ -14,7 +14,8 @@ import numpy as np
 
 from miron_jax.definitions.data_files import DataState
 from miron_jax.definitions.records import HumanBaseline
-from miron_jax.metrics.choices import PROPORTIONS, ExampleScore
+from miron_jax.metrics.choices import ExampleScore
+from miron_jax.metrics.properties import PROPORTIONS
 from miron_jax.statistics.estimate import Estimate, by_category, whole_set_estimates, wilson
 from miron_jax.statistics.paired import difference
 

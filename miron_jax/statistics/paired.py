@@ -207,8 +207,8 @@ def combined(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjustment (1979, Scand. J. Stat. 6, 65-70) over those that are not NaN: each holds
-    for all at once."""
+    """Holm's adjustment (1979, Scand. J. Stat. 6, 65-70), which scipy lacks, over those that are
+    not NaN: each holds for all at once."""
     known = sorted((p, i) for i, p in enumerate(p_values) if not math.isnan(p))
     adjusted = [math.nan] * len(p_values)
     highest = 0.0

@@ -20,7 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from miron_jax.definitions.records import Example, Task
-from miron_jax.metrics.choices import PROPORTIONS, ExampleScore
+from miron_jax.metrics.choices import ExampleScore
+from miron_jax.metrics.properties import PROPORTIONS
 from miron_jax.statistics.estimate import estimate
 
 TEMPLATE = "template_n"

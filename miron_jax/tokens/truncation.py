@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from miron_jax.definitions.records import ClozeProfile, ProgramProfile, TextProfile, Wording
-from miron_jax.prompting.prompts import Prompt, without_first_shot
+from miron_jax.prompting.prompts import Prompt
 from miron_jax.tokens.pieces import PieceEncoder, Text, piece_encoder
 from miron_jax.tokens.tokenizers import Tokenizer, first_tokens
 
@@ -83,9 +83,19 @@ def _drop_shots(kept: list[Prompt], encode: PieceEncoder, room: int) -> None:
         for i, of_prompt in texts.items():
             longest = max(map(len, islice(encoded, len(of_prompt))))
             if longest > room:
-                kept[i] = without_first_shot(kept[i])
+                kept[i] = _without_first_shot(kept[i])
                 if kept[i].num_shots:
                     waiting.append(i)
+
+
+def _without_first_shot(prompt: Prompt) -> Prompt:
+    """The prompt with one shot fewer; it must have at least one."""
+    assert prompt.num_shots, "no shot is left"
+    first = len(prompt.shots) - prompt.num_shots  # a chat has a text before them
+    shots = (*prompt.shots[:first], *prompt.shots[first + 1 :])
+    num_shots = prompt.num_shots - 1
+    leak = 0 if prompt.leak > num_shots else prompt.leak
+    return replace(prompt, shots=shots, num_shots=num_shots, leak=leak)
 
 
 def _texts(prompt: Prompt) -> list[Text]:

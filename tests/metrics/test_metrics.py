@@ -13,7 +13,6 @@ from miron_jax.metrics.choices import (
     EXP_MEAN,
     FIRST,
     LAST,
-    PROPORTIONS,
     Tie,
     first_smallest,
     mean_losses,
@@ -33,6 +32,7 @@ from miron_jax.metrics.cloze import (
     target_confidence,
     text_scores,
 )
+from miron_jax.metrics.properties import PROPORTIONS
 from miron_jax.metrics.spans import Spans
 
 pytestmark = pytest.mark.newest

@@ -67,6 +67,7 @@ def write(folder: Path) -> Path:
     _capitals(folder)
     _ukrainian_texts(folder)
     shutil.copy(REPOSITORY / "examples" / "nnx_model.py", folder / "my_model.py")
+    shutil.copy(REPOSITORY / "examples" / "recurrent_model.py", folder / "my_recurrent.py")
     (folder / "job.flags").write_text(
         "--model=MODEL\n--tasks=core/copa\n--data_dir=EVAL_BUNDLE\n--allow_changed_data\n"
     )

@@ -46,13 +46,13 @@ from miron_jax.humans.baseline import class_numbers
 from miron_jax.humans.task_labels import label_of_choice, label_of_text
 from miron_jax.metrics.bias import with_bias
 from miron_jax.metrics.choices import (
-    PROPORTIONS,
     AskedChoices,
     ChoiceRules,
     ExampleScore,
     score_continuations,
     score_examples,
 )
+from miron_jax.metrics.properties import PROPORTIONS
 from miron_jax.metrics.spans import Spans
 from miron_jax.metrics.token_stats import RBRIDGE, rbridge_surprise
 from miron_jax.planning.records import CostModel

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from miron_jax.errors import InputError, some_of
 from miron_jax.files.readers import JsonObject
-from miron_jax.metrics.choices import LOWER_IS_BETTER
+from miron_jax.metrics.properties import LOWER_IS_BETTER
 from miron_jax.report.compare.policy import TASKS, Rule
 from miron_jax.report.compare.runs import Comparison, compare, has_stopped
 from miron_jax.report.exports.flat import composites_of

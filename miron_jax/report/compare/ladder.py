@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from miron_jax.errors import InputError
-from miron_jax.metrics.choices import LOWER_IS_BETTER, PROPORTIONS
+from miron_jax.metrics.properties import LOWER_IS_BETTER, PROPORTIONS
 from miron_jax.report.compare.runs import BY_TOKENS, same_tokenizer
 from miron_jax.report.compare.training_noise import is_alike
 from miron_jax.results.records import TaskResult

@@ -133,7 +133,7 @@ def _verdict(expected: float, measured: float, allowed: float) -> str:
 def unlike(expected: Reference, run: Run) -> str:
     """What of the run's model is other than the reference's; "".  Weights have a fingerprint for
     each dtype."""
-    dtype = run.result.config.get("dtype")
+    dtype = run.result.dtype
     if dtype != expected.dtype:
         return f"{dtype}, not {expected.dtype}"
     return "" if run.result.checkpoint.weights == expected.weights else "other weights"
@@ -157,7 +157,7 @@ def entry_of(run: Run, command: str) -> Reference:
     return Reference(
         command,
         result.checkpoint.weights or "",
-        str(result.config.get("dtype")),
+        str(result.dtype),
         f"{environment.device}, {environment.host}",
         {"python": environment.python, **environment.packages},
         composites,

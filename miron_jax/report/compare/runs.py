@@ -283,7 +283,7 @@ def _task_difference(
     a = _values(pairs.first, metric)
     b = _values(pairs.second, metric)
     strata = None
-    if results[0].profile.get("categories") == "macro":
+    if results[0].categories == "macro":
         strata = _column(pairs.first, "category")
     clusters = _column(pairs.first, "cluster")
     sizes = None

@@ -12,7 +12,7 @@ import numpy as np
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
-from miron_jax.metrics.choices import LOWER_IS_BETTER
+from miron_jax.metrics.properties import LOWER_IS_BETTER
 from miron_jax.report.compare.training_noise import is_alike
 from miron_jax.results.run_folder import Run
 from miron_jax.statistics.noise import noise, signal_to_noise

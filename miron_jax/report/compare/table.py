@@ -13,7 +13,7 @@ from rich.console import Console
 
 from miron_jax.errors import some_of
 from miron_jax.files.readers import JsonObject
-from miron_jax.metrics.choices import LOWER_IS_BETTER
+from miron_jax.metrics.properties import LOWER_IS_BETTER
 from miron_jax.report.compare.runs import (
     Comparison,
     CompositeDifference,

@@ -12,7 +12,7 @@ from operator import methodcaller
 from types import MappingProxyType
 from typing import NamedTuple
 
-from miron_jax.metrics.choices import LOWER_IS_BETTER
+from miron_jax.metrics.properties import LOWER_IS_BETTER
 from miron_jax.results.records import CompositeResult, RunResult, TaskResult
 from miron_jax.results.run_folder import Run
 from miron_jax.results.same_rules import other_rule

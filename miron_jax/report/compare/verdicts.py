@@ -10,7 +10,7 @@ together by Holm's method (runs.py, `_adjusted`).  A composite has a normal p-va
 
 import math
 
-from miron_jax.metrics.choices import LOWER_IS_BETTER
+from miron_jax.metrics.properties import LOWER_IS_BETTER
 from miron_jax.report.compare.runs import Comparison, CompositeDifference, TaskDifference
 
 LEVEL = 0.05

@@ -17,8 +17,8 @@ import yaml
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
-from miron_jax.metrics.choices import LOWER_IS_BETTER, PROPORTIONS
 from miron_jax.metrics.cloze import CLOZE_PROPORTIONS
+from miron_jax.metrics.properties import LOWER_IS_BETTER, PROPORTIONS
 from miron_jax.results.document import plain, strict_json
 from miron_jax.results.records import CompositeResult
 from miron_jax.results.run_folder import Run
@@ -34,10 +34,10 @@ def every_eval_ever(runs: Sequence[Run]) -> str:
     run = _only(runs, "every_eval_ever")
     result = run.result
     now = str(int(time.time()))
-    model = str(result.config.get("model"))
+    model = result.model
     details = {
         "step": result.step,
-        "dtype": result.config.get("dtype"),
+        "dtype": result.dtype,
         "weights": result.checkpoint.weights,
         "files": result.checkpoint.fingerprint,
         "tokenizer": result.checkpoint.tokenizer,
@@ -72,7 +72,7 @@ def _results(run: Run) -> Iterator[JsonObject]:
                 {"git_blob_sha1": task.data.git_blob_sha1, "commit": task.data.commit}
             ),
         }
-        details = {"requests_sha256": hashes[name], "num_fewshot": task.profile.get("num_fewshot")}
+        details = {"requests_sha256": hashes[name], "num_fewshot": task.num_fewshot}
         for metric, estimate in task.metrics.items():
             yield from _result(name, metric, estimate, source, details)
     for suite, result in run.result.suites.items():
@@ -145,7 +145,7 @@ def hub_yaml(benchmarks: Mapping[str, tuple[str, str]], runs: Sequence[Run]) -> 
             raise InputError(f"--hub_tasks: {name} of {run.label} has no value: leave it out")
         notes = {
             "metric": f"{name} {task.main_metric}",
-            "num_fewshot": task.profile.get("num_fewshot"),
+            "num_fewshot": task.num_fewshot,
             "requests_sha256": requests_sha256(run, name),
         }
         of_hub = {"id": data_set, "task_id": task_id}

@@ -17,7 +17,7 @@ from typing import Any
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
-from miron_jax.metrics.choices import LOWER_IS_BETTER
+from miron_jax.metrics.properties import LOWER_IS_BETTER
 from miron_jax.report.numbers import shown
 from miron_jax.results.document import plain
 from miron_jax.results.output import LM_EVAL, NANOCHAT
@@ -71,12 +71,11 @@ def _six(value: float | None) -> str:
 
 def written_model(run: RunResult) -> str:
     """The model's name as lm-eval writes it into file names."""
-    return str(run.config["model"]).replace("/", "__").replace("~", "")
+    return run.model.replace("/", "__").replace("~", "")
 
 
 def lm_eval_results(run: RunResult) -> JsonObject:
     """The document that lm-eval 0.4.13 writes as results_*.json."""
-    config = run.config
     results: JsonObject = {}
     configs: JsonObject = {}
     shots: JsonObject = {}
@@ -85,7 +84,7 @@ def lm_eval_results(run: RunResult) -> JsonObject:
     for name, task in run.tasks.items():
         results[name] = {"alias": name, **_metrics(task)}
         configs[name] = {"task": name, "metadata": {"version": 1}, **plain(task.profile)}
-        shots[name] = task.profile["num_fewshot"]
+        shots[name] = task.num_fewshot
         higher_is_better[name] = {metric: metric not in LOWER_IS_BETTER for metric in task.metrics}
         samples[name] = {"original": task.n + task.skipped, "effective": task.n}
     return {
@@ -98,19 +97,19 @@ def lm_eval_results(run: RunResult) -> JsonObject:
         "n-samples": samples,
         "config": {
             "model": "miron_jax",
-            "model_args": {"pretrained": config["model"], "dtype": config["dtype"]},
+            "model_args": {"pretrained": run.model, "dtype": run.dtype},
             "model_sha": run.checkpoint.weights,
             "batch_size": None,
             "device": run.environment.device,
-            "limit": config["limit"],
-            "random_seed": config["seed"],
+            "limit": run.limit,
+            "random_seed": run.config["seed"],
         },
         "date": datetime.now().timestamp(),
         "git_hash": None,
         "transformers_version": run.environment.packages["transformers"],
         "lm_eval_version": _lm_eval_version(),
         "model_source": "miron_jax",
-        "model_name": config["model"],
+        "model_name": run.model,
         "model_name_sanitized": written_model(run),
         "total_evaluation_time_seconds": str(run.speed.wall_seconds),
     }

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from miron_jax.metrics.choices import LOWER_IS_BETTER, PROPORTIONS
+from miron_jax.metrics.properties import LOWER_IS_BETTER, PROPORTIONS
 from miron_jax.report.compare.runs import Comparison
 from miron_jax.report.compare.table import LOWER
 from miron_jax.report.compare.verdicts import LEVEL

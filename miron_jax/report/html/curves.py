@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 from miron_jax.errors import printable
 from miron_jax.files.readers import JsonObject
-from miron_jax.metrics.choices import LOWER_IS_BETTER
+from miron_jax.metrics.properties import LOWER_IS_BETTER
 from miron_jax.report.compare.table import LOWER
 from miron_jax.report.figures.all import Trained
 from miron_jax.report.figures.curves import Line, lines_of

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from miron_jax.errors import InputError, printable, some_of
-from miron_jax.metrics.choices import LOWER_IS_BETTER
+from miron_jax.metrics.properties import LOWER_IS_BETTER
 from miron_jax.report.compare.runs import (
     Comparison,
     Keyed,
@@ -236,14 +236,14 @@ def _facts(run: Run, steps: Steps) -> Iterator[tuple[str, str]]:
     if weights.average:
         average = f"{weights.average} of steps {some_of(weights.averaged, 8)}"
     facts = {
-        "model": result.config.get("model"),
+        "model": result.model,
         "step": result.step,
         "best step": _best_steps(steps) if steps else "",
         "average": average,
         "parameters": _count(weights.num_parameters),
         "training tokens": _count(weights.training_tokens),
         "FLOPs a token": _count(weights.flops_per_token),
-        "dtype": result.config.get("dtype"),
+        "dtype": result.dtype,
         "devices": _devices(result),
         "examples": f"{scored:,} in {len(result.tasks)} tasks",
         "finished": result.speed.finished,
@@ -273,7 +273,7 @@ def _missing(run: Run) -> Iterator[str]:
             yield f"without a score on published data: {some_of([*names], 6)}"
     if skipped := sum(task.skipped for task in result.tasks.values()):
         yield f"{skipped:,} examples without a score"
-    limit = result.config.get("limit")
+    limit = result.limit
     if limit and any(task.n + task.skipped >= limit for task in result.tasks.values()):
         yield f"what --limit={limit} leaves out of each task"
     if run.unfinished:

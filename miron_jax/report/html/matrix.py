@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from miron_jax.errors import printable
-from miron_jax.metrics.choices import LOWER_IS_BETTER, PROPORTIONS
+from miron_jax.metrics.properties import LOWER_IS_BETTER, PROPORTIONS
 from miron_jax.report.compare.runs import TaskDifference
 from miron_jax.report.compare.table import LOWER, difference_text
 from miron_jax.report.compare.verdicts import NOISE, verdict_of_task

@@ -42,7 +42,7 @@ def last_run_beside(store: Store, model: str) -> Run | None:
     for _, path in sorted(runs, reverse=True)[:LAST_BESIDE]:
         with contextlib.suppress(InputError, OSError):
             run = read_runs([str(path)])[0]
-            if _without_step(str(run.result.config.get("model"))) == _without_step(model):
+            if _without_step(run.result.model) == _without_step(model):
                 return run
     return None
 

@@ -81,7 +81,7 @@ def _of_task(task: TaskResult, against: str) -> Iterator[str]:
             f"that hold each: {names}"
         )
     shots = task.num_shots or {}
-    expected = task.profile.get("num_fewshot", 0)
+    expected = task.num_fewshot or 0
     fewer = sum(count for kept, count in shots.items() if int(kept) < expected)
     if fewer:
         yield (
@@ -108,7 +108,7 @@ def _of_people(gap: HumanGap) -> str:
 
 def _of_all(run: RunResult) -> Iterator[str]:
     dtype = next(iter(run.checkpoint.dtypes), None)
-    if dtype not in (None, run.config.get("dtype")):
+    if dtype not in (None, run.dtype):
         yield (
             f"the model's own weights are {dtype}, and were not cast; here --dtype only sets the "
             "tolerance of the self-check"
@@ -117,7 +117,7 @@ def _of_all(run: RunResult) -> Iterator[str]:
         yield f"--rows {','.join(map(str, rows))}: only these examples of each task"
     limits = {task.limit for task in run.tasks.values() if task.limit is not None}
     if limits:
-        profiles = [task.profile for task in run.tasks.values() if task.profile.get("num_fewshot")]
+        profiles = [task.profile for task in run.tasks.values() if task.num_fewshot]
         draws = any(profile.get("fewshot_pool") == "limited_items" for profile in profiles)
         pool = "; few-shot examples are sampled from them too" if draws else ""
         yield f"--limit {limits.pop()}: the first examples of each task or category{pool}"

@@ -55,9 +55,7 @@ def print_results(console: Console, run: RunResult) -> None:
         if tasks and not tasks.keys() <= cloze.keys():
             console.print(_table_of(tasks))
         if reported := {
-            name: task
-            for name, task in tasks.items()
-            if task.profile.get("categories") == "reported"
+            name: task for name, task in tasks.items() if task.categories == "reported"
         }:
             console.print(categories_table(reported))
     if any(task.controls for task in run.tasks.values()):
