@@ -178,7 +178,8 @@ def with_labels(config: RunConfig, inputs: Inputs) -> Inputs:
     ran = {source.task.name for source in inputs.sources}
     for suite in inputs.suites:
         for task in suite.tasks:
-            names[_HOW_ASKED.sub("", task.name)] = names[task.name] = task.name in ran
+            for name in (_HOW_ASKED.sub("", task.name), task.name):
+                names[name] = names.get(name, False) or task.name in ran
     check_folder(folder, names)
     sources = list[LoadedTask]()
     for source in inputs.sources:

@@ -67,7 +67,7 @@ class Procedure:
     token_f1: Mean | None  # of texts, MERA's f1; None: they are no texts, or without right answers
     f1_macro: float | None  # of labels against right answers; None: there are none, or texts
     mcc: float | None  # Matthews' correlation, of two answers; the one that sorts last is positive
-    resampled: Resampled | None = None  # intervals of the accuracy; None: no right answers
+    resampled: Resampled | None = None  # of the accuracy; None: without it, or no draw has one
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Baseline:
     a: Procedure
     b: Procedure
     by_agreement: tuple[Needed, ...] = ()  # from one equal vote up
-    random: RandomAnnotators | None = None  # None: no control tasks
+    random: RandomAnnotators | None = None  # None: no control tasks, or texts
 
 
 def baseline(
@@ -129,6 +129,9 @@ def baseline(
         for vote in votes
         if (of_item := right[item]) is not None
     ]
+    random = None
+    if project.is_filtered:
+        random = random_annotators(annotations.answers, known, project)
     measured = Baseline(
         rows=len(annotations.answers),
         dropped_rows=annotations.num_dropped,
@@ -156,14 +159,14 @@ def baseline(
             project,
         ),
         by_agreement=by_agreement(kept, is_right),
-        random=random_annotators(annotations.answers, known) if project.is_filtered else None,
+        random=random,
     )
-    measured = replace(
-        measured,
-        a=replace(measured.a, resampled=resampled(kept, is_right, project, None)),
-        b=replace(measured.b, resampled=resampled(kept, is_right, project, decided_b)),
-    )
-    return measured, labels, decided
+    a, b = measured.a, measured.b
+    if a.accuracy is not None:
+        a = replace(a, resampled=resampled(kept, is_right, project, None))
+    if b.accuracy is not None:
+        b = replace(b, resampled=resampled(kept, is_right, project, decided_b))
+    return replace(measured, a=a, b=b), labels, decided
 
 
 def _rule_of_a(project: Project) -> str:

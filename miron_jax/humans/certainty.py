@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from miron_jax.humans.annotations import Answer, Project
+from miron_jax.humans.annotations import Answer, Project, canonical
 from miron_jax.humans.votes import REJECT_BELOW, Votes, Worker, most_common
 from miron_jax.statistics.estimate import BOOTSTRAP, wilson
 
@@ -98,7 +98,7 @@ def resampled(
 ) -> Resampled | None:
     """Of procedure A, or of B, whose ties go as `decided` has them, else stay without a label.
 
-    None without votes on an item of which the right answer is known.
+    None without votes on an item of which the right answer is known, or if no draw has a score.
     """
     flat = _flat(votes, right, decided or {})
     if flat is None:
@@ -116,6 +116,8 @@ def resampled(
             total = (times_I * labelled_I).sum()
             if total:
                 scores[i, draw] = (times_I * right_I).sum() / total
+    if np.isnan(scores).all(axis=1).any():
+        return None
     ends = np.nanpercentile(scores, (2.5, 97.5), axis=1).T.tolist()
     return Resampled(*map(tuple, ends))
 
@@ -178,14 +180,18 @@ def _flat(votes: Votes, right: Right, decided: Mapping[tuple[str, ...], str]) ->
 
 
 def random_annotators(
-    answers: Sequence[Answer], known: Mapping[str, Worker]
+    answers: Sequence[Answer], known: Mapping[str, Worker], project: Project
 ) -> RandomAnnotators | None:
     """Annotators with as many control tasks as these have, each answered by one of all answers that
-    occur; None without a control task."""
+    control tasks have or should have; None without a control task, or if answers are texts."""
     controls_W = np.array([worker.controls for worker in known.values()])
-    if not controls_W.any():
+    if project.are_texts or not controls_W.any():
         return None
-    num_answers = len({answer.answer for answer in answers})
+    different = set[str]()
+    for answer in answers:
+        if answer.right is not None:
+            different |= {canonical(answer.answer), canonical(answer.right)}
+    num_answers = len(different)
     of_worker = Counter(answer.worker for answer in answers if answer.right is None)
     votes_W = np.array([of_worker[name] for name in known])
     right_GW = np.random.default_rng(0).binomial(

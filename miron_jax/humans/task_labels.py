@@ -114,6 +114,11 @@ def read_labels(
         except ValueError as error:
             raise InputError(f"{at}: {error}: mend the answer") from None
         answers.append(answer._replace(item=(str(row),), answer=label))
+    if not rows:
+        raise InputError(
+            f"{file} has no answer to an example, expected lines with {ROW}, an answer and "
+            f"{Columns().worker}: add them"
+        )
     people, labels, decided = baseline(
         Annotations((ROW,), answers, annotations.num_dropped), None, {}, _PROJECT
     )
@@ -136,9 +141,9 @@ def label_of_choice(choices: Sequence[str], delimiter: str, answer: str, is_plac
     """The place of a choice, from 0, by its place or its text.  `delimiter`: what each choice
     begins with, and people do not see.  Raises ValueError."""
     if is_place:
-        place = canonical(answer)
-        if place.isascii() and place.isdecimal() and int(place) < len(choices):
-            return str(int(place))
+        place = _whole(answer)
+        if place is not None and place < len(choices):
+            return str(place)
         raise ValueError(f"{CHOICE} is {answer!r:.40}, expected 0 to {len(choices) - 1}")
     texts = list[str]()
     for choice in choices:
@@ -170,10 +175,18 @@ def _answer_column(file: Path) -> str:
     return outputs[0]
 
 
+def _whole(text: str) -> int | None:
+    """A place or a row, of at most 9 digits; None: the text is none."""
+    digits = canonical(text)
+    if digits.isascii() and digits.isdecimal() and len(digits) <= 9:
+        return int(digits)
+    return None
+
+
 def _row(text: str, by_row: Collection[int], at: str) -> int:
-    row = canonical(text)
-    if row.isascii() and row.isdecimal() and int(row) in by_row:
-        return int(row)
+    row = _whole(text)
+    if row is not None and row in by_row:
+        return row
     raise InputError(
         f"{at}, expected lines of its data file, {min(by_row)} to {max(by_row)}: give the labels "
         "of these data"

@@ -75,16 +75,17 @@ def test_a_draw_is_labelled_by_the_procedure() -> None:
 def test_what_the_filter_removes_of_random_answers() -> None:
     """Two answers: of one control task none is right with 1/2, of two with 1/4; of four at most one with (1 + 4) / 16."""
     for controls, removed in ((1, 1 / 2), (2, 1 / 4), (4, 5 / 16)):
-        answers = [Answer((f"c{i}",), f"w{k}", "a", "a") for k in range(40) for i in range(controls)]
-        answers += [Answer((f"i{i}",), f"w{k}", "b", None) for k in range(60) for i in range(1 + 2 * (k >= 40))]
-        random = random_annotators(answers, workers(answers, PLAIN))
+        answers = [Answer((f"c{i}",), f"w{k}", "ab"[k % 2], "a") for k in range(40) for i in range(controls)]
+        answers += [Answer((f"i{i}",), f"w{k}", "c", None) for k in range(60) for i in range(1 + 2 * (k >= 40))]
+        random = random_annotators(answers, workers(answers, PLAIN), PLAIN)
         assert random is not None
         assert (random.answers, random.without_controls) == (2, 1 / 3)
         assert random.removed == pytest.approx(removed * 40 / 60, rel=SIMULATED)
         assert random.votes_removed == pytest.approx(removed * 40 / (40 + 60), rel=SIMULATED)
         low, high = random.range95
         assert low < random.removed < high
-    assert random_annotators(answers[-5:], workers(answers[-5:], PLAIN)) is None
+    assert random_annotators(answers[-5:], workers(answers[-5:], PLAIN), PLAIN) is None
+    assert random_annotators(answers, workers(answers, PLAIN), PROJECTS["texts"]) is None
 
 
 def test_lcs_depends_on_who_was_asked(shared_data: Path) -> None:
@@ -105,15 +106,29 @@ def test_humans_prints_and_writes_them(miron: Any, tmp_path: Path) -> None:
     lines = [
         f"{item},{answer},,w{k}" for item, word in (("1+1", "222"), ("2+2", "445")) for k, answer in enumerate(word)
     ]
-    lines += [f"9,{answer},9,w{k}" for k, answer in enumerate("999")]
+    lines += [f"{right},{right},{right},w{k}" for k in range(3) for right in "98"]
     header = "INPUT:q,OUTPUT:a,GOLDEN:a,ASSIGNMENT:worker_id"
     (tmp_path / "a.csv").write_text("\n".join([header, *lines, ""]))
     ran = miron("humans", f"--annotations={tmp_path / 'a.csv'}", "--gold=arithmetic", f"--output={tmp_path / 'out'}")
     assert ran.status == 0, ran.err
     assert "A's accuracy with other annotators: " in ran.out
-    assert "annotators who answer at random (one of 4 answers) would be rejected in 7" in ran.out  # 3/4
+    assert "annotators who answer at random (one of 2 answers) would be rejected in 2" in ran.out  # 1/4
     assert "equal votes needed" in ran.out
     written = json.loads((tmp_path / "out/humans.json").read_text())
     assert [each["labelled"] for each in written["by_agreement"]] == [2, 2, 1]
-    assert written["random"]["answers"] == 4
+    assert written["random"]["answers"] == 2
     assert written["a"]["resampled"]["both"][1] == 1
+
+
+def test_without_a_score_there_is_no_interval(miron: Any, tmp_path: Path) -> None:
+    """One annotator never gives an item two votes.  Two who differ give none a label; draws of one of them twice do."""
+    assert resampled(votes_of(["a"] * 3), is_a, PLAIN._replace(needed=2), None) is None
+    header = "INPUT:q,OUTPUT:a,ASSIGNMENT:worker_id"
+    for lines in (["1+1,2,w0"], ["1+1,2,w0", "1+1,3,w1"]):
+        (tmp_path / "a.csv").write_text("\n".join([header, *lines, ""]))
+        flags = (f"--annotations={tmp_path / 'a.csv'}", "--gold=arithmetic", f"--output={tmp_path / 'out'}")
+        ran = miron("humans", *flags, "--votes_needed=2")
+        assert ran.status == 0, ran.err
+        written = json.loads((tmp_path / "out/humans.json").read_text())
+        assert (written["a"]["accuracy"], written["a"]["resampled"]) == (None, None)
+        assert "A's accuracy with other annotators" not in ran.out

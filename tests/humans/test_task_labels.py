@@ -148,6 +148,7 @@ def test_a_choice_is_named_by_its_place_or_its_text() -> None:
     for text, is_place, sentence in (
         ("3", True, "OUTPUT:choice is '3', expected 0 to 2"),
         ("-1", True, "OUTPUT:choice is '-1', expected 0 to 2"),
+        ("1" * 5000, True, "OUTPUT:choice is '1{39}, expected 0 to 2"),
         ("8", False, "OUTPUT:answer is '8', expected one of true, 7, a b"),
     ):
         with pytest.raises(ValueError, match=sentence):
@@ -184,6 +185,7 @@ def test_procedure_a_wants_more_than_half(tmp_path: Path) -> None:
         ),
         ("x\tRome\t\tw1\n", "annotator w1, row x: own/x has no such row"),
         ("2\tRome\t\tw2\n2.0\tRome\t\tw2\n", "annotator w2, row 2.0: answered twice, expected once: leave one of the"),
+        (f"{'1' * 5000}\tRome\t\tw1\n", "own/x has no such row, expected lines of its data file, 0 to 4: give"),
         ("2\tRome\n", "line 5: 2 fields, the header has 4"),
     ],
 )
@@ -193,6 +195,9 @@ def test_wrong_labels_are_one_sentence(tmp_path: Path, more: str, sentence: str)
 
 
 def test_labels_that_decide_nothing_are_refused(tmp_path: Path) -> None:
+    for lines in ("", "0\tParis\t\t\n", "control\tyes\tyes\tw1\n"):
+        with pytest.raises(InputError, match="x.tsv has no answer to an example, expected lines with INPUT:row, an an"):
+            read(tmp_path, HEADER + lines)
     with pytest.raises(
         InputError, match="no row of 1 has a label by procedure B, as 1 of 3 annotators fail their contr"
     ):
