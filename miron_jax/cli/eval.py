@@ -183,8 +183,6 @@ class _Work:
             known = self.by_step.get(checkpoint.step)
         if known is not None and known.checkpoint.fingerprint == checkpoint.fingerprint:
             return True
-        if config.human_labels is not None:  # nor do stored results say of which labels they are
-            return False
         stored = stored_result(config, below, checkpoint.fingerprint, self.data, answers)
         if stored is not None:
             self.keep(stored, checkpoint.step)

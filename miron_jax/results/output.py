@@ -292,13 +292,13 @@ def stored_result(
     answers: Answers | None,
 ) -> RunResult | None:
     """The results of an earlier run of this version on the same checkpoint and data; None if there
-    are none, or if a file of them is damaged.
+    are none, if a file of them is damaged, or with people's labels, which results do not identify.
 
     `below`: the checkpoint's folder.  `fingerprint`: of its files.  `answers`: of a user's own
     model, whose results count only if it gave the same.
     """
     store = Store(config.output)
-    if not has_results(store, below):
+    if config.human_labels is not None or not has_results(store, below):
         return None
     result = _whole_result(store, below)
     if result is None:

@@ -3,16 +3,22 @@
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import miron_jax
-from miron_jax.definitions.records import Example, HumanBaseline
+from miron_jax.config import RunConfig
+from miron_jax.definitions.data_files import DataState
+from miron_jax.definitions.records import Example, HumanBaseline, Suite
 from miron_jax.definitions.rules import NOTHING
 from miron_jax.errors import InputError
+from miron_jax.evaluation.inputs import with_labels
+from miron_jax.evaluation.records import Inputs
 from miron_jax.evaluation.task_kinds.choice import ChoiceKind
+from miron_jax.evaluation.task_kinds.interface import LoadedTask
 from miron_jax.humans.task_labels import check_folder, file_of, label_of_choice, label_of_text, read_labels
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.results.document import run_json, run_of
@@ -196,7 +202,7 @@ def test_wrong_labels_are_one_sentence(tmp_path: Path, more: str, sentence: str)
 
 def test_labels_that_decide_nothing_are_refused(tmp_path: Path) -> None:
     for lines in ("", "0\tParis\t\t\n", "control\tyes\tyes\tw1\n"):
-        with pytest.raises(InputError, match="x.tsv has no answer to an example, expected lines with INPUT:row, an an"):
+        with pytest.raises(InputError, match="has no answer to an example, expected lines with INPUT:row, an an"):
             read(tmp_path, HEADER + lines)
     with pytest.raises(
         InputError, match="no row of 1 has a label by procedure B, as 1 of 3 annotators fail their contr"
@@ -227,6 +233,16 @@ def test_a_folder_without_the_task_is_one_sentence(tmp_path: Path, name: str, se
         check_folder(write_labels(tmp_path, HEADER, name), {"own/x": True, "own/z": False})
     with pytest.raises(InputError, match="is no folder, expected one with a file a task, such as own/x"):
         check_folder(tmp_path / "nowhere", {"own/x": True})
+
+
+def test_a_file_is_of_each_way_to_ask_a_task(tmp_path: Path) -> None:
+    task, examples = read_task(tmp_path, TEXT, rows(*CAPITALS))
+    suite = Suite("own", (task, replace(task, name="own/x/5-shot")), lambda _: {}, lambda *_: tmp_path)
+    config = RunConfig("demo", ("own/x",), human_labels=str(write_labels(tmp_path, lines_of(ANSWERS))))
+    source = LoadedTask(task, examples, DataState("changed", None))
+    [labelled] = with_labels(config, Inputs([source], {}, [suite])).sources
+    assert labelled.labels is not None
+    assert [*labelled.labels.of_row] == [0, 1, 2]
 
 
 def test_two_files_of_a_task_are_refused(tmp_path: Path) -> None:
