@@ -161,7 +161,8 @@ def baseline(
         by_agreement=by_agreement(kept, is_right),
         random=random,
     )
-    a, b = measured.a, measured.b
+    a = measured.a
+    b = measured.b
     if a.accuracy is not None:
         a = replace(a, resampled=resampled(kept, is_right, project, None))
     if b.accuracy is not None:
