@@ -199,7 +199,7 @@ class RunConfig:
         "Prompts by the tokenizer's chat template, few-shot examples as turns or all in one_turn; "
         "tasks are then named TASK/chat or TASK/chat-one-turn.",
     )
-    fewshot_draws: int = setting(1, "tasks", "Draws of shots that a task is scored with.", low=1)
+    fewshot_draws: int = setting(1, "tasks", "Draws of few-shot examples to score.", low=1)
     results_format: Literal["lm_eval", "nanochat"] | None = setting(
         None,
         "output",

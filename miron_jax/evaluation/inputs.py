@@ -34,11 +34,6 @@ _HOW_ASKED = re.compile(r"(/[0-9]+-shot)?(/chat(-one-turn)?)?$")
 
 def select_tasks(config: RunConfig) -> Selected:
     """The tasks that --tasks names.  Raises InputError."""
-    if config.fewshot_draws > 1 and (config.generated or config.rows or config.is_sampled):
-        raise InputError(
-            f"--fewshot_draws={config.fewshot_draws} scores whole tasks with every draw: leave out "
-            "--generated, --rows, --until and --budget"
-        )
     of_user = (config.icl_tasks, config.eval_gauntlet, config.task_path or (), config.requests)
     texts = _folder_of(text.NAME, config)
     solutions = _folder_of(expert.NAME, config)

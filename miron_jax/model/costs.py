@@ -45,10 +45,10 @@ def network_flops(network: Network) -> float:
 
 def flops_per_token(config: ModelConfig | Network) -> float | None:
     """FLOPs of a forward pass for one token through all matmuls with weights, the head among them,
-    without attention's own: of experts only the active ones count.  None: the weights are not
-    known."""
+    without attention's own: of experts only the active ones count.  None: it is not known which
+    weights are multiplied, and which are looked up."""
     if isinstance(config, Network):
-        return 2.0 * (config.matmul_params + config.head_params) or None
+        return None
     return 2.0 * (matmul_params(config) + config.d_model * config.vocab_size)
 
 

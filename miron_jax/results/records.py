@@ -106,8 +106,8 @@ class Draws:
 
     @property
     def estimate(self) -> Estimate:
-        """The mean, and where 95 % of other draws would lie."""
-        half = WITHIN * self.spread
+        """The mean, and where 95 % of other draws would lie: the mean of K draws varies, too."""
+        half = WITHIN * self.spread * math.sqrt(1 + 1 / max(1, len(self.scores)))
         ends = self.mean - half, self.mean + half
         return Estimate(self.mean, self.spread, ends, len(self.scores), 0)
 

@@ -9,7 +9,7 @@ Each example has its shots from a draw of its own, so of a mean of examples
 
 which has n (K - 1) degrees of freedom, where the deviation of K scores has K - 1.  It also holds
 where an example has in one draw the shots that another one has in another draw: an example's values
-hang on shots of its own alone.
+depend on its shots alone.
 """
 
 import math

@@ -55,12 +55,12 @@ class Chat:
             )
         self.takes_system = self._has_system()
         self.end_of_turn = self._end_of_turn()  # the text behind an answer; "": there is none
-        self._between = cache(self._found_between)
+        self._between = cache(self._texts_between)
         self._same = dict[str, str]()  # one string object each, whatever prompts hold it
 
     @property
     def key(self) -> tuple[str, str]:
-        """What prompts hang on: the template, and a prompt of it, which may hold today's date."""
+        """What prompts depend on: the template, and a prompt of it, which may hold today's date."""
         return str(self.tokenizer.chat_template), self._applied([("user", _ASKED)])
 
     def prompts(self, prompts: Sequence[Prompt], profile: Wording) -> list[Prompt]:
@@ -132,7 +132,7 @@ class Chat:
                 return pieces
         return [text]
 
-    def _found_between(self, roles: tuple[str, ...]) -> list[str]:
+    def _texts_between(self, roles: tuple[str, ...]) -> list[str]:
         """The template's texts before, between and behind the contents of messages."""
         contents = list[tuple[str, str]]()
         for i, role in enumerate(roles):

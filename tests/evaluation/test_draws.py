@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import miron_jax
 from miron_jax.config import RunConfig
+from miron_jax.errors import InputError
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run_tasks import RunTasks
 from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model
@@ -17,6 +19,7 @@ from miron_jax.results.document import run_json, run_of
 from miron_jax.tasks.mera.records import _pool
 from miron_jax.tasks.mera.table import BY_NAME
 from tests.support.mera_records import write_mera
+from tests.support.own_models import bigrams
 from tests.support.own_task import CHOICE
 from tests.support.tiny_model import make_model, make_tokenizer
 from tests.support.tolerances import CONTINUATION
@@ -137,6 +140,17 @@ def test_refusals_are_one_sentence(tmp_path: Path, miron: Any) -> None:
         ran = miron(*flags, *more)
         assert (ran.status, sentence in ran.err) == (2, True), ran.err
         assert not (tmp_path / "out" / "results.json").exists()
+
+
+def test_rows_in_memory_are_drawn_whole_too(tmp_path: Path) -> None:
+    """What the command refuses: draws of a part of a task."""
+    make_tokenizer(tmp_path / "tokenizer")
+    rows = [{"query": f"sun {i} is", "choices": ["hot", "cold"], "gold": i % 2} for i in range(12)]
+    data = {"own/x": {"type": "multiple_choice", "num_fewshot": 2, "delimiter": " ", "rows": rows}}
+    for more in ({"rows": (1, 5)}, {"budget": 300.0}):
+        evaluator = miron_jax.Evaluator(bigrams(), str(tmp_path / "tokenizer"), data=data, fewshot_draws=3, **more)
+        with pytest.raises(InputError, match="scores whole tasks with every draw"):
+            evaluator.run()
 
 
 def test_suites_that_arrange_their_shots_draw_them_again(tmp_path: Path) -> None:

@@ -76,6 +76,8 @@ def drawn_costs(runs: list[Run], first: dict[str, Any], second: dict[str, Any]) 
     [figure] = [drawn.figure for drawn in figures_of(runs) if drawn.name == "cost"]
     [axes] = figure.axes
     assert axes.get_title() == "own mean"
+    shown = [tick.get_text() for tick in axes.get_xticklabels() if tick.get_text()]
+    assert len(shown) == 2, "both costs are on the axis, however near"
     points = [line for line in axes.lines if line.get_marker() == "o"]
     places = [np.asarray(line.get_xdata()).tolist() for line in points]
     return axes.get_xlabel(), places, [np.asarray(line.get_ydata()).tolist() for line in points]

@@ -36,11 +36,19 @@ def why_scored_once(task: Task) -> str:
 
 def further_draws(kind: TaskKind) -> list[PromptedKind]:
     """The task with each draw but the first of --fewshot_draws; [] of one that is scored once.
-    Raises InputError for more draws than there are."""
+    Raises InputError for more draws than there are, or of a part of the task."""
     source = kind.source
     task = source.task
-    num_draws = kind.setup.config.fewshot_draws
-    if num_draws < 2 or why_scored_once(task):
+    config = kind.setup.config
+    num_draws = config.fewshot_draws
+    if num_draws < 2:
+        return []
+    if config.generated or config.rows or config.is_sampled:
+        raise InputError(
+            f"--fewshot_draws={num_draws} scores whole tasks with every draw: leave out "
+            "--generated, --rows, --until and --budget"
+        )
+    if why_scored_once(task):
         return []
     assert isinstance(kind, PromptedKind)
     _check_number(kind, num_draws)
@@ -59,15 +67,16 @@ def _check_number(kind: PromptedKind, num_draws: int) -> None:
         return  # a published file has plenty
     pools = sizes_of_pools(task, kind.source.examples, kind.setup.config.limit)
     num_others = min(pools) - (task.shots_from is None)
-    shots = task.profile.num_fewshot
+    # an example of a small file has fewer
+    shots = min(task.profile.num_fewshot, num_others)
     ways = math.comb(num_others, shots)
     if is_ordered(task.profile.fewshot_draw):
         ways = math.perm(num_others, shots)
     if num_draws > max(1, ways):
+        larger = ", or a larger --limit" if kind.setup.config.limit else ""
         raise InputError(
             f"--fewshot_draws={num_draws}: {task.name} samples {shots} from {num_others} examples, "
-            f"which can be drawn in {ways} ways: expected so many draws or fewer, or a larger "
-            "--limit"
+            f"which can be drawn in {ways} ways: expected at most {max(1, ways)} draws{larger}"
         )
 
 

@@ -15,6 +15,7 @@ from miron_jax.model.checkpoints.training_run import Checkpoint
 TRAINER_STATE = "trainer_state.json"
 # revisions of OLMo: stage1-step1000-tokens5B
 _IN_NAME = re.compile(r"(?:^|[-_@ ])tokens(\d+(?:\.\d+)?)([KMBT]?)(?=$|[-_ ])")
+_LATER_STAGE = re.compile(r"stage[2-9]")  # whose tokens follow those of the first, not counted
 _UNITS = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
@@ -40,4 +41,6 @@ def _of_state(folder: Path) -> int | None:
 
 def _of_name(name: str) -> int | None:
     match = _IN_NAME.search(name)
-    return match and round(float(match[1]) * _UNITS[match[2]])
+    if match is None or _LATER_STAGE.search(name):
+        return None
+    return round(float(match[1]) * _UNITS[match[2]])

@@ -317,9 +317,8 @@ def _draws_lines(comparison: Comparison) -> Iterator[str]:
         if abs(value) < WITHIN * over_draws:
             smaller.append(f"{name} {value:+.4f} of {WITHIN * over_draws:.4f}")
     yield (
-        f"smaller than another draw of the few-shot examples moves them ({WITHIN:g} standard "
-        f"deviations over draws): {', '.join(smaller) or 'none'}, of {len(drawn)} differences with "
-        "draws"
+        f"could change sign with other few-shot examples (within {WITHIN:g} standard deviations "
+        f"over draws): {', '.join(smaller) or 'none'}, of {len(drawn)} differences with draws"
     )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_PANELS = 6
+MOST_TICKS = 4  # the costs themselves; of more the ends
 PANEL = (3.4, 2.8)  # inches
 # of training: forward and backward (Kaplan et al. 2020, arXiv 2001.08361, table 1)
 PASSES_IN_TRAINING = 3
@@ -72,6 +73,8 @@ def cost_figure(runs: Sequence[Run], costs: Costs) -> "Figure | None":
     scores = scores_of(runs)
     if not scores:
         return None
+    each = sorted(set(costs.of_run))
+    ticks = each if len(each) <= MOST_TICKS else [each[0], each[-1]]
     columns = min(2, len(scores))
     rows = -(-len(scores) // columns)
     size = (PANEL[0] * columns, PANEL[1] * rows)
@@ -88,8 +91,8 @@ def cost_figure(runs: Sequence[Run], costs: Costs) -> "Figure | None":
             )
         axes.set_title(label(name), fontsize=8, parse_math=False)
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(lambda cost, _: f"{cost:.0e}")  # the scale's is TeX
-        axes.xaxis.set_minor_formatter(lambda *_: "")
+        axes.set_xticks(ticks, [f"{cost:.2g}" for cost in ticks])
+        axes.set_xticks([], minor=True)
         axes.set_xlabel(costs.name)
         axes.margins(x=0.25)
     for axes in panels[len(scores) :]:

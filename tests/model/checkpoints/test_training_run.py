@@ -338,6 +338,7 @@ def test_tokens_that_a_checkpoint_says_it_was_trained_on(tmp_path: Path) -> None
     assert training_tokens(Checkpoint(None, tmp_path), "org/model@step1-tokens4T-hf") == 4 * 10**12
     assert training_tokens(Checkpoint(7, tmp_path), "run-tokens4B") is None, "the run's name says nothing of a step"
     assert training_tokens(Checkpoint(None, tmp_path), "my-tokens-model") is None
+    assert training_tokens(Checkpoint(None, tmp_path), "stage2-ingredient1-step3000-tokens7B") is None
     assert training_tokens(Checkpoint(None, named, average="last:2"), None) is None
     assert training_tokens(Checkpoint(None, None), None) is None
     state = named / "trainer_state.json"
