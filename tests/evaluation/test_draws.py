@@ -148,9 +148,8 @@ def test_rows_in_memory_are_drawn_whole_too(tmp_path: Path) -> None:
     rows = [{"query": f"sun {i} is", "choices": ["hot", "cold"], "gold": i % 2} for i in range(12)]
     data = {"own/x": {"type": "multiple_choice", "num_fewshot": 2, "delimiter": " ", "rows": rows}}
     for more in ({"rows": (1, 5)}, {"budget": 300.0}):
-        evaluator = miron_jax.Evaluator(bigrams(), str(tmp_path / "tokenizer"), data=data, fewshot_draws=3, **more)
         with pytest.raises(InputError, match="scores whole tasks with every draw"):
-            evaluator.run()
+            miron_jax.Evaluator(bigrams(), str(tmp_path / "tokenizer"), data=data, fewshot_draws=3, **more)
 
 
 def test_suites_that_arrange_their_shots_draw_them_again(tmp_path: Path) -> None:

@@ -51,14 +51,14 @@ def test_it_is_what_scores_of_other_draws_have_though_shots_are_shared() -> None
 
 @pytest.mark.parametrize("num_draws", [2, 5])
 def test_another_draw_lies_in_the_interval(num_draws: int) -> None:
-    """400 examples, each right by chance in each draw.  Without the variance of the mean of the draws 89 % would with two."""
+    """400 examples, each right by chance in each draw.  Without the variance of the mean 89 % would lie there with two."""
     generator = np.random.default_rng(num_draws)
     chance = generator.uniform(0.2, 0.8, 400)
     held = 0
     for _ in range(2000):
         values = (generator.random((num_draws + 1, 400)) < chance).astype(float)
         scores = values.mean(axis=1)
-        draws = Draws(tuple(scores[1:]), float(scores[1:].mean()), spread(values[1:].T))
+        draws = Draws(scores=tuple(scores[1:]), mean=float(scores[1:].mean()), spread=spread(values[1:].T))
         low, high = draws.estimate.ci95
         held += low <= scores[0] <= high
     assert 0.94 < held / 2000 < 0.96
