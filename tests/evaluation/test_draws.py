@@ -147,7 +147,8 @@ def test_rows_in_memory_are_drawn_whole_too(tmp_path: Path) -> None:
     make_tokenizer(tmp_path / "tokenizer")
     rows = [{"query": f"sun {i} is", "choices": ["hot", "cold"], "gold": i % 2} for i in range(12)]
     data = {"own/x": {"type": "multiple_choice", "num_fewshot": 2, "delimiter": " ", "rows": rows}}
-    for more in ({"rows": (1, 5)}, {"budget": 300.0}):
+    parts: list[dict[str, Any]] = [{"rows": (1, 5)}, {"budget": 300.0}]
+    for more in parts:
         with pytest.raises(InputError, match="scores whole tasks with every draw"):
             miron_jax.Evaluator(bigrams(), str(tmp_path / "tokenizer"), data=data, fewshot_draws=3, **more)
 
