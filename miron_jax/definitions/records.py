@@ -281,7 +281,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class HumanBaseline:
-    """A human score of a task, published or of a user's own labels."""
+    """A human score of a task, published or of labels that a user gave."""
 
     metric: str  # as results name it
     value: float

@@ -31,8 +31,8 @@ def parts_of(
     draws: Mapping[int, Sequence[int]] = MappingProxyType({}),
 ) -> Iterator[list[TokenizedExamples]]:
     """Tokenized examples in parts of about REQUEST_BATCH_TOKENS tokens, across tasks.  `order`: see
-    `Survey`.  `draws`: of a task -> its further draws, whose pieces stand beside its own, as their
-    prompts share much."""
+    `Survey`.  `draws`: of a task -> its further draws, whose pieces stand beside the task's, as
+    their prompts share much."""
     part = list[TokenizedExamples]()
     tokens = 0
     for index in order:

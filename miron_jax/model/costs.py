@@ -45,8 +45,8 @@ def network_flops(network: Network) -> float:
 
 def flops_per_token(config: ModelConfig | Network) -> float | None:
     """FLOPs of a forward pass for one token through all matmuls with weights, the head among them,
-    without attention's own: of experts only the active ones count.  None: it is not known which
-    weights are multiplied, and which are looked up."""
+    without scores and sums of attention: of experts only the active ones count.  None: it is not
+    known which weights are multiplied, and which are looked up."""
     if isinstance(config, Network):
         return None
     return 2.0 * (matmul_params(config) + config.d_model * config.vocab_size)

@@ -290,7 +290,7 @@ class Weights:
     # number of weights of each dtype, as the programs computed with them, the most first
     dtypes: Mapping[str, int] = field(default_factory=dict)
     parameters: int = 0  # all of them
-    # of a forward pass, without attention's own (model/costs.py); None: not known
+    # of a forward pass, without scores and sums of attention (model/costs.py); None: not known
     flops_per_token: float | None = None
     training_tokens: int | None = None  # None: the checkpoint does not say them
     tokenizer: str | None = None  # fingerprint of its vocabulary and rules

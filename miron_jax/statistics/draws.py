@@ -3,7 +3,7 @@
 Arrives: the value of each example under each draw.  Leaves: a standard deviation, float64.  It
 deliberately does not know how shots are drawn.
 
-Each example has its shots from a draw of its own, so of a mean of examples
+Shots are drawn for each example apart, so of a mean of examples
 
     spread = sqrt(sum of (weight of an example * the deviation of its values over the draws)²)
 
