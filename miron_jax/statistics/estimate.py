@@ -108,7 +108,7 @@ def estimates(examples: Sequence[ExampleScore]) -> dict[str, Estimate]:
     columns = _columns(examples)
     means = dict[str, Estimate]()
     for name, values in columns:
-        means[name] = estimate(values, _is_proportion(name, values))
+        means[name] = estimate(values, is_proportion(name, values))
         if name in SIGNS:
             means[name] = _of_signs(means[name], values)
     return means
@@ -132,7 +132,7 @@ def _columns(examples: Iterable[ExampleScore]) -> Iterable[tuple[str, list[float
     return columns.items()
 
 
-def _is_proportion(name: str, values: Sequence[float]) -> bool:
+def is_proportion(name: str, values: Sequence[float] | np.ndarray) -> bool:
     """Whether every example has 0 or 1: of several programs of a problem, a share may pass."""
     known = name in PROPORTIONS or name in CLOZE_PROPORTIONS
     return known and all(value in (0, 1) or math.isnan(value) for value in values)
@@ -145,7 +145,7 @@ def macro_estimates(categories: Mapping[str, Sequence[ExampleScore]]) -> dict[st
     macros = {}
     for name, values in _columns(chain(*categories.values())):
         of_categories = [metrics[name] for metrics in means if name in metrics]
-        macros[name] = macro(of_categories, _is_proportion(name, values))
+        macros[name] = macro(of_categories, is_proportion(name, values))
     return macros
 
 

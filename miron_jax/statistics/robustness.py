@@ -22,7 +22,7 @@ import numpy as np
 from miron_jax.definitions.records import Example, Task
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.properties import PROPORTIONS
-from miron_jax.statistics.estimate import estimate
+from miron_jax.statistics.estimate import estimate, is_proportion
 
 TEMPLATE = "template_n"
 
@@ -94,13 +94,15 @@ def robustness(task: Task, asked: Sequence[Worded]) -> Robustness | None:
     rows = defaultdict[str, dict[str, list[int]]](dict)  # trait -> its value -> examples
     for row, each in enumerate(asked):
         for name, value in each.score.metrics.items():
-            if name in PROPORTIONS:
+            if name in PROPORTIONS or name == task.main:
                 values.setdefault(name, np.full(len(asked), math.nan))[row] = value
         for name, value in each.example.traits:
             of_trait = rows[name]
             if value is not None:
                 of_trait.setdefault(value, []).append(row)
-    by = {name: _by(of_trait, values[task.main], clusters) for name, of_trait in rows.items()}
+    main = values[task.main]
+    is_share = is_proportion(task.main, main)
+    by = {name: _by(of_trait, main, clusters, is_share) for name, of_trait in rows.items()}
     spread = None
     if TEMPLATE in by:
         accuracies = np.asarray([each.value for each in by[TEMPLATE].values()])
@@ -110,7 +112,10 @@ def robustness(task: Task, asked: Sequence[Worded]) -> Robustness | None:
         main=task.main,
         cluster=task.clusters,
         clusters=len(set(clusters.tolist())),
-        metrics={name: _estimate(metric, clusters) for name, metric in values.items()},
+        metrics={
+            name: _estimate(metric, clusters, is_proportion(name, metric))
+            for name, metric in values.items()
+        },
         by=by,
         template_spread=spread,
         swapped=_swapped(asked),
@@ -118,11 +123,11 @@ def robustness(task: Task, asked: Sequence[Worded]) -> Robustness | None:
 
 
 def _by(
-    rows: Mapping[str, list[int]], values: np.ndarray, clusters: np.ndarray
+    rows: Mapping[str, list[int]], values: np.ndarray, clusters: np.ndarray, is_share: bool
 ) -> dict[str, ClusterEstimate]:
     """The metric for each value of one trait, in numeric order if the values are numbers."""
     ordered = sorted(rows, key=_order)
-    return {name: _estimate(values[rows[name]], clusters[rows[name]]) for name in ordered}
+    return {name: _estimate(values[rows[name]], clusters[rows[name]], is_share) for name in ordered}
 
 
 def _order(name: str) -> tuple[float, str]:
@@ -131,9 +136,9 @@ def _order(name: str) -> tuple[float, str]:
     return (math.inf, name)
 
 
-def _estimate(values: np.ndarray, clusters: np.ndarray) -> ClusterEstimate:
+def _estimate(values: np.ndarray, clusters: np.ndarray, is_share: bool) -> ClusterEstimate:
     defined = ~np.isnan(values)
-    mean = estimate(values, True)
+    mean = estimate(values, is_share)
     known = clusters[defined]
     return ClusterEstimate(
         n=mean.num_examples,

@@ -51,10 +51,40 @@ def parser(
     if "gold" in takes:
         golds = [_gold_of(takes, strip(record)) for record in records] if not gold_is else []
         takes = {**takes, "reading": gold_is or reading_of(golds, place_of)}
-    return lambda record, row: parse(takes, strip(record), row)
+    return lambda record, row: _related(parse, takes, strip(record), row)
+
+
+def _related(
+    parse: Callable[[Takes, JsonObject, int], AnyExample],
+    takes: Takes,
+    record: JsonObject,
+    row: int,
+) -> AnyExample:
+    """The example with its cluster, the question that it asks in another order, and its traits."""
+    example = parse(takes, record, row)
+    shared = {}
+    for key in ("cluster", "swapped"):
+        if key in takes:
+            shared[key] = checked_text(_trait(takes[key](record)), key)
+    traits = list[tuple[str, str]]()
+    for name, value in takes.get("traits", {}).items():
+        text = _trait(value(record))
+        if text is not None and text == text:  # an empty field of a table is NaN
+            traits.append((name, checked_text(text, f"trait {name}")))
+    if not shared and "traits" not in takes:
+        return example
+    return replace(example, **{"cluster": f"record {row}", "traits": tuple(traits), **shared})
+
+
+def _trait(value: Json) -> Json:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return as_written(value)
 
 
 def _among(key: str, value: Any, names: set[str]) -> Any:
+    if isinstance(value, dict):  # traits
+        return {name: each.among(names) for name, each in value.items()}
     if not isinstance(value, list):
         return value.among(names)
     try:

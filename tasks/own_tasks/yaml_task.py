@@ -43,7 +43,7 @@ from miron_jax.tasks.own_tasks.gold import LABELS, READINGS
 from miron_jax.tasks.own_tasks.keys import Keys
 from miron_jax.tasks.own_tasks.python_task import read_python
 from miron_jax.tasks.own_tasks.rules import RULES, profile_of, rule_named, rules_of
-from miron_jax.tasks.own_tasks.templates import text_of, value_of
+from miron_jax.tasks.own_tasks.templates import Value, text_of, value_of
 from miron_jax.tokens.spans import AFTER_COMMON_PREFIX
 
 NAME = "own"
@@ -61,8 +61,9 @@ _TAKES = {  # kind -> what it takes from each record, and what that must be
         "outputs": "a list of texts", "solution": "a program",
     },
 }  # fmt: skip
-# of the others: category
-_MAY_TAKE = {"program": ("language", "name"), "choice": ("category", *records.BIAS)}
+_RELATED = ("category", "cluster", "swapped", "traits")
+# of the others: _RELATED
+_MAY_TAKE = {"program": ("language", "name"), "choice": (*_RELATED, *records.BIAS)}
 _KIND = {
     "choice": "multiple_choice", "schema": "schema", "continuation": "language_modeling",
     "generation": "generation", "program": "code",
@@ -220,6 +221,7 @@ def _task(keys: Keys, fetches: list[Data]) -> Task[Any]:
         shots_from=None if others is None else cache(partial(others.examples, name, parser)),
         examples=lambda folder: data.examples(name, parser),
         main="right_mass" if gold_is == LABELS else "accuracy",
+        clusters=_clusters(keys),
         licence=keys.text("licence", ""),
         made_of=(*data.paths[1:], keys.path.resolve(), *(others.paths if others else ())),
     )
@@ -229,7 +231,7 @@ def _check_keys(keys: Keys, kind: str) -> None:
     """Raises InputError for keys that are not there, or not of this kind."""
     of_kind = {}
     for each, takes in _TAKES.items():
-        of_kind[each] = (*_EVERY, *takes, *_MAY_TAKE.get(each, ("category",)), *_further(each))
+        of_kind[each] = (*_EVERY, *takes, *_MAY_TAKE.get(each, _RELATED), *_further(each))
     keys.check_known(list(dict.fromkeys(chain.from_iterable(of_kind.values()))))
     for key in keys.fields:
         if key not in of_kind[kind]:
@@ -318,7 +320,7 @@ def _values(keys: Keys, kind: str) -> Mapping[str, Any]:
     """What the kind takes from a record: functions of it; a list of them where `choices` lists
     templates."""
     values: dict[str, Any] = {}
-    optional = [key for key in _MAY_TAKE.get(kind, ("category",)) if key in keys]
+    optional = [key for key in _MAY_TAKE.get(kind, _RELATED) if key in keys and key != "traits"]
     for key, what in {**_TAKES[kind], **dict.fromkeys(optional, "a text")}.items():
         given = keys.fields.get(key)
         texts: list[Json] = (
@@ -335,4 +337,30 @@ def _values(keys: Keys, kind: str) -> Mapping[str, Any]:
         except ValueError as error:
             raise keys.wrong(f"{key}: {error}") from None
         values[key] = functions if several else functions[0]
+    if "traits" in keys:
+        values["traits"] = _traits(keys)
     return values
+
+
+def _traits(keys: Keys) -> Mapping[str, Value]:
+    """What groups the examples of the robustness report, by the name of each trait."""
+    given = keys.fields["traits"]
+    if isinstance(given, list):
+        given = {str(field): field for field in given}
+    texts = list(given.values()) if isinstance(given, dict) else []
+    if not texts or not all(isinstance(text, str) and text for text in texts):
+        raise keys.wrong(
+            f"traits is {shown(keys.fields['traits'])}, expected a list of fields' names, or names "
+            "with a field's name or a template each"
+        )
+    try:
+        return {str(name): value_of(text) for name, text in given.items()}
+    except ValueError as error:
+        raise keys.wrong(f"traits: {error}") from None
+
+
+def _clusters(keys: Keys) -> str | None:
+    """What dependent examples share, as the robustness report names it."""
+    if "cluster" in keys:
+        return keys.text("cluster")
+    return "record" if "traits" in keys or "swapped" in keys else None

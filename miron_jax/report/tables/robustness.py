@@ -25,7 +25,7 @@ def print_robustness(out: Console, run: Run) -> None:
     if not is_robust(run):
         raise InputError(
             f"{run.folder}: none of its tasks tells how its questions are worded: run eval-ua-tion "
-            "or eval-ua-tion-gen"
+            "or eval-ua-tion-gen, or name cluster and traits in a task of your own"
         )
     for name, task in run.tasks.items():
         if task.robustness:
