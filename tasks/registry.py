@@ -216,9 +216,11 @@ def export(
     spelled: bool = False,
     stories: Path | None = None,
     say: Callable[[str], None] = lambda line: None,
+    distractors: Path | None = None,
 ) -> list[Path]:
     """Writes all generated rows, or sets made from a user's articles and stories; returns the
-    files.  `spelled`: also mask number words in the articles; `say`: receives what is left out."""
+    files.  `spelled`: also mask number words in the articles; `say`: receives what is left out;
+    `distractors`: nouns that are further options of the stories' gaps."""
     from miron_jax.tasks.generators.eval_uation_gen import sets
 
     if articles is None and stories is None:
@@ -227,5 +229,5 @@ def export(
     if articles is not None:
         paths += sets.export_titles(folder, articles, spelled)
     if stories is not None:
-        paths += sets.export_stories(folder, stories, say)
+        paths += sets.export_stories(folder, stories, say, distractors)
     return paths

@@ -74,6 +74,12 @@ _EXPORT = {
         "With --export: a set of gaps in stories of your own instead: objects with text and words, "
         "docs/eval_uation.md.",
     ),
+    "distractors": Setting(
+        None,
+        "export",
+        "With --stories: further options of the gaps, six in all, from a YAML list of nouns by "
+        "gender, docs/eval_uation.md.",
+    ),
     "mask_number_words": Setting(
         False,
         "export",

@@ -40,6 +40,8 @@ def _check_flags(words: list[str]) -> None:
         raise InputError("--articles wants --export=FOLDER, where its sets of titles are written")
     if FLAGS.stories is not None and FLAGS.export is None:
         raise InputError("--stories wants --export=FOLDER, where its set of gaps is written")
+    if FLAGS.distractors is not None and FLAGS.stories is None:
+        raise InputError("--distractors wants --stories=FILE, whose gaps have them as options")
     if FLAGS.rows and FLAGS.describe is None:
         raise InputError("--rows wants --describe=TASK, whose examples are shown")
     if FLAGS.mask_number_words and FLAGS.articles is None:
@@ -63,9 +65,12 @@ def _export() -> None:
 
     articles = local_path(FLAGS.articles) if FLAGS.articles else None
     stories = local_path(FLAGS.stories) if FLAGS.stories else None
+    distractors = local_path(FLAGS.distractors) if FLAGS.distractors else None
     folder = local_path(FLAGS.export)
     spelled = FLAGS.mask_number_words
-    for path in export(folder, FLAGS.items_per_category, articles, spelled, stories, _say):
+    for path in export(
+        folder, FLAGS.items_per_category, articles, spelled, stories, _say, distractors
+    ):
         print(printable(str(path)))
 
 

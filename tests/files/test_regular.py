@@ -45,6 +45,7 @@ SHIPPED = (
     "cli/init.py", "cli/parse.py", "cli/verification.py", "html/page.py", "program_languages.py", "demo/__init__.py",
     "miron_gen/russian_morphology.py", "miron_gen/english_morphology.py",
     "miron_gen/draft.py", "eval_uation_gen/titles.py",
+    "eval_uation_gen/story_words.py", "eval_uation_gen/story_prompts.py",
 )  # fmt: skip
 
 

@@ -1,16 +1,18 @@
 """The animals, objects, actions and places of the stories, with all their forms.
 
-Arrives: the text files in this folder.  Leaves: `Noun`s and `Verb`s.  It deliberately does not know
-stories.
+Arrives: the text files in this folder and the package's nouns.  Leaves: `Noun`s and `Verb`s.  It
+deliberately does not know stories.
 """
 
 from functools import cache
 from typing import Literal, NamedTuple
 
+from miron_jax.tasks.generators.eval_uation_gen.story_words import known_nouns
 from tools.eval_uation_gen.numerals import Gender
 from tools.eval_uation_gen.words import lines, table
 
 StoryCase = Literal["nom", "gen", "dat", "acc", "ins", "loc", "voc"]
+NUM_NOUNS = 14
 STORY_CASES: tuple[StoryCase, ...] = ("nom", "gen", "dat", "acc", "ins", "loc", "voc")
 # Actions that leave the actor with the object, who may then be proud of it or give it away.
 _KEEPING = frozenset(
@@ -52,11 +54,12 @@ class Idle(NamedTuple):
 
 @cache
 def nouns(kind: str, gender: Gender) -> tuple[Noun, ...]:
-    return tuple(
-        Noun(lemma, gender, kind, tuple(forms))
-        for lemma, row_gender, row_kind, *forms in table("nouns_uk.txt")
-        if (row_gender, row_kind) == (gender, kind)
-    )
+    """The first NUM_NOUNS of a kind and gender: those that the rows of the package are about."""
+    chosen = []
+    for word, word_kind in known_nouns():
+        if (word.gender, word_kind) == (gender, kind):
+            chosen.append(Noun(word.lemma, gender, kind, tuple(word.forms.values())))
+    return tuple(chosen[:NUM_NOUNS])
 
 
 @cache

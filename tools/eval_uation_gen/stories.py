@@ -20,7 +20,8 @@ from typing import Literal, NamedTuple
 
 from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.draw import Stream
-from miron_jax.tasks.generators.eval_uation_gen.gaps import GAP, QUESTION_SHARE, TASK_TYPES
+from miron_jax.tasks.generators.eval_uation_gen.gaps import GAP, QUESTION_SHARE
+from miron_jax.tasks.generators.eval_uation_gen.story_words import TASK_TYPES
 from tools.eval_uation_gen.lexicon import (
     Idle,
     Noun,

@@ -11,61 +11,65 @@ gender that the context names, the most frequent first, in the form that the gap
 capitalized or none.  No gap follows a preposition that only some words take (зі), and none replaces
 a word that the text writes otherwise than its form.  The author of the story has to check that only
 one option is true, by `md_gap_sentence` and `options`.
+
+With a list of other nouns every gap has six options as in the published set: those of the story
+first, three to five of them with the answer, then nouns of the list that the story does not name,
+in an order drawn for the gap.  UA-CBT's code makes room for a listed noun in the same way; unlike
+it, no noun in capitals stands among others, and none of another gender.
 """
 
 import re
-import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from miron_jax.errors import InputError
-from miron_jax.files.readers import Json, JsonObject, are_texts
+from miron_jax.files.readers import Json, JsonObject
 from miron_jax.tasks.draw import Stream
-from miron_jax.tasks.eval_uation.ukrainian import comparable, one_apostrophe
+from miron_jax.tasks.eval_uation.ukrainian import comparable
+from miron_jax.tasks.generators.eval_uation_gen.story_words import (
+    WORD,
+    StoryWord,
+    plain,
+    story_word,
+    words_in,
+)
 from miron_jax.tasks.generators.eval_uation_gen.table import VERSION
 from miron_jax.tasks.generators.eval_uation_gen.user_files import read_records
 
 GAP = "______"
 QUESTION_SHARE = 0.35
-TASK_TYPES = ("NAMED_ENTITY", "COMMON_NOUN", "VERB")
 MOST_OPTIONS, FEWEST_OPTIONS = 6, 4
+FEWEST_OF_STORY = 3  # options, with the answer, beside those of a list
 # Times that the context names a word before it may become a gap.
 TIMES_BEFORE = {"NAMED_ENTITY": 2, "COMMON_NOUN": 4, "VERB": 2}
-_WORD = re.compile(r"\w+(?:['-]\w+)*")  # a compound is one word
 _SENTENCE_END = re.compile(
     r"""(?:(?<=[.!?…])|(?<=[.!?…][»”"]))(?<!\b\w\.)(?<!\bім\.)(?<!\bст\.)\s+(?=[«„"“(—–]?\s*[А-ЯҐЄІЇA-Z])"""
 )
-_UNSEEN = str.maketrans("", "", "\u00ad\u0301")  # soft hyphen, stress
 # prepositions before some beginnings only
 _OF_SOME_WORDS = {"зі", "із", "ізі", "зо", "уві", "наді", "піді", "переді"}
 _RECORD = "text, and words: each with lemma, type, forms (form name to form) and, of a noun, gender"
-
-
-class StoryWord(NamedTuple):
-    lemma: str
-    type: str  # of TASK_TYPES
-    gender: str  # "": a verb, whose options may be any other verb
-    forms: Mapping[str, str]  # by case, or by person, gender and tense
-
-    def names_of(self, form: str) -> tuple[str, ...]:
-        """Names of the forms that read like `form`: "nom", "acc", ..."""
-        return tuple(
-            name for name, text in self.forms.items() if comparable(text) == comparable(form)
-        )
 
 
 class UserStory(NamedTuple):
     name: str
     text: str
     words: tuple[StoryWord, ...]
+    columns: Mapping[str, Json] = MappingProxyType({})  # further ones of its rows
 
 
-def gap_rows(story: UserStory) -> Iterator[JsonObject]:
-    """A row for every gap that the story allows, without `md_global_number`."""
+def gap_rows(
+    story: UserStory, listed: Sequence[StoryWord] = (), too_few: Counter[str] | None = None
+) -> Iterator[JsonObject]:
+    """A row for every gap that the story allows, without `md_global_number`.
+
+    `listed`: nouns for further options.  `too_few` counts the gaps that have too few options, by
+    what an option has to be.
+    """
     sentences = list(filter(None, _SENTENCE_END.split(" ".join(story.text.split()))))
     num_question = max(1, round(QUESTION_SHARE * len(sentences)))
     context = " ".join(sentences[:-num_question])
@@ -75,19 +79,33 @@ def gap_rows(story: UserStory) -> Iterator[JsonObject]:
     whole = _mentions(f"{context} {question}", owners)
     named_before = (word for word in story.words if before[word.lemma])
     ranked = sorted(named_before, key=lambda word: -before[word.lemma])
+    named = words_in(story.text)
+    lemmas = set(map(attrgetter("lemma"), story.words))
+    others = [word for word in listed if word.lemma not in lemmas and not word.is_in(named)]
     num_rows = 0
-    for match in _WORD.finditer(question):
+    for match in WORD.finditer(question):
         answer = owners.get(comparable(match[0]))
         if answer is None or before[answer.lemma] < TIMES_BEFORE[answer.type]:
             continue
-        if (_WORD.findall(question[: match.start()].lower()) or [""])[-1] in _OF_SOME_WORDS:
+        if (WORD.findall(question[: match.start()].lower()) or [""])[-1] in _OF_SOME_WORDS:
             continue
-        options = _options(answer, match[0], ranked, _begins_sentence(question, match))
-        if len(options) < FEWEST_OPTIONS:
+        draw = Stream("eval-ua-tion-gen", VERSION, "gaps", story.name, match.start())
+        begins = _begins_sentence(question, match)
+        options = _options(answer, match[0], ranked, draw.shuffled(others), begins)
+        of_list = [text for text, word in options.items() if word in others]
+        of_story = [text for text in options if text not in of_list]
+        if len(options) < (MOST_OPTIONS if listed else FEWEST_OPTIONS) or (
+            listed and len(of_story) < FEWEST_OF_STORY
+        ):
+            if options and too_few is not None:
+                form = "/".join(answer.names_of(match[0]))
+                too_few[" ".join(filter(None, (answer.type, answer.gender, form)))] += 1
             continue
-        texts = Stream("eval-ua-tion-gen", VERSION, "gaps", story.name, match.start()).shuffled(
-            list(options)
-        )
+        texts = draw.shuffled(list(options))
+        sources = {}
+        if listed:
+            sources["md_opts_replacement_option_from_text"] = of_story
+            sources["md_opts_distractor_external"] = of_list
         mentions = [whole[options[text].lemma] for text in texts]
         lead = question[: match.start()].rstrip()
         rest = question[match.end() :].lstrip()
@@ -106,6 +124,8 @@ def gap_rows(story: UserStory) -> Iterator[JsonObject]:
             "md_gap_sentence": _with_gap(question, match),
             "md_opts_baseline_most_frequent": [texts[mentions.index(max(mentions))]],
             "md_mentions": mentions,
+            **sources,
+            **story.columns,
         }
         num_rows += 1
 
@@ -122,15 +142,20 @@ def _owners(story: UserStory) -> dict[str, StoryWord]:
 
 
 def _mentions(text: str, owners: Mapping[str, StoryWord]) -> Counter[str]:
-    forms = map(comparable, _WORD.findall(text))
+    forms = map(comparable, WORD.findall(text))
     return Counter(owners[form].lemma for form in forms if form in owners)
 
 
 def _options(
-    answer: StoryWord, form: str, ranked: list[StoryWord], begins_sentence: bool
+    answer: StoryWord,
+    form: str,
+    ranked: Sequence[StoryWord],
+    others: Sequence[StoryWord],
+    begins_sentence: bool,
 ) -> dict[str, StoryWord]:
     """Text -> word, at most MOST_OPTIONS with the answer: words of its type and gender with one
-    form for all cases that `form` may be.
+    form for all cases that `form` may be, first of `ranked`, the last of them of `others` if any
+    fits.
 
     Empty where the text writes the word otherwise than its form, such as in capitals: that would
     reveal the answer.
@@ -144,24 +169,32 @@ def _options(
             return f"{text[0].upper()}{text[1:]}"
         return text
 
+    def fitting(words: Sequence[StoryWord]) -> dict[str, StoryWord]:
+        fits: dict[str, StoryWord] = {}
+        for word in words:
+            text = text_of(word)
+            if text is None or (word.type, word.gender) != (answer.type, answer.gender):
+                continue
+            is_new = comparable(text) not in map(comparable, (form, *fits))
+            if is_new and text[0].isupper() == form[0].isupper():
+                fits[text] = word
+        return fits
+
     names = answer.names_of(form)
     if text_of(answer) != form:
         return {}
+    of_list = fitting(others)
+    num_of_story = MOST_OPTIONS - 1 - bool(of_list)
     options = {form: answer}
-    for word in ranked:
-        text = text_of(word)
-        if text is None or (word.type, word.gender) != (answer.type, answer.gender):
-            continue
-        is_new = comparable(text) not in map(comparable, options)
-        same_case = text[0].isupper() == form[0].isupper()
-        if is_new and same_case and len(options) < MOST_OPTIONS:
-            options[text] = word
+    for text, word in (*list(fitting(ranked).items())[:num_of_story], *of_list.items()):
+        if len(options) < MOST_OPTIONS:
+            options.setdefault(text, word)
     return options
 
 
 def _begins_sentence(question: str, match: re.Match[str]) -> bool:
     """Whether only quotes and dashes precede the word in its sentence."""
-    return not _WORD.search(question[_sentence_start(question, match) : match.start()])
+    return not WORD.search(question[_sentence_start(question, match) : match.start()])
 
 
 def _sentence_start(question: str, match: re.Match[str]) -> int:
@@ -193,23 +226,39 @@ def read_stories(path: Path) -> list[UserStory]:
 
 
 def rows_of_stories(
-    stories: list[UserStory], name: str, say: Callable[[str], None]
+    stories: list[UserStory],
+    name: str,
+    say: Callable[[str], None],
+    listed: Sequence[StoryWord] = (),
 ) -> list[JsonObject]:
-    """The rows of all stories.  Says which stories allow no gap; raises InputError where none
-    allows one."""
-    rows_by_story = {story.name: list(gap_rows(story)) for story in stories}
+    """The rows of all stories; `listed`: see `gap_rows`.  Says which stories allow no gap, and with
+    a list how many gaps lack options; raises InputError where no story allows one."""
+    too_few = Counter[str]()
+    rows_by_story = {story.name: list(gap_rows(story, listed, too_few)) for story in stories}
+    lacking = ", ".join(f"{what} ({times})" for what, times in too_few.most_common(3))
     without = [story for story, rows in rows_by_story.items() if not rows]
     if len(without) == len(stories):
+        others = f"{FEWEST_OPTIONS - 1} others of its type and gender in the text before"
+        if listed:
+            others = (
+                f"{FEWEST_OF_STORY - 1} others of its type and gender in the text before and as "
+                f"many nouns in --distractors as make {MOST_OPTIONS} options"
+            )
         raise InputError(
             f"{name}: none of {len(stories)} stories allows a gap; expected a word in the last "
             f"third that is named {TIMES_BEFORE['NAMED_ENTITY']} times before (a thing "
-            f"{TIMES_BEFORE['COMMON_NOUN']}), and {FEWEST_OPTIONS - 1} others of its type and "
-            "gender in the text before: list more of its words"
+            f"{TIMES_BEFORE['COMMON_NOUN']}), and {others}: list more of its words"
+            + (f"; gaps that lack options: {lacking}" if too_few else "")
         )
     if without:
         say(
             f"{name}: {len(without)} of {len(stories)} stories allow no gap and are left out: "
             f"{', '.join(without)}"
+        )
+    if listed and too_few:
+        say(
+            f"{name}: {too_few.total()} gaps have less than {MOST_OPTIONS} options and are left "
+            f"out; most often options lack that are {lacking}: list such nouns in --distractors"
         )
     rows = list(chain(*rows_by_story.values()))
     for number, row in enumerate(rows):
@@ -218,50 +267,25 @@ def rows_of_stories(
 
 
 def _story(fields: JsonObject, row: int) -> UserStory:
-    text = fields.get("text")
+    text = story_text(fields.get("text"))
     words = fields.get("words")
-    if not isinstance(text, str) or not text.strip():
-        raise ValueError("text is no text")
-    text = _plain(text)
-    if "_" in text:
-        raise ValueError("text has a low line _, which rows keep for the gap")
-    if len(_SENTENCE_END.split(text.strip())) < 2:
-        raise ValueError("text has one sentence, of two at least")
     if not isinstance(words, list) or not words:
         raise ValueError("words is no list of words")
-    story_words = tuple(map(_word, words))
+    story_words = tuple(map(story_word, words))
     [(lemma, times)] = Counter(map(attrgetter("lemma"), story_words)).most_common(1)
     if times > 1:
         raise ValueError(f"words has the lemma {lemma!r} twice")
     return UserStory(str(row + 1 if fields.get("id") is None else fields["id"]), text, story_words)
 
 
-def _plain(text: str) -> str:
-    seen = unicodedata.normalize("NFC", text).translate(_UNSEEN)
-    return one_apostrophe(unicodedata.normalize("NFC", seen))
-
-
-def _word(fields: Json) -> StoryWord:
-    if (
-        not isinstance(fields, dict)
-        or not isinstance(fields.get("lemma"), str)
-        or not fields["lemma"].strip()
-    ):
-        raise ValueError(f"the word {fields!r:.60} has no lemma")
-    lemma = _plain(fields["lemma"]).strip()
-    kind = fields.get("type")
-    gender = fields.get("gender", "")
-    forms = fields.get("forms")
-    if kind not in TASK_TYPES:
-        raise ValueError(
-            f"the type of {lemma!r} is {kind!r:.40}, not one of {', '.join(TASK_TYPES)}"
-        )
-    if kind != "VERB" and gender not in ("m", "f", "n"):
-        raise ValueError(f"the gender of {lemma!r} is {gender!r:.40}, not m, f or n")
-    if not isinstance(forms, dict) or not are_texts(list(forms.values())):
-        raise ValueError(f"the forms of {lemma!r} are {forms!r:.60}, not a form by its name")
-    plain = {name: _plain(form).strip() for name, form in forms.items()}
-    for form in plain.values():
-        if not _WORD.fullmatch(form):
-            raise ValueError(f"the form {form!r:.60} of {lemma!r} is no single word")
-    return StoryWord(lemma, kind, "" if kind == "VERB" else gender, plain)
+def story_text(text: Json) -> str:
+    """The text of a story, plain.  Raises ValueError for one that allows no gap whatever its
+    words."""
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError("text is no text")
+    text = plain(text)
+    if "_" in text:
+        raise ValueError("text has a low line _, which rows keep for the gap")
+    if len(_SENTENCE_END.split(text.strip())) < 2:
+        raise ValueError("text has one sentence, of two at least")
+    return text
