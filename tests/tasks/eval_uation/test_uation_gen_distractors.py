@@ -16,6 +16,7 @@ from miron_jax.tasks.generators.eval_uation_gen.story_words import (
     story_word,
 )  # fmt: skip
 from miron_jax.tasks.registry import export
+from tests.conftest import REPOSITORY
 from tests.tasks.eval_uation.test_uation_gen_user import story_file
 
 NOUNS = {noun.word.lemma: noun.word for noun in known_nouns()}
@@ -205,6 +206,13 @@ def test_bad_lists(tmp_path: Path, text: str, message: str) -> None:
     assert not (tmp_path / "out").exists()
     with pytest.raises(InputError, match="cannot be read"):
         read_distractors(tmp_path / "none")
+
+
+def test_the_list_of_the_docs(tmp_path: Path) -> None:
+    [example] = re.findall(r"```yaml\n(.*?)```", (REPOSITORY / "docs/eval_uation.md").read_text("utf-8"), re.DOTALL)
+    nouns = read_distractors(list_file(tmp_path, example))
+    assert [noun.lemma for noun in nouns] == ["кріт", "верблюд", "лань", "озеро"]
+    assert (nouns[1], nouns[2].gender, nouns[2].forms["ins"]) == (NOUNS["верблюд"], "f", "ланню")
 
 
 def test_a_list_without_stories_is_refused(miron) -> None:
