@@ -126,7 +126,8 @@ def read_distractors(path: Path) -> list[StoryWord]:
     nouns = dict[tuple[str, str, str], StoryWord]()
     unknown = list[str]()
     for place, entry in _entries(document, (), path):
-        type_, gender = place[0], _GENDERS[place[-1]]
+        type_ = place[0]
+        gender = _GENDERS[place[-1]]
         try:
             if isinstance(entry, str):
                 lemma = plain(entry).strip()
