@@ -72,7 +72,14 @@ _EXPORT = {
         None,
         "export",
         "With --export: a set of gaps in stories of your own instead: objects with text and words, "
-        "docs/eval_uation.md.",
+        "or the folder of --story_prompts, docs/eval_uation.md.",
+    ),
+    "story_prompts": Setting(
+        None,
+        "export",
+        "With --export: prompts for so many stories instead, three each, for any language model; "
+        "--seed draws others.",
+        "integer",
     ),
     "distractors": Setting(
         None,
@@ -316,7 +323,7 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
     "completion": (),
     "tasks": (
         "data_dir", "icl_tasks", "eval_gauntlet", "task_path", "requests", "num_fewshot", "rows",
-        "items_per_category", "model", "tokenizer", "max_length", *_TASKS, *_EXPORT, *_JSON,
+        "items_per_category", "model", "tokenizer", "max_length", "seed", *_TASKS, *_EXPORT, *_JSON,
     ),
     "humans": (*_HUMANS, "detox_scorer", "output"),
     "compare": (*_COMPARE, "until", "seed", "budget", *_JSON),

@@ -24,7 +24,9 @@ _NO_LIST = ("check", "describe", "human", "export")
 
 def command(words: list[str]) -> None:
     _check_flags(words)
-    if FLAGS.export is not None:
+    if FLAGS.story_prompts is not None:
+        _export_prompts()
+    elif FLAGS.export is not None:
         _export()
     elif FLAGS.check:
         _check(FLAGS.check)
@@ -42,6 +44,15 @@ def _check_flags(words: list[str]) -> None:
         raise InputError("--stories wants --export=FOLDER, where its set of gaps is written")
     if FLAGS.distractors is not None and FLAGS.stories is None:
         raise InputError("--distractors wants --stories=FILE, whose gaps have them as options")
+    if FLAGS.story_prompts is not None and (
+        FLAGS.export is None or FLAGS.stories is not None or FLAGS.articles is not None
+    ):
+        raise InputError(
+            "--story_prompts wants --export=FOLDER, where they are written, without --stories and "
+            "--articles"
+        )
+    if FLAGS["seed"].present and FLAGS.story_prompts is None:
+        raise InputError("--seed wants --story_prompts=N, which it draws")
     if FLAGS.rows and FLAGS.describe is None:
         raise InputError("--rows wants --describe=TASK, whose examples are shown")
     if FLAGS.mask_number_words and FLAGS.articles is None:
@@ -72,6 +83,19 @@ def _export() -> None:
         folder, FLAGS.items_per_category, articles, spelled, stories, _say, distractors
     ):
         print(printable(str(path)))
+
+
+def _export_prompts() -> None:
+    """Write prompts for stories, and say what to do with them."""
+    from miron_jax.tasks.generators.eval_uation_gen.story_prompts import write_prompts
+
+    folder = local_path(FLAGS.export)
+    print(printable(str(write_prompts(folder, FLAGS.story_prompts, FLAGS.seed))))
+    _say(
+        "Let a language model answer NUMBER.1.prompt.txt, save its story as NUMBER.1.story.txt, "
+        "and put that in place of {story} in NUMBER.2.prompt.txt; so on to NUMBER.3.story.txt; "
+        f"then miron-jax tasks --export=GAPS --stories={folder}"
+    )
 
 
 def _list(words: list[str]) -> None:

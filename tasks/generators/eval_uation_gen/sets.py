@@ -12,6 +12,7 @@ from pathlib import Path
 from miron_jax.files.durable import make_folder, write_whole
 from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.generators.eval_uation_gen.gaps import read_stories, rows_of_stories
+from miron_jax.tasks.generators.eval_uation_gen.story_prompts import read_prompted
 from miron_jax.tasks.generators.eval_uation_gen.story_words import read_distractors
 from miron_jax.tasks.generators.eval_uation_gen.table import (
     CITATION,
@@ -47,10 +48,10 @@ def export_titles(folder: Path, path: Path, spelled: bool) -> list[Path]:
 def export_stories(
     folder: Path, path: Path, say: Callable[[str], None], distractors: Path | None = None
 ) -> list[Path]:
-    """Writes ua_cbt of a user's stories, in the same two forms; see gaps.py.  `distractors`: a
-    user's list of nouns."""
+    """Writes ua_cbt of a user's stories, in the same two forms; see gaps.py.  `path`: their file,
+    or the folder of `--story_prompts`; `distractors`: a user's list of nouns."""
     listed = read_distractors(distractors) if distractors else []
-    stories = read_stories(path)
+    stories = read_prompted(path, listed, say) if path.is_dir() else read_stories(path)
     rows = rows_of_stories(stories, f"--stories={path}", say, listed)
     return write_rows(folder / "ua_cbt", "train", rows)
 

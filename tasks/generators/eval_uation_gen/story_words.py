@@ -50,7 +50,7 @@ class StoryWord(NamedTuple):
 
 class KnownNoun(NamedTuple):
     word: StoryWord
-    kind: str  # "animal", "human", "thing"
+    kind: str  # "animal", "human", "thing" (which can be carried), "other"
 
 
 @cache
@@ -59,7 +59,7 @@ def known_nouns() -> tuple[KnownNoun, ...]:
     nouns = []
     for line in NOUNS.read_text(encoding="utf-8").splitlines():
         lemma, gender, kind, *forms = line.split("\t")
-        type_ = "COMMON_NOUN" if kind == "thing" else "NAMED_ENTITY"
+        type_ = "NAMED_ENTITY" if kind in ("animal", "human") else "COMMON_NOUN"
         by_case = dict(zip(CASES, forms, strict=True))
         nouns.append(KnownNoun(StoryWord(lemma, type_, gender, by_case), kind))
     return tuple(nouns)
