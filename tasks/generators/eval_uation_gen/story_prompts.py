@@ -32,7 +32,9 @@ from miron_jax.tasks.generators.eval_uation_gen.user_files import read_records
 
 TABLE = "prompts.jsonl"
 PASSES = ("write", "lengthen", "correct")
-NUM_MAIN, NUM_MINOR, NUM_THINGS = 3, 5, 3
+NUM_MAIN = 3
+NUM_MINOR = 5
+NUM_THINGS = 3
 NUM_WORDS = 500  # of a story of the first pass
 MOST_STORIES = 100_000
 TEMPLATES = Path(__file__).with_name("story_prompts_uk.yaml")
