@@ -1,9 +1,10 @@
 """What is known of a metric by its name, of all task kinds.
 
-Arrives: nothing.  Leaves: `PROPORTIONS`, `LOWER_IS_BETTER`.  It deliberately does not know how a
+Arrives: nothing.  Leaves: `PROPORTIONS`, `LOWER_IS_BETTER`, `ZERO_IS_BEST`.  It deliberately does not know how a
 metric is computed.
 """
 
+from miron_jax.metrics.bias import SIGNS
 from miron_jax.metrics.choices import OF_OPTIONS
 from miron_jax.metrics.token_stats import TOKEN_STATS_LOWER_IS_BETTER
 
@@ -20,3 +21,5 @@ LOWER_IS_BETTER = frozenset({
     "drift_bits", "drift_percent",
     "flip_to_wrong", "token_inflation", *TOKEN_STATS_LOWER_IS_BETTER,
 })  # fmt: skip
+# A side is no better than the other.
+ZERO_IS_BEST = frozenset(SIGNS)

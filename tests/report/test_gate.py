@@ -2,12 +2,16 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from miron_jax.report.compare.policy import KINDS, read_policy
+from miron_jax.report.compare.runs import compare
+from miron_jax.report.compare.verdicts import verdict_of_task
+from miron_jax.results.run_folder import read_runs
 from miron_jax.statistics.estimate import Estimate, bonett_price, estimate, interval_at, wilson
 from miron_jax.statistics.paired import combined, difference
 from tests.conftest import REPOSITORY
@@ -220,6 +224,22 @@ def test_a_suite_of_several_composites_is_asked_for_one(tmp_path: Path, miron) -
     ):
         ran = miron("gate", *words)
         assert (ran.status, sentence in ran.err) == (2, True), ran.err
+
+
+def test_no_side_of_a_number_is_worse_of_which_0_is_best(tmp_path: Path, miron) -> None:
+    folders = []
+    for name, sign in (("base", 0.0), ("new", 1.0)):
+        samples = samples_of(HALF)
+        for sample in samples:
+            sample["metrics"]["bias_ambiguous"] = sign
+        folders.append(write_run(tmp_path / name, {"own/x": samples}))
+    bias = {"metric": "own/x bias_ambiguous", "confidence": 0.95}
+    ran = gate(miron, tmp_path, [bias | {"not_below_baseline_by": 0.1}], *folders[::-1])
+    assert (ran.status, "0 is best of it, so that neither side is worse" in ran.err) == (2, True), ran.err
+    assert gate(miron, tmp_path, [bias | {"below": 0.5}], *folders[::-1]).status == 3
+    first, second = read_runs([*map(str, folders)])
+    [change] = compare(first, second, ["bias_ambiguous"]).tasks
+    assert verdict_of_task(replace(change, adjusted=0.0)) == "higher"
 
 
 def test_the_policy_of_the_page_has_each_kind(tmp_path: Path) -> None:

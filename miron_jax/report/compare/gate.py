@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from miron_jax.errors import InputError, some_of
 from miron_jax.files.readers import JsonObject
-from miron_jax.metrics.properties import LOWER_IS_BETTER
+from miron_jax.metrics.properties import LOWER_IS_BETTER, ZERO_IS_BEST
 from miron_jax.report.compare.policy import TASKS, Rule
 from miron_jax.report.compare.runs import Comparison, compare, has_stopped
 from miron_jax.report.exports.flat import composites_of
@@ -81,10 +81,16 @@ class Judged(NamedTuple):
 
 
 def judge(rules: Sequence[Rule], run: Run, baseline: Run | None) -> Judged:
-    """Raises InputError for a metric that a run lacks, and for a rule without its baseline."""
+    """Raises InputError for a metric that a run lacks, for a rule without its baseline, and for one
+    that asks whether a number is worse of which 0 is best."""
     subjects = list[_Subject]()
     for i, rule in enumerate(rules, 1):
         subjects.append(_subject(i, rule.metric, run))
+        if rule.wants_baseline and subjects[-1].metric in ZERO_IS_BEST:
+            raise InputError(
+                f"rule {i}: {rule.metric} {rule.kind}: 0 is best of it, so that neither side is "
+                "worse; expected above or below"
+            )
         if rule.wants_baseline and baseline is not None:
             _subject(i, rule.metric, baseline)
         elif rule.wants_baseline:

@@ -10,7 +10,7 @@ together by Holm's method (runs.py, `_adjusted`).  A composite has a normal p-va
 
 import math
 
-from miron_jax.metrics.properties import LOWER_IS_BETTER
+from miron_jax.metrics.properties import LOWER_IS_BETTER, ZERO_IS_BEST
 from miron_jax.report.compare.runs import Comparison, CompositeDifference, TaskDifference
 
 LEVEL = 0.05
@@ -30,6 +30,8 @@ def _verdict(difference: float, p_value: float, metric: str) -> str:
         return ""
     if p_value >= LEVEL:
         return NOISE
+    if metric in ZERO_IS_BEST:
+        return "higher" if difference > 0 else "lower"
     return "better" if (difference > 0) != (metric in LOWER_IS_BETTER) else "worse"
 
 
