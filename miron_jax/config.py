@@ -345,8 +345,8 @@ class RunConfig:
     detox_scorer: str | None = setting(
         None,
         "answers",
-        "package.module:function(originals, rewrites) -> style, meaning, fluency from 0 to 1, for "
-        "ruDetox; absent: J is null.",
+        "ruDetox's classifiers: published, STYLE,MEANING,FLUENCY (folders or hub ids), or "
+        "package.module:function(originals, rewrites) -> three arrays; absent: J is null.",
     )
     seed: int = setting(0, "tasks", "Random seed of all sampling that no protocol fixes.")
     resume: bool = setting(

@@ -100,9 +100,9 @@ def _json_lines(rows: Iterable[Mapping[str, object]]) -> bytes:
 def _rewrites(paths: list[Path]) -> None:
     """ruDetox's three projects: the pairs that pass all of them, and J of the human rewrites if
     there are classifiers."""
+    from miron_jax.evaluation.detox_scorer import detox_scorer
     from miron_jax.humans.detox import kept_pairs
     from miron_jax.metrics.detox import detox_scores
-    from miron_jax.model.own import import_from
 
     kept = kept_pairs(paths)
     counts = {
@@ -112,7 +112,7 @@ def _rewrites(paths: list[Path]) -> None:
         "j": None,
     }
     if FLAGS.detox_scorer is not None and kept.pairs:
-        scorer = import_from(FLAGS.detox_scorer, "--detox_scorer", 2)
+        scorer = detox_scorer(FLAGS.detox_scorer)
         scores = detox_scores(scorer, *map(list, zip(*kept.pairs, strict=True)))
         counts |= {name: sum(score[name] for score in scores) / len(scores) for name in scores[0]}
     output = output_beside("miron-humans")

@@ -4,6 +4,6 @@ choices     losses of the choices: normalizers, the tie rule, accuracies and pro
 answers     completions: normalizers and matches
 programs    pass@k; cuts programs out of completions
 cloze       a target's probability and ranks
-detox       MERA's ruDetox
+detox       MERA's ruDetox; calibration: the tables of its classifiers
 properties  by a metric's name: is it a share, is less better
 """

@@ -1,8 +1,7 @@
 """Rewrites of toxic texts -> style, meaning, fluency and their product.
 
-Arrives: originals, rewrites, and a user's function that scores them.  Leaves: named numbers of each
-pair.  It deliberately does not know models: MERA's three classifiers and their calibration are
-torch models that a user who wants J provides.
+Arrives: originals, rewrites, and a function that scores them.  Leaves: named numbers of each pair.
+It deliberately does not know models.
 
 MERA's scoring example loads one calibration three times and takes style's other label, so J of
 different scripts is on different scales.

@@ -4,6 +4,7 @@ here.
 config, costs, visibility    `ModelConfig`; FLOPs and costs of rows; which tokens see which
 network                      models that the decoder does not compute, as functions
 own, own_probe               a user's own model, and the rows that test its contract
+encoder                      classifiers of texts
 decoder/                     one network for most families
 families/                    config.json -> `ModelConfig`, or a network beside the decoder
 stateful/                    networks that carry a state from token to token

@@ -76,8 +76,8 @@ class Encode(Protocol):
     def __call__(self, texts: list[str], special: bool = False) -> list[list[int]]: ...
 
 
-def load_tokenizer(folder_or_id: str) -> Tokenizer:
-    """A tokenizer from a Hugging Face folder or hub id."""
+def load_tokenizer(folder_or_id: str, flag: str = "--tokenizer") -> Tokenizer:
+    """A tokenizer from a Hugging Face folder or hub id.  Raises InputError, which names `flag`."""
     # transformers greets a machine without torch with a warning, once, while it is imported.
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     remedy = (
@@ -85,7 +85,7 @@ def load_tokenizer(folder_or_id: str) -> Tokenizer:
         "be reached"
     )
     if folder_or_id.startswith(("/", ".", "~")) and not Path(folder_or_id).is_dir():
-        raise InputError(f"--tokenizer={folder_or_id}: there is no such folder: {remedy}")
+        raise InputError(f"{flag}={folder_or_id}: there is no such folder: {remedy}")
     try:
         tokenizer = _from_file(folder_or_id)
         _try_out(tokenizer)
@@ -97,7 +97,7 @@ def load_tokenizer(folder_or_id: str) -> Tokenizer:
         # no Exception.
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
-            f"--tokenizer={folder_or_id}: no tokenizer could be read ({reason:.200}): {remedy}"
+            f"{flag}={folder_or_id}: no tokenizer could be read ({reason:.200}): {remedy}"
         ) from error
 
 

@@ -118,7 +118,7 @@ class GenerationKind(PromptedKind[GenerationRow]):
             self._score_rewrites(scores, self.setup.detox)
 
     def _score_rewrites(self, scores: TaskScores[GenerationRow], detox: Scorer) -> None:
-        """Replace the metrics of every completion by those of the user's classifiers."""
+        """Replace the metrics of every completion by those of the classifiers."""
         rows = [row for row in scores.rows if not row.is_nan]
         originals = [str((row.question.published or {})["inputs"]) for row in rows]
         rewrites = [row.text.strip() for row in rows]

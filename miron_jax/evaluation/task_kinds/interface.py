@@ -22,11 +22,11 @@ from miron_jax.engine.model import Model
 from miron_jax.engine.records import GrowingSpeed, Scores
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.engine.text_requests import Generated, TextRequest
+from miron_jax.evaluation.detox_scorer import detox_scorer
 from miron_jax.files.kept import ArraysByKey, Job
 from miron_jax.humans.task_labels import TaskLabels
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.detox import Scorer
-from miron_jax.model.own import import_from
 from miron_jax.planning.records import CostModel
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.results.records import Sampled, TaskResult
@@ -73,9 +73,9 @@ class Setup:
 
     @cached_property
     def detox(self) -> Scorer | None:
-        """The user's classifiers of rewrites; None: not named.  Raises InputError."""
+        """Classifiers of rewrites; None: not named.  Raises InputError."""
         name = self.config.detox_scorer
-        return import_from(name, "--detox_scorer", 2) if name else None
+        return detox_scorer(name) if name else None
 
     @cached_property
     def sandbox(self) -> Sandbox:

@@ -27,7 +27,7 @@ def from_hf_config(folder: Path | str) -> AnyModel:
     Raises InputError for a config.json that is damaged or not supported.
     """
     path = Path(folder) / "config.json"
-    raw = _text_part(path, _read_json(path))
+    raw = _text_part(path, read_fields(path))
     family = raw.get("model_type")
     supported = families()
     if family is None:
@@ -78,7 +78,7 @@ def eos_token_ids(folder: Path | str) -> tuple[int, ...]:
     """
     for name in ("generation_config.json", "config.json"):
         path = Path(folder) / name
-        field = _read_json(path).get("eos_token_id") if path.exists() else None
+        field = read_fields(path).get("eos_token_id") if path.exists() else None
         if field is not None:
             ids = field if isinstance(field, list) else [field]
             if not all(type(i) is int and 0 <= i < 1 << 31 for i in ids):
@@ -89,7 +89,8 @@ def eos_token_ids(folder: Path | str) -> tuple[int, ...]:
     return ()
 
 
-def _read_json(path: Path) -> JsonObject:
+def read_fields(path: Path) -> JsonObject:
+    """The JSON object of a config.json or the like.  Raises InputError."""
     if not path.is_file():
         raise InputError(
             f"{path}: no such file, expected a Hugging Face model folder, or a run's folder with "

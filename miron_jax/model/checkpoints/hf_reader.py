@@ -124,12 +124,13 @@ def resolve_model(name: str, weights: bool = True) -> Path:
     return from_hub(name, "--model", weights)
 
 
-def from_hub(name: str, flag: str, weights: bool) -> Path:
+def from_hub(name: str, flag: str, weights: bool, otherwise: str = "*.msgpack") -> Path:
     """The folder of `owner/name` or `owner/name@revision` in the hub's cache, downloaded if it is
     absent.
 
-    Without `weights` only the config and the tokenizer are downloaded.  Raises InputError, which
-    names `flag`, for every error of the hub.
+    Without `weights` only the config and the tokenizer are downloaded.  `otherwise`: files of the
+    weights where there are no safetensors.  Raises InputError, which names `flag`, for every error
+    of the hub.
     """
     repository = parse_name(name)
     if repository is None:
@@ -154,7 +155,7 @@ def from_hub(name: str, flag: str, weights: bool) -> Path:
         if not weights:
             return fetch()
         folder = fetch("*.safetensors")
-        return folder if any(folder.glob("*.safetensors")) else fetch("*.msgpack")
+        return folder if any(folder.glob("*.safetensors")) else fetch(otherwise)
     except errors.GatedRepoError:
         why = (
             "the hub wants its licence accepted; accept it on the model's page and log in with `hf "
