@@ -112,9 +112,15 @@ class _Classifier:
         The weights are read for this call and freed after it: three classifiers beside a language
         model may not fit.
         """
-        tokens = self.tokenizer(*map(list, texts), truncation=True, max_length=MOST_TOKENS)
+        tokens = self.tokenizer(
+            *map(list, texts),
+            truncation=True,
+            max_length=MOST_TOKENS,
+            # the general class of transformers 5 leaves them out, which BERT's own gives
+            return_token_type_ids=self.encoder.family == "bert",
+        )
         rows = tokens["input_ids"]
-        kinds = tokens.get("token_type_ids") if self.encoder.family == "bert" else None
+        kinds = tokens.get("token_type_ids")
         largest = max(map(max, rows))
         if largest >= self.encoder.vocab_size:
             raise InputError(

@@ -50,7 +50,7 @@ def read_calibrations(path: Path, count: int) -> list[Calibration]:
         return [_calibration(read_pickle(file)) for _ in range(count)]
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; {expected}: name another file") from None
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path}: {reason:.200}; {expected}: download it again") from None
 

@@ -3,6 +3,7 @@
 import io
 import json
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from miron_jax.evaluation.detox_scorer import ROLES, detox_scorer
 from miron_jax.files.pickles import Pickled, read_pickle
 from miron_jax.metrics.calibration import Calibration, first_calibration, read_calibrations
 from miron_jax.model.encoder import label_logits
-from tests.support.classifiers import FLUENCY, MEANING, PHRASES, STYLE, classifier, probabilities
+from tests.support.classifiers import FLUENCY, MEANING, PHRASES, STYLE, classifier, probabilities, tokenizer_of
 from tests.support.command import command, run, samples
 from tests.support.mera_records import write_mera
 from tests.support.tiny_model import make_model
@@ -116,6 +117,20 @@ def test_what_torch_save_wrote_gives_the_same(folders: list[Path], tmp_path: Pat
         (folder / "pytorch_model.bin").write_bytes(damaged)
         with pytest.raises(InputError, match=r"pytorch_model\.bin: .*expected a dict of tensors"):
             detox_scorer(flag([folder, *folders[1:]]))
+
+
+@pytest.mark.usefixtures("uncalibrated")
+def test_older_files_of_a_tokenizer_give_the_same(folders: list[Path], tmp_path: Path) -> None:
+    """vocab.txt, or vocab.json and merges.txt, in place of tokenizer.json."""
+    older = [shutil.copytree(folder, tmp_path / folder.name) for folder in folders]
+    for folder, family in zip(older, ("bert", "bert", "roberta"), strict=True):
+        (folder / "tokenizer.json").unlink()
+        tokenizer_of(family).backend_tokenizer.model.save(str(folder))
+    scored = zip(
+        detox_scorer(flag(folders))(ORIGINALS, REWRITES), detox_scorer(flag(older))(ORIGINALS, REWRITES), strict=True
+    )
+    for whole, of_older in scored:
+        assert whole.tolist() == of_older.tolist()
 
 
 def fail(reason: str) -> None:

@@ -1,6 +1,7 @@
 """Tiny classifiers of Russian texts with random weights, as transformers writes them with torch, and their probabilities as
 MERA's code asks for them."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,17 +33,21 @@ def classifier(folder: Path, family: str, labels: Sequence[str], seed: int = 0, 
             tensor.data *= 4
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    named = {"tokenizer_class": "BertTokenizer" if family == "bert" else "RobertaTokenizer", "do_lower_case": False}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **named}))
     return folder
 
 
 def tokenizer_of(family: str) -> Any:
     """[CLS] a [SEP] b [SEP] of two kinds of tokens, or <s> a </s></s> b </s> with padding at 1."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
     if family == "bert":
         special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
         tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         trainer: Any = trainers.WordPieceTrainer(vocab_size=120, special_tokens=special, show_progress=False)
         tokenizer.train_from_iterator(PHRASES, trainer)
@@ -59,8 +64,7 @@ def tokenizer_of(family: str) -> Any:
     tokenizer.train_from_iterator(PHRASES, trainer)
     tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
     names = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "cls_token": "<s>", "sep_token": "</s>"}
-    inputs = ["input_ids", "attention_mask"]
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_input_names=inputs, **names)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
 
 
 def probabilities(folder: Path, label: int, *texts: Sequence[str]) -> np.ndarray:
@@ -73,6 +77,7 @@ def probabilities(folder: Path, label: int, *texts: Sequence[str]) -> np.ndarray
     values = []
     for row in zip(*texts, strict=True):
         inputs = tokenizer(*([text] for text in row), return_tensors="pt", truncation=True, max_length=512)
+        assert ("token_type_ids" in inputs) == (model.config.model_type == "bert")
         with torch.no_grad():
             values.append(torch.softmax(model(**inputs).logits, -1)[0, label].item())
     return np.array(values)

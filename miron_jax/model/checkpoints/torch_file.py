@@ -56,7 +56,7 @@ class TorchTensor:
         view = self.view
         try:
             storage = np.frombuffer(self.archive.read(view.member), view.dtype)[view.offset :]
-        except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        except Exception as error:  # as in `torch_tensors`
             raise _damaged(self.path, error) from None
         strides = [stride * view.dtype.itemsize for stride in view.strides]
         return np.lib.stride_tricks.as_strided(storage, view.shape, strides)[rows]
@@ -69,7 +69,7 @@ def torch_tensors(path: Path, files: ExitStack) -> dict[str, Stored]:
         archive = files.enter_context(zipfile.ZipFile(files.enter_context(open_regular(path))))
         members = {member.filename: member for member in archive.infolist()}
         described = next((name for name in members if name.endswith("/data.pkl")), None)
-        if described is None:
+        if described is None or members[described].compress_type != zipfile.ZIP_STORED:
             raise ValueError("no data.pkl in it")
         folder = described.removesuffix("data.pkl")
         if f"{folder}byteorder" in members and archive.read(f"{folder}byteorder") != b"little":
@@ -81,7 +81,7 @@ def torch_tensors(path: Path, files: ExitStack) -> dict[str, Stored]:
             str(name): _stored(path, archive, _view(str(name), value, folder, members))
             for name, value in tensors.items()
         }
-    except (ValueError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+    except Exception as error:  # a wrong byte may raise an error of any class
         raise _damaged(path, error) from None
 
 
@@ -113,7 +113,7 @@ def _view(name: str, value: Json, folder: str, members: dict[str, zipfile.ZipInf
 
 def _damaged(path: Path, error: Exception) -> InputError:
     return InputError(
-        f"{path}: {' '.join(str(error).split()) or type(error).__name__:.200}; expected a dict of "
+        f"{path}: {' '.join(str(error).split()) or type(error).__name__:.200}, expected a dict of "
         "tensors as torch.save writes it since torch 1.6: download it again, or save the model "
         "with transformers' save_pretrained"
     )
