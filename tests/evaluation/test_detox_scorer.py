@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer
 
 from miron_jax.errors import InputError
 from miron_jax.evaluation.detox_scorer import ROLES, detox_scorer
 from miron_jax.files.pickles import Pickled, read_pickle
 from miron_jax.metrics.calibration import Calibration, first_calibration, read_calibrations
 from miron_jax.model.encoder import label_logits
-from tests.support.classifiers import FLUENCY, MEANING, PHRASES, STYLE, classifier, probabilities, tokenizer_of
+from tests.support.classifiers import FLUENCY, MEANING, PHRASES, STYLE, classifier, probabilities
 from tests.support.command import command, run, samples
 from tests.support.mera_records import write_mera
 from tests.support.tiny_model import make_model
@@ -123,14 +124,44 @@ def test_what_torch_save_wrote_gives_the_same(folders: list[Path], tmp_path: Pat
 def test_older_files_of_a_tokenizer_give_the_same(folders: list[Path], tmp_path: Path) -> None:
     """vocab.txt, or vocab.json and merges.txt, in place of tokenizer.json."""
     older = [shutil.copytree(folder, tmp_path / folder.name) for folder in folders]
-    for folder, family in zip(older, ("bert", "bert", "roberta"), strict=True):
+    for folder in older:
+        Tokenizer.from_file(str(folder / "tokenizer.json")).model.save(str(folder))
         (folder / "tokenizer.json").unlink()
-        tokenizer_of(family).backend_tokenizer.model.save(str(folder))
     scored = zip(
         detox_scorer(flag(folders))(ORIGINALS, REWRITES), detox_scorer(flag(older))(ORIGINALS, REWRITES), strict=True
     )
     for whole, of_older in scored:
         assert whole.tolist() == of_older.tolist()
+
+
+@pytest.mark.usefixtures("uncalibrated")
+def test_published_names_three_repositories_of_the_hub(
+    folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of which one, as published, has its weights in pytorch_model.bin alone: that is downloaded where there is nothing else."""
+    import torch
+
+    names = [role.repository for role in ROLES]
+    kept = {name: shutil.copytree(folder, tmp_path / name) for name, folder in zip(names, folders, strict=True)}
+    pickled = kept[names[0]] / "pytorch_model.bin"
+    tensors = load_file(kept[names[0]] / "model.safetensors")
+    (kept[names[0]] / "model.safetensors").unlink()
+    asked = []
+
+    def snapshot(name: str, revision: str | None, allow_patterns: list[str], ignore_patterns: list[str]) -> str:
+        asked.append((name, allow_patterns[-1]))
+        if allow_patterns[-1] == pickled.name:
+            torch.save({name: torch.from_numpy(array) for name, array in tensors.items()}, pickled)
+        return str(kept[name])
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
+    scored = zip(
+        detox_scorer("published")(ORIGINALS, REWRITES), detox_scorer(flag(folders))(ORIGINALS, REWRITES), strict=True
+    )
+    for published, local in scored:
+        assert published.tolist() == local.tolist()
+    safetensors = [(name, "*.safetensors") for name in names]
+    assert asked == [safetensors[0], (names[0], pickled.name), *safetensors[1:]]
 
 
 def fail(reason: str) -> None:
