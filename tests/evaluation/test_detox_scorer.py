@@ -138,7 +138,7 @@ def test_older_files_of_a_tokenizer_give_the_same(folders: list[Path], tmp_path:
 def test_published_names_three_repositories_of_the_hub(
     folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of which one, as published, has its weights in pytorch_model.bin alone: that is downloaded where there is nothing else."""
+    """The first has its weights in pytorch_model.bin alone, which is downloaded where there is nothing else."""
     import torch
 
     names = [role.repository for role in ROLES]
