@@ -1,7 +1,7 @@
 """What is known of a metric by its name, of all task kinds.
 
-Arrives: nothing.  Leaves: `PROPORTIONS`, `LOWER_IS_BETTER`, `ZERO_IS_BEST`.  It deliberately does not know how a
-metric is computed.
+Arrives: nothing.  Leaves: `PROPORTIONS`, `LOWER_IS_BETTER`, `ZERO_IS_BEST`.  It deliberately does
+not know how a metric is computed.
 """
 
 from miron_jax.metrics.bias import SIGNS
