@@ -304,8 +304,9 @@ def test_a_run_has_the_j_of_its_completions(
     originals = [record["inputs"] for record in records]
     style, meaning, fluency = folders
     table = first_calibration()
-    asked = (style, 0, rewrites), (meaning, 1, originals, rewrites), (fluency, 1, rewrites)
-    sta, sim, fl = (table(probabilities(*each)) for each in asked)
+    sta = table(probabilities(style, 0, rewrites))
+    sim = table(probabilities(meaning, 1, originals, rewrites))
+    fl = table(probabilities(fluency, 1, rewrites))
     metrics = results["tasks"][f"{suite}/rudetox"]["metrics"]
     expected = {"sta": sta.mean(), "sim": sim.mean(), "fl": fl.mean(), "j": (sta * sim * fl).mean()}
     assert {name: metrics[name]["value"] for name in expected} == pytest.approx(expected, abs=METRIC)
