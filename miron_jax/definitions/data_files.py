@@ -39,6 +39,7 @@ class DataState(NamedTuple):
     state: Literal["missing", "as published", "changed", "no published hash", "generated"]
     git_blob_sha1: str | None  # of the file on disk
     commit: str | None = None  # of the hub's data set, if it was fetched from there
+    labels: str | None = None  # as `git_blob_sha1`: of people's answers to its examples
 
 
 class Located(NamedTuple):

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from miron_jax.config import RunConfig
-from miron_jax.definitions.data_files import data_state
+from miron_jax.definitions.data_files import data_state, git_blob_sha1
 from miron_jax.definitions.records import AnyTask, Suite, Task, kind_word
 from miron_jax.errors import InputError
 from miron_jax.evaluation.records import Inputs, Selected
@@ -192,7 +192,8 @@ def with_labels(config: RunConfig, inputs: Inputs) -> Inputs:
             )
         label_of = partial(kind.label_of, task)
         labels = read_labels(file, task.name, source.examples, label_of, config.human_baseline)
-        sources.append(source._replace(labels=labels))
+        data = source.data._replace(labels=git_blob_sha1(file.read_bytes()))
+        sources.append(source._replace(labels=labels, data=data))
     return inputs._replace(sources=sources)
 
 

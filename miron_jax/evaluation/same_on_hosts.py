@@ -41,7 +41,7 @@ def common_fields(evaluation: Evaluation) -> dict[str, Json]:
     """The version, every setting that is no path, and short digests of data and tokenizer."""
     config = json.loads(json.dumps(asdict(evaluation.config)))
     sources = [
-        [source.task.name, source.data.git_blob_sha1, len(source.examples)]
+        [source.task.name, source.data.git_blob_sha1, source.data.labels, len(source.examples)]
         for source in evaluation.inputs.sources
     ]
     return {

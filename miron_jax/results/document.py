@@ -108,7 +108,7 @@ ABSENT: Mapping[type, frozenset[str]] = {
         ]
     ),
     Weights: frozenset(["parameters", "flops_per_token", "training_tokens", "average", "averaged"]),
-    TaskData: frozenset({"rows", "published_rows"}),
+    TaskData: frozenset({"rows", "published_rows", "labels"}),
     ChoiceDetails: frozenset({"dialogue", "crossed_pairs", "leaked_prompts"}),
     GenerationDetails: frozenset(
         [

@@ -292,13 +292,13 @@ def stored_result(
     answers: Answers | None,
 ) -> RunResult | None:
     """The results of an earlier run of this version on the same checkpoint and data; None if there
-    are none, if a file of them is damaged, or with people's labels, which results do not identify.
+    are none, or if a file of them is damaged.
 
     `below`: the checkpoint's folder.  `fingerprint`: of its files.  `answers`: of a user's own
     model, whose results count only if it gave the same.
     """
     store = Store(config.output)
-    if config.human_labels is not None or not has_results(store, below):
+    if not has_results(store, below):
         return None
     result = _whole_result(store, below)
     if result is None:
@@ -363,9 +363,9 @@ def dropped_steps(
 
 
 def _is_of(result: RunResult, config: RunConfig, data: Mapping[str, DataState]) -> bool:
-    """Whether results are of these data and as many examples; --limit may have grown."""
+    """Whether results are of these data and labels and as many examples; --limit may have grown."""
     of_data = {
-        name: (task.data.state, task.data.git_blob_sha1, task.data.commit)
+        name: (task.data.state, task.data.git_blob_sha1, task.data.commit, task.data.labels)
         for name, task in result.tasks.items()
     }
     return (

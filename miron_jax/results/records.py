@@ -54,6 +54,7 @@ class TaskData:
     state: str = ""  # compared with the published file
     git_blob_sha1: str | None = None
     commit: str | None = None  # of the hub's data set
+    labels: str | None = None  # hash of people's answers (--human_labels), as git has it
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,8 @@ def test_results_samples_and_journal_go_to_an_object_store(tmp_path: Path) -> No
     data = {source.task.name: source.data for source in inputs.sources}
     assert stored_result(config, "step_2", fingerprint, data, None) is not None
     assert stored_result(config, "step_2", "another", data, None) is None
-    assert stored_result(replace(config, human_labels="labels"), "step_2", fingerprint, data, None) is None
+    labelled = {**data, "core/copa": data["core/copa"]._replace(labels="a" * 40)}
+    assert stored_result(config, "step_2", fingerprint, labelled, None) is None, "people have answered since"
     both = dict(data)
     del data["core/copa"]
     assert stored_result(config, "step_2", fingerprint, data, None) is None

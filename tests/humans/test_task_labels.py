@@ -93,6 +93,19 @@ def test_people_and_a_model_of_the_same_rows(miron: Any, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+def test_a_checkpoint_is_scored_again_where_people_have_answered_since(miron: Any, tmp_path: Path) -> None:
+    flags = [flag for flag in capitals(tmp_path) if not flag.startswith("--generated")] + ["--compilation_cache="]
+    assert miron("eval", *flags).status == 0
+    again = miron("eval", *flags)
+    assert (again.status, again.err.count("is scored already")) == (0, 6), again.err
+    write_labels(tmp_path, lines_of({row: votes for row, votes in ANSWERS.items() if row}))
+    changed = miron("eval", *flags)
+    assert (changed.status, changed.err.count("is scored already")) == (0, 0), changed.err
+    task = json.loads((tmp_path / "out/results.json").read_text())["tasks"]["own/x"]
+    assert task["human"][0]["human"]["n"] == 2
+
+
+@pytest.mark.slow
 def test_macro_f1_and_mcc_where_all_examples_have_the_same_choices(tmp_path: Path) -> None:
     """Right: yes yes no no; people: yes no no no, so accuracy 3/4, F1 (2/3 + 4/5) / 2 = 11/15, MCC 2 / sqrt(1 2 2 3).
 
