@@ -7,7 +7,7 @@ deliberately does not know stories.
 from functools import cache
 from typing import Literal, NamedTuple
 
-from miron_jax.tasks.generators.eval_uation_gen.story_words import known_nouns
+from miron_jax.tasks.generators.eval_uation_gen.story_words import CASES, known_nouns
 from tools.eval_uation_gen.numerals import Gender
 from tools.eval_uation_gen.words import lines, table
 
@@ -58,7 +58,8 @@ def nouns(kind: str, gender: Gender) -> tuple[Noun, ...]:
     chosen = []
     for word, word_kind in known_nouns():
         if (word.gender, word_kind) == (gender, kind):
-            chosen.append(Noun(word.lemma, gender, kind, tuple(word.forms.values())))
+            forms = tuple(word.forms[case] for case in CASES)
+            chosen.append(Noun(word.lemma, gender, kind, forms))
     return tuple(chosen[:NUM_NOUNS])
 
 

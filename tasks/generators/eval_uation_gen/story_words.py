@@ -55,14 +55,24 @@ class KnownNoun(NamedTuple):
 
 @cache
 def known_nouns() -> tuple[KnownNoun, ...]:
-    """The nouns of nouns_uk.txt."""
+    """The nouns of nouns_uk.txt; masculine animates have the form `dat_ovi` too."""
     nouns = []
     for line in NOUNS.read_text(encoding="utf-8").splitlines():
         lemma, gender, kind, *forms = line.split("\t")
         type_ = "NAMED_ENTITY" if kind in ("animal", "human") else "COMMON_NOUN"
         by_case = dict(zip(CASES, forms, strict=True))
+        if type_ == "NAMED_ENTITY" and gender == "m" and by_case["gen"][-1] in "ая":
+            by_case["dat_ovi"] = _longer_dative(by_case["gen"])
         nouns.append(KnownNoun(StoryWord(lemma, type_, gender, by_case), kind))
     return tuple(nouns)
+
+
+def _longer_dative(genitive: str) -> str:
+    """The dative and locative that masculine animates have beside the shorter one: вовка, вовкові;
+    ведмедя, ведмедеві; сторожа, сторожеві."""
+    stem = genitive[:-1]
+    is_soft = genitive[-1] == "я" or stem[-1] in "жчшщ"
+    return f"{stem}{'еві' if is_soft else 'ові'}"
 
 
 def plain(text: str) -> str:

@@ -172,6 +172,14 @@ def test_the_nouns_of_the_package() -> None:
             assert word.forms["acc"] == word.forms[same], word.lemma
 
 
+def test_the_longer_dative_of_masculine_animates() -> None:
+    longer = {lemma: NOUNS[lemma].forms.get("dat_ovi") for lemma in ("вовк", "ведмідь", "сторож", "рибалка", "ніж")}
+    assert longer == {"вовк": "вовкові", "ведмідь": "ведмедеві", "сторож": "сторожеві", "рибалка": None, "ніж": None}
+    text = "Вовк, тигр, лев і бик співали. Вовк спав. Тоді всі раділи вовкові й сміялись."
+    [row] = gap_rows(story_of(text, "вовк", "тигр", "лев", "бик"))
+    assert sorted(row["options"]) == ["бикові", "вовкові", "левові", "тигрові"]
+
+
 FORMS = ", ".join(f"{case}: лісник" for case in CASES)
 
 
