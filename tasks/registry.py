@@ -217,17 +217,23 @@ def export(
     stories: Path | None = None,
     say: Callable[[str], None] = lambda line: None,
     distractors: Path | None = None,
+    templates: Path | None = None,
+    words: Path | None = None,
 ) -> list[Path]:
-    """Writes all generated rows, or sets made from a user's articles and stories; returns the
-    files.  `spelled`: also mask number words in the articles; `say`: receives what is left out;
-    `distractors`: nouns that are further options of the stories' gaps."""
-    from miron_jax.tasks.generators.eval_uation_gen import sets
+    """Writes all generated rows, or sets made from a user's articles, stories, templates and words;
+    returns the files.  `spelled`: also mask number words in the articles; `say`: receives what is
+    left out; `distractors`: nouns that are further options of the stories' gaps."""
+    from miron_jax.tasks.generators.eval_uation_gen import language, sets
 
+    of_user = language.Language(templates or language.UKRAINIAN, words)
     if articles is None and stories is None:
+        if templates is not None or words is not None:
+            return sets.export_language(folder, of_user)
         return [*miron.export(folder, items_per_category), *sets.export(folder)]
     paths: list[Path] = []
     if articles is not None:
-        paths += sets.export_titles(folder, articles, spelled)
+        number_words = of_user.number_words if spelled else ()
+        paths += sets.export_titles(folder, articles, number_words)
     if stories is not None:
         paths += sets.export_stories(folder, stories, say, distractors)
     return paths

@@ -93,6 +93,17 @@ _EXPORT = {
         "With --articles: Ukrainian words for 1 to 99 are masked too, not only digits.",
         "bool",
     ),
+    "templates": Setting(
+        None,
+        "export",
+        "With --export: sets from your own templates, word lists and categories instead: a folder, "
+        "docs/eval_uation.md.",
+    ),
+    "words": Setting(
+        None,
+        "export",
+        "With --export: sets of your own words instead: a CSV file with the columns word and pos.",
+    ),
 }
 _TASKS = {
     "describe": Setting(

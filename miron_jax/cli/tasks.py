@@ -53,6 +53,15 @@ def _check_flags(words: list[str]) -> None:
         )
     if FLAGS["seed"].present and FLAGS.story_prompts is None:
         raise InputError("--seed wants --story_prompts=N, which it draws")
+    for name in ("templates", "words"):
+        if FLAGS[name].value is not None and FLAGS.export is None:
+            raise InputError(f"--{name} wants --export=FOLDER, where its sets are written")
+    of_numbers = FLAGS.mask_number_words and FLAGS.words is None and FLAGS.stories is None
+    if (FLAGS.templates or FLAGS.words) and (FLAGS.stories or FLAGS.articles) and not of_numbers:
+        raise InputError(
+            "--templates and --words make sets of their own: leave out --articles and --stories, "
+            "or add --mask_number_words to --articles, and --templates tells its number words"
+        )
     if FLAGS.rows and FLAGS.describe is None:
         raise InputError("--rows wants --describe=TASK, whose examples are shown")
     if FLAGS.mask_number_words and FLAGS.articles is None:
@@ -77,11 +86,12 @@ def _export() -> None:
     articles = local_path(FLAGS.articles) if FLAGS.articles else None
     stories = local_path(FLAGS.stories) if FLAGS.stories else None
     distractors = local_path(FLAGS.distractors) if FLAGS.distractors else None
+    templates = local_path(FLAGS.templates) if FLAGS.templates else None
+    words = local_path(FLAGS.words) if FLAGS.words else None
     folder = local_path(FLAGS.export)
     spelled = FLAGS.mask_number_words
-    for path in export(
-        folder, FLAGS.items_per_category, articles, spelled, stories, _say, distractors
-    ):
+    of_user = articles, spelled, stories, _say, distractors, templates, words
+    for path in export(folder, FLAGS.items_per_category, *of_user):
         print(printable(str(path)))
 
 

@@ -127,7 +127,7 @@ FLAGS = """
     model steps checkpoint param_map params_key watch watch_timeout tensorboard wandb tokenizer tasks data_dir
     icl_tasks eval_gauntlet task_path requests limit items_per_category output dtype attention sharding mesh
     distributed coordinator num_processes process_id peer_timeout max_length token_budget human_baseline detox_scorer
-    seed export articles stories story_prompts distractors mask_number_words resume allow_code_execution
+    seed export articles stories story_prompts distractors mask_number_words templates words resume allow_code_execution
     allow_unsandboxed_code
     allow_changed_data compilation_cache annotations input_columns answer_column control_column worker_column project
     votes_needed skills gold mera_submission check_submission robustness mera_version topology save_requests

@@ -20,6 +20,7 @@ from miron_jax.results.writing import write_finished
 from miron_jax.runtime.timeline import Timeline
 from tests.conftest import REPOSITORY
 from tests.support import mera_records, uation_records
+from tests.support.languages import write_language
 from tests.support.tiny_model import make_model, write_core_data
 
 CAPITALS = (("France", "Paris"), ("Italy", "Rome"), ("Norway", "Oslo"), ("Spain", "Madrid"), ("Austria", "Vienna"),
@@ -139,6 +140,8 @@ def _ukrainian_texts(folder: Path) -> None:
         "Крокодил засміявся. Усі дивились на тигра. Потім слон віддав мед. Слона похвалили. Кит задрімав."
     )
     _lines(folder / "stories.jsonl", [{"text": tale, "words": words}])
+    made_up = write_language(folder / "zena", UPTitles=None)
+    (made_up / "words.csv").rename(folder / "words.csv")
 
 
 def _programs(folder: Path) -> None:

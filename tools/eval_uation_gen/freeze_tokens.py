@@ -1,4 +1,4 @@
-"""Writes the number of tokens of every word of words_uk.txt, with a space before it; for
+"""Writes the number of tokens of every word of words.csv, with a space before it; for
 development only, no run needs it.
 
 `python tools/eval_uation_gen/freeze_tokens.py FOLDER` with the folder of a Gemma 3 tokenizer.
@@ -8,22 +8,23 @@ the words are used for.
 """
 
 import sys
-from pathlib import Path
 
 from transformers import AutoTokenizer
 
-PATH = Path(__file__).with_name("words_uk.txt")
+from miron_jax.tasks.generators.eval_uation_gen.language import UKRAINIAN
+
+PATH = UKRAINIAN / "words.csv"
 
 
 def main(tokenizer_folder: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
-    lines = [line.split("\t") for line in PATH.read_text(encoding="utf-8").splitlines()]
+    head, *lines = [line.split(",") for line in PATH.read_text(encoding="utf-8").splitlines()]
     counts = [
         len(tokenizer(f" {word}", add_special_tokens=False)["input_ids"]) for word, *_ in lines
     ]
-    text = "".join(
-        f"{word}\t{pos}\t{count}\n" for (word, pos, *_), count in zip(lines, counts, strict=True)
-    )
+    text = f"{','.join(head)}\n"
+    for (word, pos, *_), count in zip(lines, counts, strict=True):
+        text += f"{word},{pos},{count}\n"
     PATH.write_text(text, encoding="utf-8")
 
 

@@ -5,11 +5,11 @@ deliberately does not know stories.
 """
 
 from functools import cache
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from miron_jax.tasks.generators.eval_uation_gen.story_words import CASES, known_nouns
 from tools.eval_uation_gen.numerals import Gender
-from tools.eval_uation_gen.words import lines, table
 
 StoryCase = Literal["nom", "gen", "dat", "acc", "ins", "loc", "voc"]
 NUM_NOUNS = 14
@@ -50,6 +50,14 @@ class Idle(NamedTuple):
 
     def by(self, gender: Gender) -> str:
         return self.masculine if gender == "m" else self.feminine
+
+
+def lines(name: str) -> list[str]:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()
+
+
+def table(name: str) -> list[list[str]]:
+    return [line.split("\t") for line in lines(name)]
 
 
 @cache

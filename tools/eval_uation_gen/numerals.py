@@ -7,7 +7,7 @@ Only the last word of a compound ordinal is inflected: "двадцять тре�
 U+0027.
 """
 
-from itertools import product, starmap
+from itertools import product
 from typing import Literal
 
 Gender = Literal["m", "f", "n"]
@@ -90,7 +90,16 @@ def _inflected(stem: str, gender: Gender, case: NumeralCase) -> str:
     return stem + endings[case][GENDERS.index(gender)]
 
 
-def simple_forms() -> frozenset[str]:
-    """All words of these numerals in all their forms, without "last"."""
-    ordinals = starmap(_inflected, product((*_ORDINALS, *_ORDINAL_TENS), GENDERS, CASES))
-    return frozenset({*_CARDINALS, *_TENS, *ordinals})
+def table_of() -> str:
+    """numerals.csv: a column for the cardinals, and for each form of the ordinals that differs."""
+    forms: dict[str, tuple[Gender, NumeralCase]] = {}
+    for form in product(GENDERS, CASES):
+        forms.setdefault(ordinal(1, *form), form)
+    rows = [["n", "cardinal", *map(".".join, forms.values())]]
+    for n in (*range(1, MOST + 1), LAST):
+        ordinals = [ordinal(n, *form) for form in forms.values()]
+        if n == LAST:
+            rows.append(["last", "", *ordinals])
+        else:
+            rows.append([str(n), cardinal(n), *ordinals])
+    return "".join(f"{','.join(row)}\n" for row in rows)

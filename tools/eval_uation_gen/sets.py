@@ -4,35 +4,20 @@ Arrives: nothing.  Leaves: rows by set and split.  It deliberately does not know
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from miron_jax.files.readers import JsonObject
+from miron_jax.tasks.generators.eval_uation_gen.language import UKRAINIAN, Language
+from miron_jax.tasks.generators.eval_uation_gen.language_sets import MADE
 from miron_jax.tasks.generators.eval_uation_gen.sets import write_parquet
-from miron_jax.tasks.generators.eval_uation_gen.table import FROZEN, GENERATED, NAME, GeneratedSet
-from miron_jax.tasks.generators.eval_uation_gen.titles import NUMERALS, masked_row, title_rows
-from tools.eval_uation_gen import odd_words, pairs, places, stories
-from tools.eval_uation_gen.articles import articles
-from tools.eval_uation_gen.numerals import simple_forms
-
-
-def _unmasked(split: str, count: int) -> list[JsonObject]:
-    return title_rows(articles(count), NAME)
-
-
-def _masked(split: str, count: int) -> list[JsonObject]:
-    return [*map(masked_row, _unmasked(split, count))]
-
+from miron_jax.tasks.generators.eval_uation_gen.table import FROZEN, GENERATED, GeneratedSet
+from tools.eval_uation_gen import stories
+from tools.eval_uation_gen.numerals import table_of
 
 # Rows of a split, by the number of rows.
 MAKERS: Mapping[str, Callable[[str, int], list[JsonObject]]] = {
     "ua_cbt": stories.rows_of,
-    "lmes_low": places.letters,
-    "lmes_wis": places.sentence_words,
-    "lmes_catsbin": odd_words.all_words,
-    "lmes_catsmc": odd_words.odd_word,
-    "lmes_wordalpha": pairs.alphabetical,
-    "lmes_wordlength": pairs.by_length,
-    "up_masked": _masked,
-    "up_unmasked": _unmasked,
+    **{name: partial(made.rows, Language()) for name, made in MADE.items()},
 }
 
 
@@ -43,9 +28,8 @@ def make(generated: GeneratedSet) -> Mapping[str, list[JsonObject]]:
 
 
 def freeze() -> None:
-    """Write the rows that come with the package, and the numerals that `--mask_number_words`
-    hides."""
-    NUMERALS.write_text("\n".join(sorted(simple_forms())) + "\n", encoding="utf-8")
+    """Write the rows that come with the package, and its table of numerals."""
+    (UKRAINIAN / "numerals.csv").write_text(table_of(), encoding="utf-8")
     FROZEN.mkdir(exist_ok=True)
     for generated in GENERATED:
         for split, rows in make(generated).items():

@@ -22,6 +22,7 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.eval_uation_gen.gaps import GAP, QUESTION_SHARE
 from miron_jax.tasks.generators.eval_uation_gen.story_words import TASK_TYPES
+from miron_jax.tasks.generators.eval_uation_gen.table import VERSION
 from tools.eval_uation_gen.lexicon import (
     Idle,
     Noun,
@@ -33,7 +34,6 @@ from tools.eval_uation_gen.lexicon import (
     verbs,
 )
 from tools.eval_uation_gen.numerals import Gender
-from tools.eval_uation_gen.rows import VERSION
 
 CAST = 6
 PER_STORY = 6  # rows, two of each type

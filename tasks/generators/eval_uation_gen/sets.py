@@ -1,17 +1,20 @@
-"""Files of rows: those of every set, and those of sets that a user's articles and stories make.
+"""Files of rows: those of every set, and those of sets that a user's articles, stories, templates
+and words make.
 
-Arrives: a folder; articles and stories.  Leaves: JSON lines and parquet.  It deliberately does not
-know prompts, nor how the rows that come with the package were made (tools/eval_uation_gen).
+Arrives: a folder; articles, stories, a language.  Leaves: JSON lines and parquet; of a language
+tasks too.  It deliberately does not know prompts.
 """
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import chain
 from pathlib import Path
 
 from miron_jax.files.durable import make_folder, write_whole
 from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.generators.eval_uation_gen.gaps import read_stories, rows_of_stories
+from miron_jax.tasks.generators.eval_uation_gen.language import Language
+from miron_jax.tasks.generators.eval_uation_gen.language_sets import sets_of
 from miron_jax.tasks.generators.eval_uation_gen.story_prompts import read_prompted
 from miron_jax.tasks.generators.eval_uation_gen.story_words import read_distractors
 from miron_jax.tasks.generators.eval_uation_gen.table import (
@@ -34,11 +37,24 @@ def export(folder: Path) -> list[Path]:
     return paths
 
 
-def export_titles(folder: Path, path: Path, spelled: bool) -> list[Path]:
-    """Writes up_masked and up_unmasked of a user's articles, in the same two forms; `spelled`: see
-    `mask_digits`."""
+def export_language(folder: Path, language: Language) -> list[Path]:
+    """Writes the sets of a user's templates and words in the same two forms, each with the YAML
+    file of its task."""
+    paths: list[Path] = []
+    for made in sets_of(language):
+        for split, rows in made.splits.items():
+            if rows:
+                paths += write_rows(folder / made.name, split, rows)
+        paths.append(folder / f"{made.name}.yaml")
+        write_whole(paths[-1], made.task.encode())
+    return paths
+
+
+def export_titles(folder: Path, path: Path, number_words: Collection[str]) -> list[Path]:
+    """Writes up_masked and up_unmasked of a user's articles, in the same two forms;
+    `number_words`: words that are masked too."""
     rows = title_rows(read_articles(path), path.name)
-    masked = [masked_row(row, spelled) for row in rows]
+    masked = [masked_row(row, number_words) for row in rows]
     return [
         *write_rows(folder / "up_masked", "train", masked),
         *write_rows(folder / "up_unmasked", "train", rows),

@@ -12,9 +12,8 @@ reveals it without the article: it shares most words with the other nine.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -33,7 +32,6 @@ MASK = "X"  # Latin, one a digit, as published
 _DIGIT = re.compile("[0-9]")
 _WORD = re.compile(rf"[^\W\d_]+(?:['{APOSTROPHES}][^\W\d_]+)*")
 _BLOCK = 256  # articles compared with all others at a time
-NUMERALS = Path(__file__).with_name("numerals_uk.txt")  # a form a line, of 1 to 99
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,31 +41,25 @@ class Article:
     tags: tuple[str, ...]
 
 
-def mask_digits(text: str, spelled: bool = False) -> str:
-    """Every ASCII digit becomes an X; `spelled`: words for 1 to 99, cardinal or ordinal, in any
-    form, become one X each."""
+def mask_digits(text: str, forms: Collection[str] = ()) -> str:
+    """Every ASCII digit becomes an X, and so does each word that is one of `forms`."""
     text = _DIGIT.sub(MASK, text)
-    if not spelled:
+    if not forms:
         return text
-    forms = _numerals()
     return _WORD.sub(
         lambda word: MASK if one_apostrophe(word[0].lower()) in forms else word[0], text
     )
 
 
-@cache
-def _numerals() -> frozenset[str]:
-    return frozenset(NUMERALS.read_text(encoding="utf-8").split())
-
-
-def title_rows(articles: Sequence[Article], name: str) -> list[JsonObject]:
-    """A row for each article.  Raises InputError where fewer than NUM_TITLES titles differ."""
+def title_rows(articles: Sequence[Article], name: str, at: str = "") -> list[JsonObject]:
+    """A row for each article.  `at`: where they come from, if not of a file of this name.  Raises
+    InputError where fewer than NUM_TITLES titles differ."""
     keys = [comparable(mask_digits(article.title)) for article in articles]
     num_titles = len(set(keys))
     if num_titles < NUM_TITLES:
         raise InputError(
-            f"{name}: {num_titles} titles differ once their digits are masked, expected at "
-            f"least {NUM_TITLES}: add articles"
+            f"{at or name}: {num_titles} titles differ once their digits are masked, expected at "
+            f"least {NUM_TITLES}: add {'words' if at else 'articles'}"
         )
     neighbours: list[list[int]] = []
     centers = defaultdict[int, list[int]](list)  # of each article those whose neighbour it is
@@ -137,14 +129,14 @@ def _row(i: int, articles: Sequence[Article], order: Sequence[int], center: int)
     }
 
 
-def masked_row(row: JsonObject, spelled: bool = False) -> JsonObject:
-    """The row for up_masked: all titles are masked too; `spelled`: see `mask_digits`, for the text
-    as well."""
+def masked_row(row: JsonObject, forms: Collection[str] = ()) -> JsonObject:
+    """The row for up_masked: all titles are masked too; `forms`: see `mask_digits`, for the text as
+    well."""
     return {
         **row,
-        "masked_text": mask_digits(row["ukr_text"], spelled),
-        "masked_title": mask_digits(row["ukr_title"], spelled),
-        "similar_titles": [mask_digits(title, spelled) for title in row["similar_titles"]],
+        "masked_text": mask_digits(row["ukr_text"], forms),
+        "masked_title": mask_digits(row["ukr_title"], forms),
+        "similar_titles": [mask_digits(title, forms) for title in row["similar_titles"]],
     }
 
 

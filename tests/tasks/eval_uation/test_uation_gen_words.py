@@ -7,12 +7,15 @@ from itertools import pairwise
 
 import pytest
 
+from miron_jax.tasks.generators.eval_uation_gen.language import Language
 from tests.support.uation_gen_rows import ROWS, meta
 from tools.eval_uation_gen.numerals import CASES, GENDERS, LAST, cardinal, ordinal
-from tools.eval_uation_gen.words import ALPHABET, alphabet_key, categories
 
 # ---------------------------------------------------------------------------------------------------- ----------- numerals
 
+
+UK = Language()
+ALPHABET = UK.settings["alphabet"]
 
 # The specification's table: nominative of all genders, then the other cases of the feminine and the neuter.
 
@@ -110,8 +113,8 @@ def test_which_word_is_first_or_longer() -> None:
     assert ALPHABET == "абвгґдеєжзиіїйклмнопрстуфхцчшщьюя"
     # Python's order, and collations that take ї for an і with an accent, are wrong about these.
     in_order = ["гуска", "ґанок", "єнот", "жито", "іспит", "їжак"]
-    assert sorted(in_order, key=alphabet_key) == in_order
-    assert alphabet_key("п'ята") == alphabet_key("пята")  # an apostrophe does not count
+    assert sorted(in_order, key=UK.alphabet_key) == in_order
+    assert UK.alphabet_key("п'ята") == UK.alphabet_key("пята")  # an apostrophe does not count
     for fields in ROWS["lmes_wordalpha"]["train"]:
         a, b = meta(fields, "option_0"), meta(fields, "option_1")
         right = a if before_in_alphabet(a, b) is (meta(fields, "kind") == "less") else b
@@ -134,7 +137,7 @@ def test_which_word_is_first_or_longer() -> None:
 @pytest.mark.parametrize("name", ["lmes_catsmc", "lmes_catsbin"])
 def test_the_odd_word_is_of_another_category_and_stands_everywhere(name: str) -> None:
     """B.7: it was always the last one, and 200 rows had 40 different lists."""
-    of = {word: category.name for category in categories("train") for word in category.words}
+    of = {word: category.name for category in UK.categories("train") for word in category.words}
     positions, lists = Counter[int](), set()
     for row in ROWS[name]["train"]:
         listed, main, odd = meta(row, "all_options"), meta(row, "cat_name_main"), meta(row, "other_word")
