@@ -7,6 +7,7 @@ No two articles share actor, town, action and object, so no other title is true 
 with its digits masked.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -27,6 +28,7 @@ _WORDS = {
     "things": ("things", "tag", "purpose"),
     "months": ("month", "month_of", "in_month"),
 }
+_OF_FRAME = ("actors", "towns", "doings", "things")
 _TEMPLATES = ("titles", "openings", "middle", "end")
 _PER_ARTICLE = 3  # sentences of the middle
 
@@ -55,7 +57,7 @@ def read_frames(language: Language) -> Frames:
     numbers = fields.get("numbers")
     if not isinstance(numbers, list) or not all(type(n) is int for n in numbers) or not numbers:
         raise language.wrong(UP_TITLES, f"numbers is {shown(numbers)}, expected whole numbers")
-    names = (*chain.from_iterable(_WORDS.values()), *_OF_ARTICLE)
+    names = [*dict.fromkeys(chain(*_WORDS.values(), _OF_ARTICLE))]
     templates: dict[str, list[_Title]] = {}
     for name in _TEMPLATES:
         given = fields.get(name)
@@ -65,8 +67,7 @@ def read_frames(language: Language) -> Frames:
             text = title.get("template")
             if not isinstance(text, str):
                 raise language.wrong(UP_TITLES, f"{name} {i} is {shown(each)}, expected a text")
-            known = [field for field in names if field not in ("tag", "gender", "purpose")]
-            check_fields(text, known, f"{language.file(UP_TITLES)}: {name} {i}")
+            check_fields(text, names, f"{language.file(UP_TITLES)}: {name} {i}")
             templates[name].append(_Title(text, title.get("gender")))
         if len(templates[name]) < (_PER_ARTICLE if name == "middle" else 1):
             raise language.wrong(UP_TITLES, f"{name} is {shown(given)}, expected a list of texts")
@@ -106,31 +107,31 @@ def articles(language: Language, count: int) -> list[Article]:
     """`count` articles of different frames, or as many as there are."""
     frames = read_frames(language)
     words = frames.words
-    most = len(words["actors"]) * len(words["towns"]) * len(words["doings"]) * len(words["things"])
+    most = math.prod(len(words[name]) for name in _OF_FRAME)
     by_frame: dict[tuple[int, ...], Article] = {}
     attempts = 0
     while len(by_frame) < min(count, most):
         draw = Stream(table.NAME, table.VERSION, "articles", len(by_frame), attempts)
         attempts += 1
-        idxs = tuple(
-            draw.below(len(words[name])) for name in ("actors", "towns", "doings", "things")
-        )
-        if idxs not in by_frame:
-            by_frame[idxs] = _article(draw, frames, idxs)
+        frame = [draw.below(len(words[name])) for name in _OF_FRAME]
+        if tuple(frame) not in by_frame:
+            by_frame[tuple(frame)] = _article(draw, frames, frame)
     return list(by_frame.values())
 
 
-def _article(draw: Stream, frames: Frames, idxs: tuple[int, ...]) -> Article:
-    actor, town, doing, thing = (
-        frames.words[name][i]
-        for name, i in zip(("actors", "towns", "doings", "things"), idxs, strict=True)
-    )
-    gender = actor["gender"]
+def _article(draw: Stream, frames: Frames, idxs: Sequence[int]) -> Article:
     month = draw.choice(frames.words["months"])
+    of_frame = [frames.words[name][i] for name, i in zip(_OF_FRAME, idxs, strict=True)]
+    actor, *_ = of_frame
+    gender = actor["gender"]
     words = {}
-    for word in (actor, town, doing, thing, month):
+    tags = []
+    for word in (*of_frame, month):
+        tags += filter(None, [word.get("tag") or word.get("town", "").lower()])
         for key, form in word.items():
-            words[key] = form[gender] if isinstance(form, dict) else form
+            words[key] = form
+            if isinstance(form, dict):
+                words[key] = form[gender]
     words |= {
         "actor_low": actor["actor"][0].lower() + actor["actor"][1:],
         "number": draw.choice(frames.numbers),
@@ -143,10 +144,9 @@ def _article(draw: Stream, frames: Frames, idxs: tuple[int, ...]) -> Article:
     sentences = draw.sample(frames.templates["middle"], _PER_ARTICLE)
     middle = [sentence.format(**words) for sentence in sentences]
     opening = draw.choice(frames.templates["openings"]).format(**words)
-    body = [opening, thing["purpose"], *middle, draw.choice(frames.templates["end"])]
-    tags = (actor["tag"], town["town"].lower(), doing["tag"], thing["tag"])
+    body = [opening, words["purpose"], *middle, draw.choice(frames.templates["end"])]
     title = draw.choice(_titles(frames.titles, gender)).format(**words)
-    return Article(title, " ".join(body), tags)
+    return Article(title, " ".join(body), tuple(tags))
 
 
 def _many(draw: Stream, least: int, most: int) -> int:

@@ -29,7 +29,8 @@ from miron_jax.files.regular import read_regular
 
 UKRAINIAN = Path(__file__).with_name("uk")
 LAST = "last"  # the row of the numeral for the last place
-SHORT, MID = 5, 8  # letters of the longest short and the longest middling word
+SHORT = 5  # letters of the longest short word
+MID = 8  # of the longest middling one
 NUM_WORDS = 5  # words of a list
 SHOTS_SHARE = 10  # every tenth word and sentence is for few-shot examples, which no question uses
 SHOTS_MEMBERS = 3  # of each category: every third word
@@ -141,7 +142,8 @@ class Language:
 
     @cached_property
     def _rank(self) -> Mapping[str, int]:
-        return {letter: rank for rank, letter in enumerate(self.settings["alphabet"])}
+        letters = self.settings["alphabet"]
+        return dict(zip(letters, range(len(letters)), strict=True))
 
     def alphabet_key(self, word: str) -> tuple[int, ...]:
         """Sort key of the alphabet: Python's order is that of code points.  Other signs, such as an
@@ -159,7 +161,7 @@ class Language:
                     "words.csv", f"line {line}: tokens is {tokens!r}, expected a number: mend it"
                 )
             word = Word(row["word"], row.get("pos", ""), int(tokens))
-            strangers = [letter for letter in word.text.lower() if letter not in self._rank]
+            strangers = set(word.text.lower()).difference(self._rank)
             if strangers or word.text in seen or len(word.text) < 2:
                 raise self.wrong(
                     "words.csv",
@@ -221,11 +223,11 @@ class Language:
                 raise self.wrong(
                     name, f"line {line}: n is {n!r}, expected {len(rows) + 1}, or {LAST} at the end"
                 )
-            lacking = [form for form, text in row.items() if not text and n != LAST]
-            if lacking:
-                raise self.wrong(
-                    name, f"line {line}: {n} has no form {lacking[0]!r}: add it to the line"
-                )
+            for form, text in row.items():
+                if not text and n != LAST:
+                    raise self.wrong(
+                        name, f"line {line}: {n} has no form {form!r}: add it to the line"
+                    )
             rows[n] = row
         if LAST not in rows:
             raise self.wrong(name, f"has no row {LAST!r}, the word for the last place: add it")
@@ -300,25 +302,26 @@ class Language:
                 "whole number, and all or odd",
             )
         uuid = record.get("uuid") or sha256(text.encode()).hexdigest()[:32]
-        kind, of_type = (meta.get(key) and str(meta[key]) for key in ("kind", "type"))
+        kind = meta.get("kind") and str(meta["kind"])
+        of_type = meta.get("type") and str(meta["type"])
         return Template(text, number, str(uuid), kind, of_type, None, asks == "odd")
 
     def _counting(self, name: str, i: int, template: Template) -> Template:
         """The template with {n} in place of the numeral for 1 that it has in capitals."""
         bare = re.sub(r"\{\w*\}", lambda field: " " * len(field[0]), template.text)
         first = self.numerals["1"]
-        found = []
+        numerals = []
         for match in _CAPITALS.finditer(bare):
             forms = [form for form, text in first.items() if text == match[0].lower()]
             if match[0].isupper() and forms:
-                found.append((match.span(), forms[0]))
-        if len(found) != 1:
+                numerals.append((match.span(), forms[0]))
+        if len(numerals) != 1:
             raise self.wrong(
                 name,
-                f"template {i} has {len(found)} numerals, expected one, in capitals, as "
+                f"template {i} has {len(numerals)} numerals, expected one, in capitals, as "
                 f"{self.file('numerals.csv').name} has 1: {', '.join(first.values()).upper():.120}",
             )
-        [((start, end), form)] = found
+        [((start, end), form)] = numerals
         return template._replace(
             text=f"{template.text[:start]}{{n}}{template.text[end:]}", form=form
         )
@@ -327,21 +330,19 @@ class Language:
 def check_fields(text: str, fields: Collection[str], at: str, needs_all: bool = False) -> None:
     """Raises InputError for a text that names other fields than these, or lacks one of them."""
     try:
-        named = {name for _, name, spec, how in Formatter().parse(text) if name is not None}
-        plain = all(not spec and not how for _, _, spec, how in Formatter().parse(text))
+        parts = [*Formatter().parse(text)]
     except ValueError as error:
         raise InputError(
             f"{at} is {text!r:.60}, which cannot be filled ({error}): mend it"
         ) from None
-    unknown = named - set(fields)
-    if unknown or not plain:
-        raise InputError(
-            f"{at} names the field {{{min(unknown or named)}}}, expected "
-            f"{', '.join(f'{{{field}}}' for field in fields)}: mend it"
-        )
-    lacking = [field for field in fields if needs_all and field not in named]
+    lacking = dict.fromkeys(fields if needs_all else ())
+    for _, name, spec, how in parts:
+        if name is not None and (name not in fields or spec or how):
+            expected = ", ".join(map("{{{}}}".format, fields))
+            raise InputError(f"{at} names the field {{{name}}}, expected {expected}: mend it")
+        lacking.pop(name, None)
     if lacking:
-        raise InputError(f"{at} lacks the field {{{lacking[0]}}}: add it")
+        raise InputError(f"{at} lacks the field {{{min(lacking)}}}: add it")
 
 
 def _of_split(split: str, every: Sequence[str], shots: Collection[str]) -> tuple[str, ...]:

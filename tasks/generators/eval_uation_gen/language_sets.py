@@ -74,18 +74,22 @@ def _set(language: Language, name: str, made: Made) -> LanguageSet:
             f"{made.file}.yaml", f"the words make no row of {name}: add words, or remove this file"
         )
     keys = _keys(language, name, made, splits)
-    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in keys.items()]
-    return LanguageSet(name, splits, "".join(lines))
+    task = ""
+    for key, value in keys.items():
+        task += f"{key}: {json.dumps(value, ensure_ascii=False)}\n"
+    return LanguageSet(name, splits, task)
 
 
 def _keys(
     language: Language, name: str, made: Made, splits: Mapping[str, list[JsonObject]]
 ) -> dict[str, Json]:
-    asks, answer, which = (language.settings[key] for key in ("question", "answer", "which_title"))
+    asks = language.settings["question"]
+    answer = language.settings["answer"]
     question = f"{asks} {{{{question}}}}\n{answer}"
     if name.startswith("up_"):
         text = "masked_text" if name == "up_masked" else "ukr_text"
         listed = "{% for each in similar_titles %}{{loop.index0}}) {{each}}\n{% endfor %}"
+        which = language.settings["which_title"]
         question = f"{{{{{text}}}}}\n{asks} {which}\n{listed}{answer}"
     first = splits["train"][0]
     keys: dict[str, Json] = {
@@ -160,8 +164,8 @@ def _pair(language: Language, split: str, row: JsonObject) -> JsonObject:
 
 
 def _titles(language: Language, split: str, row: JsonObject) -> JsonObject:
-    options = [str(i) for i in range(len(row["similar_titles"]))]
-    return {"options": options, "answer": str(row["label"])}
+    options = map(str, range(len(row["similar_titles"])))
+    return {"options": [*options], "answer": str(row["label"])}
 
 
 def _unmasked(language: Language, split: str, count: int) -> list[JsonObject]:

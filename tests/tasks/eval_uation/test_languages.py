@@ -51,7 +51,7 @@ def test_every_answer_of_a_made_up_language(made: Path) -> None:
     low = rows_of(made, "lmes_low")
     for row in low:
         [(numeral, word)] = re.findall(r'^(\w+) zo "(\w+)"\?$', row["question"]) or [
-            found[::-1] for found in re.findall(r'^"(\w+)": zo (\w+)\?$', row["question"])
+            each[::-1] for each in re.findall(r'^"(\w+)": zo (\w+)\?$', row["question"])
         ]
         n = places[numeral]
         assert word[n - 1 if n > 0 else -1] == row["correctAnswer"]
