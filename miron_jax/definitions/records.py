@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+from miron_jax.definitions.if_any import IfAny
 from miron_jax.definitions.rules import GREEDY, LEFT_OUT, NOTHING, Rule
 from miron_jax.files.readers import Json, JsonObject
 
@@ -293,7 +294,7 @@ class HumanBaseline:
     note: str = ""
     otherwise: str = ""  # how the human task differs from the model's; then there is no human gap
     paper: str = ""
-    ci95: tuple[float, float] | None = None  # None: published without labels
+    ci95: IfAny[tuple[float, float] | None] = None  # None: published without labels
 
 
 AnyProfile = TypeVar("AnyProfile", bound="Wording | ProgramProfile | TextProfile", covariant=True)

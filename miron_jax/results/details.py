@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from miron_jax.definitions.if_any import IfAny
 from miron_jax.engine.records import GrowingSpeed
 from miron_jax.errors import some_of
 from miron_jax.metrics.bias import SIGNS
@@ -46,11 +47,11 @@ class ChoiceDetails(Details):
     # examples with a context whose tokens are no prefix of those of context and continuation
     inexact_prefix: int = 0
     # such pairs of a context and its continuation; None: there are none
-    crossed_pairs: int | None = None
-    dialogue: GrowingSpeed | None = None  # None: no dialogue
+    crossed_pairs: IfAny[int | None] = None
+    dialogue: IfAny[GrowingSpeed | None] = None  # None: no dialogue
     truncated: int = 0  # examples that lost tokens to the length limit
     # prompts with a shot that asks what the prompt asks; None: there are none
-    leaked_prompts: int | None = None
+    leaked_prompts: IfAny[int | None] = None
 
     def notes(self, task: TaskResult) -> Iterator[str]:
         accuracy = self.first_option_accuracy
@@ -89,15 +90,15 @@ class GenerationDetails(Details):
     # every text begins with an accepted answer that normalizes to ""
     always_right_rows: tuple[int, ...] = ()
     # an accepted answer holds a stop string, before which texts end, or `answer_after`; (): none do
-    answer_holds_stop_rows: tuple[int, ...] = ()
-    never_right_rows: tuple[int, ...] = ()  # no text at all is right
+    answer_holds_stop_rows: IfAny[tuple[int, ...]] = ()
+    never_right_rows: IfAny[tuple[int, ...]] = ()  # no text at all is right
     # what all texts are; "": they differ, or are too few to say
-    alike: Literal["", "empty", "equal"] = ""
+    alike: IfAny[Literal["", "empty", "equal"]] = ""
     # prompts whose last character is a space or tab; None: there is none
-    prompts_end_in_space: int | None = None
+    prompts_end_in_space: IfAny[int | None] = None
     truncated: int = 0
     # prompts with a shot that asks what the prompt asks; None: there are none
-    leaked_prompts: int | None = None
+    leaked_prompts: IfAny[int | None] = None
 
     def notes(self, task: TaskResult) -> Iterator[str]:
         if self.alike:
@@ -142,13 +143,13 @@ class ProgramDetails(Details):
     max_new_tokens: int = 0  # of each program
     ended: Mapping[str, int] = field(default_factory=dict)
     sandboxed: bool = True  # False: programs ran under resource limits only
-    no_sandbox: str = ""  # why no sandbox could be used, in one word
+    no_sandbox: IfAny[str] = ""  # why no sandbox could be used, in one word
     # what counted their memory: "cgroup" (the kernel), or "watch" (looks from outside)
     bounded_by: str = "watch"
-    no_cgroup: str = ""  # why no control group could be made, in one word
+    no_cgroup: IfAny[str] = ""  # why no control group could be made, in one word
     ceiling: Ceiling | None = None  # None: expected values are not published
     # why the machine could not judge programs, which are in no mean; (): it judged all
-    not_judged: tuple[str, ...] = ()
+    not_judged: IfAny[tuple[str, ...]] = ()
 
     def notes(self, task: TaskResult) -> Iterator[str]:
         if self.ceiling is not None:

@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 
 from miron_jax.config import SETTINGS, RunConfig
-from miron_jax.definitions.records import HumanBaseline
+from miron_jax.definitions.if_any import fields_if_any
 from miron_jax.files.places import place, public
 from miron_jax.files.readers import Json, JsonObject
 from miron_jax.results.details import (
@@ -28,15 +28,9 @@ from miron_jax.results.details import (
     TextDetails,
 )
 from miron_jax.results.records import (
-    CompositeResult,
-    Control,
     Details,
-    Draws,
     RunResult,
-    RunSpeed,
-    TaskData,
     TaskResult,
-    Weights,
 )
 from miron_jax.results.samples import (
     Asked,
@@ -47,14 +41,10 @@ from miron_jax.results.samples import (
     Completion,
     ExampleResult,
     ModelOutput,
-    Option,
     Programs,
-    ProgramText,
 )
 from miron_jax.runtime.answers import Answers
 from miron_jax.statistics.estimate import Estimate
-from miron_jax.statistics.human_gaps import HumanGap
-from miron_jax.statistics.robustness import Robustness
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -90,61 +80,6 @@ TASK_KEYS = (
     "sampled", "limit",
 )  # fmt: skip
 NOT_OF_CLOZE = frozenset({"human", "rescaled", "section"})
-# Keys that are left out, not null, where there is nothing to say.
-ABSENT: Mapping[type, frozenset[str]] = {
-    RunResult: frozenset({"decided", "step", "steps", "samples"}),
-    TaskResult: frozenset(
-        [
-            "control_tokens",
-            "tokens_without_text",
-            "num_shots",
-            "robustness",
-            "reference",
-            "licence",
-            "controls",
-            "draws",
-            "sampled",
-            "limit",
-        ]
-    ),
-    Weights: frozenset(["parameters", "flops_per_token", "training_tokens", "average", "averaged"]),
-    TaskData: frozenset({"rows", "published_rows", "labels"}),
-    ChoiceDetails: frozenset({"dialogue", "crossed_pairs", "leaked_prompts"}),
-    GenerationDetails: frozenset(
-        [
-            "alike",
-            "prompts_end_in_space",
-            "leaked_prompts",
-            "answer_holds_stop_rows",
-            "never_right_rows",
-        ]
-    ),
-    ProgramDetails: frozenset({"not_judged", "no_sandbox", "no_cgroup"}),
-    Control: frozenset({"chosen_places"}),
-    HumanBaseline: frozenset({"ci95"}),
-    HumanGap: frozenset({"pairs"}),
-    Draws: frozenset({"scored_once"}),
-    CompositeResult: frozenset({"metric", "draws"}),
-    RunSpeed: frozenset({"finished", "tokens_by_task"}),
-    Robustness: frozenset({"template_spread", "swapped"}),
-    ExampleResult: frozenset(
-        {"answered", "neutral_logprobs", "truncated", "meta", "reason", "also_right", "by_draw"}
-    ),
-    AskedPrompt: frozenset({"category", "num_shots", "cluster"}),
-    Option: frozenset(
-        [
-            "token_bytes",
-            "token_ids",
-            "token_ranks",
-            "token_entropies",
-            "token_largest_logprobs",
-            "held_logprob",
-            "reason",
-        ]
-    ),
-    ProgramText: frozenset({"answers"}),
-}
-
 # left out where absent, as in files of older versions
 LATER_SETTINGS = frozenset(
     [
@@ -267,14 +202,14 @@ def _fields(record: Any) -> JsonObject:
 
 
 def _stated(record: Any) -> dict[str, object]:
-    """A record's fields as they are, without those that are left out where they say nothing."""
-    absent = ABSENT.get(type(record), frozenset())
+    """A record's fields as they are, without those `IfAny` that say nothing."""
+    if_any = fields_if_any(type(record))
     if isinstance(record, AskedPrompt) and record.cluster is None:
-        absent |= {"swapped", "traits"}
+        if_any |= {"swapped", "traits"}
     entry: dict[str, object] = {}
     for name in _names_of(type(record)):
         value = getattr(record, name)
-        if name not in absent or value not in _EMPTY:
+        if name not in if_any or value not in _EMPTY:
             entry[name] = value
     return entry
 

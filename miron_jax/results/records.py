@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import ClassVar
 
+from miron_jax.definitions.if_any import IfAny
 from miron_jax.engine.text_requests import GenerationSpeed
 from miron_jax.files.readers import Json, JsonObject
 from miron_jax.runtime.answers import Answers
@@ -49,12 +50,12 @@ class TaskData:
     """The file of a task's examples."""
 
     file: str | None = None  # None: made by the package
-    rows: int | None = None  # None: as many as the published file has
-    published_rows: int | None = None
+    rows: IfAny[int | None] = None  # None: as many as the published file has
+    published_rows: IfAny[int | None] = None
     state: str = ""  # compared with the published file
     git_blob_sha1: str | None = None
     commit: str | None = None  # of the hub's data set
-    labels: str | None = None  # hash of people's answers (--human_labels), as git has it
+    labels: IfAny[str | None] = None  # hash of people's answers (--human_labels), as git has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class Control:
     accuracy: Estimate
     gap: Estimate  # the accuracy of the same examples as they are, less this one; paired
     # of permuted options: the share of the choices that each place has, A first
-    chosen_places: tuple[float, ...] = ()
+    chosen_places: IfAny[tuple[float, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,7 @@ class Draws:
     scores: tuple[float, ...] = ()  # of each draw, the suite's first
     mean: float = math.nan  # of them
     spread: float = math.nan  # standard deviation of the score from one draw to another
-    scored_once: str = ""  # why there is one draw: "zero-shot" or "fixed"
+    scored_once: IfAny[str] = ""  # why there is one draw: "zero-shot" or "fixed"
 
     @property
     def estimate(self) -> Estimate:
@@ -148,20 +149,21 @@ class TaskResult:
     skipped: int = 0  # examples without a score
     details: Details = field(default_factory=Details)
     # special tokens named in the data -> rows that do
-    control_tokens: Mapping[str, int] = field(default_factory=dict)
+    control_tokens: IfAny[Mapping[str, int]] = field(default_factory=dict)
     # tokens of completions that the tokenizer lacks; None: there are none, or no completions
-    tokens_without_text: int | None = None
+    tokens_without_text: IfAny[int | None] = None
     # few-shot examples -> prompts that keep so many; None: not counted
-    num_shots: Mapping[str, int] | None = None
-    robustness: Robustness | None = None
+    num_shots: IfAny[Mapping[str, int] | None] = None
+    robustness: IfAny[Robustness | None] = None
     data: TaskData = TaskData()
     citation: str = ""
-    reference: Mapping[str, float] = field(default_factory=dict)  # published scores, by model
-    licence: str = ""
-    controls: Controls | None = None  # None: not asked for
-    draws: Draws | None = None  # likewise
-    sampled: Sampled | None = None  # None: every example ran
-    limit: int | None = None
+    # published scores, by model
+    reference: IfAny[Mapping[str, float]] = field(default_factory=dict)
+    licence: IfAny[str] = ""
+    controls: IfAny[Controls | None] = None  # None: not asked for
+    draws: IfAny[Draws | None] = None  # likewise
+    sampled: IfAny[Sampled | None] = None  # None: every example ran
+    limit: IfAny[int | None] = None
 
     @property
     def num_fewshot(self) -> Json:
@@ -212,8 +214,8 @@ class CompositeResult:
     complete: bool = False
     missing: tuple[str, ...] = ()  # tasks without a score
     weights: Mapping[str, float] = field(default_factory=dict)  # d value / d metric of each task
-    metric: str = ""  # "": each task's main one
-    draws: Draws | None = None  # None: not asked for, or of another metric
+    metric: IfAny[str] = ""  # "": each task's main one
+    draws: IfAny[Draws | None] = None  # None: not asked for, or of another metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +246,7 @@ class RunSpeed:
     load_seconds: float = 0.0
     unique_tokens: int = 0
     # task -> unique tokens of it alone, about; without tasks that only generate
-    tokens_by_task: Mapping[str, int] = field(default_factory=dict)
+    tokens_by_task: IfAny[Mapping[str, int]] = field(default_factory=dict)
     padded_tokens: int = 0
     plain_tokens: int = 0
     # of the largest batch on a device, padding included: what --token_budget came to
@@ -253,7 +255,7 @@ class RunSpeed:
     attention: str | None = None  # the operation that ran
     compile_seconds: float = 0.0
     device_seconds: float = 0.0
-    finished: str = ""  # when, in UTC; "": of an older version
+    finished: IfAny[str] = ""  # when, in UTC; "": of an older version
     wall_seconds: float = 0.0  # since the command's process began, or the call of an Evaluator
     # activity (runtime/timeline) -> seconds of the main thread, which sum to wall_seconds
     timeline: Mapping[str, float] = field(default_factory=dict)
@@ -290,16 +292,16 @@ class Weights:
     commits: Mapping[str, str | None] = field(default_factory=dict)
     # number of weights of each dtype, as the programs computed with them, the most first
     dtypes: Mapping[str, int] = field(default_factory=dict)
-    parameters: int = 0  # all of them
+    parameters: IfAny[int] = 0  # all of them
     # of a forward pass, without scores and sums of attention (model/costs.py); None: not known
-    flops_per_token: float | None = None
-    training_tokens: int | None = None  # None: the checkpoint does not say them
+    flops_per_token: IfAny[float | None] = None
+    training_tokens: IfAny[int | None] = None  # None: the checkpoint does not say them
     tokenizer: str | None = None  # fingerprint of its vocabulary and rules
     tokenizer_from: str | None = None  # tokenizer.json, a class of transformers, or a given object
     answers: Answers | None = None  # of a user's own model to fixed tokens
     implausible: tuple[str, ...] = ()  # one warning per suspicious weight
-    average: str = ""  # the rule, such as last:5; the weights are an average of several steps
-    averaged: tuple[int, ...] = ()  # those steps
+    average: IfAny[str] = ""  # such as last:5: the weights are an average of several steps
+    averaged: IfAny[tuple[int, ...]] = ()  # those steps
 
     @property
     def num_parameters(self) -> int:
@@ -337,13 +339,13 @@ class RunResult:
     generation: GenerationSpeed | None = None  # None: nothing was generated
     self_check: SelfCheckResult = SelfCheckResult()
     unanswered: int = 0  # examples that the model answers with NaN
-    decided: Decided | None = None
+    decided: IfAny[Decided | None] = None
     unverified: tuple[str, ...] = ()  # inputs without a checksum
     checkpoint: Weights = Weights()
-    step: int | None = None  # of a training run
-    steps: Mapping[str, str] = field(default_factory=dict)  # its steps -> their results.json
+    step: IfAny[int | None] = None  # of a training run
+    steps: IfAny[Mapping[str, str]] = field(default_factory=dict)  # its steps -> their results.json
     # by task; {}: of an older version, or not written
-    samples: Mapping[str, SampleFile] = field(default_factory=dict)
+    samples: IfAny[Mapping[str, SampleFile]] = field(default_factory=dict)
 
     @property
     def model(self) -> str:

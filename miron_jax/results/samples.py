@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from miron_jax.definitions.if_any import IfAny
 from miron_jax.files.readers import Json, JsonObject
 from miron_jax.results.records import RunResult, TaskResult
 
@@ -20,9 +21,9 @@ class AskedPrompt:
 
     prompt: str = ""  # its end
     prompt_sha256: str = ""  # of all of it, 16 digits
-    category: str | None = None
-    num_shots: int | None = None
-    cluster: str | None = None  # examples of one word, sentence or story
+    category: IfAny[str | None] = None
+    num_shots: IfAny[int | None] = None
+    cluster: IfAny[str | None] = None  # examples of one word, sentence or story
     swapped: str | None = None  # name of the question, equal in all orders of its choices
     traits: Mapping[str, str | None] | None = None  # by which the robustness report groups it
 
@@ -66,17 +67,17 @@ class Option:
     logprob: float  # sum over its tokens
     num_tokens: int = 0
     token_logprobs: Sequence[float] = ()
-    token_bytes: tuple[int, ...] = ()  # of each, at the end of `text`; 0 of a special token
+    token_bytes: IfAny[tuple[int, ...]] = ()  # of each, at the end of `text`; 0 of a special token
     # of its tokens, with --token_stats: their ids; tokens ahead, 0 is greedy; entropy and largest
     # log p of the distribution, nats
-    token_ids: Sequence[int] = ()
-    token_ranks: Sequence[int] = ()
-    token_entropies: Sequence[float] = ()
-    token_largest_logprobs: Sequence[float] = ()
+    token_ids: IfAny[Sequence[int]] = ()
+    token_ranks: IfAny[Sequence[int]] = ()
+    token_entropies: IfAny[Sequence[float]] = ()
+    token_largest_logprobs: IfAny[Sequence[float]] = ()
     greedy: bool | None = None  # whether greedy decoding writes it; None: no token, or NaN
     # of the end of the prefix that the first token of a cloze target holds
-    held_logprob: float | None = None
-    reason: str = ""
+    held_logprob: IfAny[float | None] = None
+    reason: IfAny[str] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +91,7 @@ class Completion:
 class ProgramText:
     text: str
     ended: str
-    answers: Json = None
+    answers: IfAny[Json] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,18 +110,18 @@ class ExampleResult:
     row: int  # line of the data file, from 0
     asked: Asked = AskedPrompt()
     gold: int | None = None  # place of the right option, or of the first of several
-    also_right: tuple[int, ...] = ()  # places of the others
+    also_right: IfAny[tuple[int, ...]] = ()  # places of the others
     prediction: int | None = None  # place of the chosen one
     correct: bool | None = None  # None: no right or wrong, or no score
     options: tuple[Option, ...] = ()
-    neutral_logprobs: Sequence[float] = ()  # of the options after the neutral context
+    neutral_logprobs: IfAny[Sequence[float]] = ()  # of the options after the neutral context
     generated: str | None = None
-    answered: ModelOutput = None
+    answered: IfAny[ModelOutput] = None
     metrics: Mapping[str, float] = field(default_factory=dict)
-    by_draw: Sequence[float] = ()  # the main metric under each draw of shots; (): there is one
-    truncated: bool | None = None  # True: its prompt lost tokens to the length limit
-    meta: JsonObject | None = None  # of its record in a submission
-    reason: str = ""  # why a number is not defined
+    by_draw: IfAny[Sequence[float]] = ()  # the main metric under each draw of shots; (): one draw
+    truncated: IfAny[bool | None] = None  # True: its prompt lost tokens to the length limit
+    meta: IfAny[JsonObject | None] = None  # of its record in a submission
+    reason: IfAny[str] = ""  # why a number is not defined
 
     @property
     def digest(self) -> str:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from miron_jax.definitions.data_files import DataState
+from miron_jax.definitions.if_any import IfAny
 from miron_jax.definitions.records import HumanBaseline
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.properties import PROPORTIONS
@@ -33,7 +34,7 @@ class HumanGap:
     interval: str  # its method; "" without a gap
     why_not: str  # "" if there is a gap
     # examples that the model and people have answered, and the gap is over; None: two samples
-    pairs: int | None = None
+    pairs: IfAny[int | None] = None
 
     @property
     def is_model_only(self) -> bool:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from miron_jax.definitions.if_any import IfAny
 from miron_jax.definitions.records import Example, Task
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.properties import PROPORTIONS
@@ -57,8 +58,8 @@ class Robustness:
     metrics: Mapping[str, ClusterEstimate]
     by: Mapping[str, Mapping[str, ClusterEstimate]]  # trait -> its value -> examples that have it
     # best template less worst; None: the task has no templates
-    template_spread: float | None = None
-    swapped: Swapped | None = None  # None: no question has several orders
+    template_spread: IfAny[float | None] = None
+    swapped: IfAny[Swapped | None] = None  # None: no question has several orders
 
 
 def cluster_stderr(
