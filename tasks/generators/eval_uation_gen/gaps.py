@@ -9,7 +9,8 @@ The last 35 % of the sentences are the question.  A word of the question may bec
 context names it twice (a COMMON_NOUN four times).  The other options are words of its type and
 gender that the context names, the most frequent first, in the form that the gap takes, all
 capitalized or none.  No gap follows a preposition that only some words take (зі), and none replaces
-a word that the text writes otherwise than its form.  The author of the story has to check that only
+a word that the text writes otherwise than its form, or one that reads like a locative without a
+preposition just before it: a plural (ведмеді).  The author of the story has to check that only
 one option is true, by `md_gap_sentence` and `options`.
 
 With a list of other nouns every gap has six options as in the published set: those of the story
@@ -52,6 +53,7 @@ _SENTENCE_END = re.compile(
 )
 # prepositions before some beginnings only
 _OF_SOME_WORDS = {"зі", "із", "ізі", "зо", "уві", "наді", "піді", "переді"}
+_OF_LOCATIVE = {"на", "у", "в", "о", "об", "по", "при"}
 _RECORD = "text, and words: each with lemma, type, forms (form name to form) and, of a noun, gender"
 
 
@@ -87,7 +89,9 @@ def gap_rows(
         answer = owners.get(comparable(match[0]))
         if answer is None or before[answer.lemma] < TIMES_BEFORE[answer.type]:
             continue
-        if (WORD.findall(question[: match.start()].lower()) or [""])[-1] in _OF_SOME_WORDS:
+        names = answer.names_of(match[0])
+        preceding = (WORD.findall(question[: match.start()].lower()) or [""])[-1]
+        if preceding in _OF_SOME_WORDS or (names == ("loc",) and preceding not in _OF_LOCATIVE):
             continue
         draw = Stream("eval-ua-tion-gen", VERSION, "gaps", story.name, match.start())
         begins = _begins_sentence(question, match)
@@ -98,8 +102,8 @@ def gap_rows(
             listed and len(of_story) < FEWEST_OF_STORY
         ):
             if options and too_few is not None:
-                form = "/".join(answer.names_of(match[0]))
-                too_few[" ".join(filter(None, (answer.type, answer.gender, form)))] += 1
+                lacking = (answer.type, answer.gender, "/".join(names))
+                too_few[" ".join(filter(None, lacking))] += 1
             continue
         texts = draw.shuffled(list(options))
         sources = {}
@@ -120,7 +124,7 @@ def gap_rows(
             "md_num_question_sents": num_question,
             "md_n_question_sents_share": QUESTION_SHARE,
             "md_sequential_number": num_rows,
-            "md_form": "/".join(answer.names_of(match[0])),
+            "md_form": "/".join(names),
             "md_gap_sentence": _with_gap(question, match),
             "md_opts_baseline_most_frequent": [texts[mentions.index(max(mentions))]],
             "md_mentions": mentions,
