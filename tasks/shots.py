@@ -15,7 +15,13 @@ from miron_jax.tasks.gauntlet import yaml_files
 from miron_jax.tasks.own_tasks import yaml_task
 
 # suites whose rule of sampling is for any number
-TAKE_ANY_NUMBER = (yaml_task.NAME, yaml_files.NAME, gauntlet.SUITE.name, gauntlet.COT_FIX.name)
+TAKE_ANY_NUMBER = (
+    yaml_task.NAME,
+    yaml_files.NAME,
+    gauntlet.SUITE.name,
+    gauntlet.COT_FIX.name,
+    gauntlet.FIXED.name,
+)
 
 
 def with_num_fewshot(task: AnyTask, num_fewshot: int) -> AnyTask:

@@ -156,6 +156,10 @@ class Profile(Wording):
     # Gold is also scored with each of these appended: greedy_exact is whether the model would write
     # it and one of them. Two, because a blank line is one token of some tokenizers.
     endings: tuple[str, ...] = ()
+    # permuted_where_gold_leans: by row, if the file's gold stands in one place too often
+    choice_order: Literal["as_written", "permuted_where_gold_leans"] = field(
+        default="as_written", metadata=LEFT_OUT
+    )
     # Continuations are letters: one of several tokens is refused.
     one_token: bool = field(default=False, metadata=LEFT_OUT)
 

@@ -1,33 +1,36 @@
-"""The published Gauntlet, and the same reasoning tasks with stop strings.
+"""The published Gauntlet, the same reasoning tasks with stop strings, and the mended Gauntlet.
 
-Arrives: the table.  Leaves: `SUITE` and `COT_FIX`.  It deliberately does not know tokenizers or
-models.
+Arrives: the table.  Leaves: `SUITE`, `COT_FIX` and `FIXED`.  It deliberately does not know
+tokenizers or models.
 
 `gauntlet` follows v0.1.0: a completion ends only at EOS or at its maximum length, and the answer is
 what follows its last " #### ".  A model that goes on to invent and answer another question is
 judged by that answer.  `gauntlet-cot-fix` also ends a completion at a blank line or at "Q:", like
-later versions of llm-foundry; no composite includes its scores.
+later versions of llm-foundry; no composite includes its scores.  `gauntlet-fixed` has all tasks by
+the rules of fixed.py; the names of its composites begin with `fixed_`.
 """
 
 from pathlib import Path
 
 from miron_jax.definitions.records import PromptedTask, Suite
 from miron_jax.tasks.eval_bundle import locate_files
-from miron_jax.tasks.gauntlet import programming
+from miron_jax.tasks.gauntlet import fixed, programming
 from miron_jax.tasks.gauntlet.averages import Averages
 from miron_jax.tasks.gauntlet.icl_task import task_of
 from miron_jax.tasks.gauntlet.table import CATEGORIES
 
-STOP = ("\n\n", "Q:")
 
-AVERAGES = Averages(
-    categories={
-        category: {f"gauntlet/{entry.label}": entry.baseline or 0.0 for entry in entries}
-        for category, entries in CATEGORIES.items()
-    },
-    averages={"core_average": tuple(category for category in CATEGORIES if category != "safety")},
-)
+def _averages(suite: str, prefix: str = "") -> Averages:
+    categories = {}
+    for category, entries in CATEGORIES.items():
+        baselines = {f"{suite}/{entry.label}": entry.baseline or 0.0 for entry in entries}
+        categories[f"{prefix}{category}"] = baselines
+    core = tuple(f"{prefix}{category}" for category in CATEGORIES if category != "safety")
+    return Averages(categories, {f"{prefix}core_average": core})
 
+
+AVERAGES = _averages("gauntlet")
+FIXED_AVERAGES = _averages(fixed.NAME, "fixed_")
 _ENTRIES = [(category, entry) for category, entries in CATEGORIES.items() for entry in entries]
 
 
@@ -46,11 +49,18 @@ SUITE: Suite[PromptedTask] = Suite(
 COT_FIX: Suite[PromptedTask] = Suite(
     "gauntlet-cot-fix",
     tuple(
-        task_of(entry, f"gauntlet-cot-fix/{entry.label}", category, STOP)
+        task_of(entry, f"gauntlet-cot-fix/{entry.label}", category, fixed.STOP)
         for category, entry in _ENTRIES
         if entry.answer_after
     ),
     lambda measured: {},
     locate,
 )
-SUITES = (SUITE, COT_FIX, programming.SUITE)
+FIXED: Suite[PromptedTask] = Suite(
+    fixed.NAME,
+    tuple(fixed.fixed_task(entry, category) for category, entry in _ENTRIES),
+    FIXED_AVERAGES.composites,
+    locate,
+    files_of="gauntlet",
+)
+SUITES = (SUITE, COT_FIX, FIXED, programming.SUITE)

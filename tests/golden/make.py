@@ -29,7 +29,7 @@ GROUPS: dict[str, tuple[tuple[str, ...], Mapping[str, str]]] = {
     "open": (
         ("--max_length=512", "--limit=3"),
         {
-            **dict.fromkeys(("core", "gauntlet", "gauntlet-cot-fix"), "icl"),
+            **dict.fromkeys(("core", "gauntlet", "gauntlet-cot-fix", "gauntlet-fixed"), "icl"),
             **{"miron": "miron", "miron-gen": "", "miron-gen-prefixspace": ""},
             **dict.fromkeys(("eval-ua-tion", "eval-ua-tion-text", "eval-ua-tion-text-refcompat"), "uation"),
             **{"eval-ua-tion-gen": "", "eval-ua-tion-gen-text": "", "olmes": "olmes", "text": "text"},

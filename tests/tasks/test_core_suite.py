@@ -292,8 +292,8 @@ def test_a_fetch_that_fails_says_why_and_leaves_nothing(tmp_path: Path, source: 
 
 def test_select_keeps_published_order_without_duplicates():
     suites = """core eval-ua-tion eval-ua-tion-text eval-ua-tion-text-refcompat eval-ua-tion-gen eval-ua-tion-gen-text
-        expert gauntlet gauntlet-cot-fix gauntlet-programming mera-v1 mera-v1.2 miron miron-gen miron-gen-prefixspace
-        olmes text"""
+        expert gauntlet gauntlet-cot-fix gauntlet-fixed gauntlet-programming mera-v1 mera-v1.2 miron miron-gen
+        miron-gen-prefixspace olmes text"""
     assert list(SUITES) == suites.split()
     assert [task.name for task in select("core").tasks] == list(TASKS)
     chosen = select("core/copa, core/arc_*,core/arc_easy")

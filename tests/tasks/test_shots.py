@@ -82,7 +82,8 @@ def test_suites_of_a_fixed_draw_say_so(tasks: str, sentence: str) -> None:
         select_tasks(RunConfig("demo", tuple(tasks.split(",")), num_fewshot=2))
     assert str(refused.value).startswith("--num_fewshot=2: ")
     assert sentence in str(refused.value)
-    assert str(refused.value).endswith("or choose tasks of own, own-gauntlet, gauntlet, gauntlet-cot-fix")
+    suites = "own, own-gauntlet, gauntlet, gauntlet-cot-fix, gauntlet-fixed"
+    assert str(refused.value).endswith(f"or choose tasks of {suites}")
 
 
 def test_too_few_examples_and_two_of_one_name_are_refused(tmp_path: Path) -> None:
