@@ -63,7 +63,9 @@ def test_choices_that_a_query_does_not_list_change_places(folder: Path) -> None:
     assert (mended[0].gold, mended[0].contexts) == (2, published[0].contexts)
     # A model that finds all choices equal takes the first: it was right in 32 of 32 rows.
     assert Counter(example.gold for example in mended)[0] == 3
-    assert {label for label in ("bigbench_strange_stories", "boolq") if fixed.leans(read_examples(EXACT[label], folder))}
+    assert {
+        label for label in ("bigbench_strange_stories", "boolq") if fixed.leans(read_examples(EXACT[label], folder))
+    }
 
 
 def test_the_rows_of_mmlu_are_read(shared_data: Path) -> None:
@@ -101,7 +103,7 @@ def test_options_that_cannot_be_told_apart_stay(example: Example) -> None:
 
 
 def test_choices_that_a_query_also_lists_change_places_in_both() -> None:
-    """"x 0 i" hashes to df66, 6bcd: the order is 1, 0; "x 3 i" to 1300, d4f3: 0, 1."""
+    """ "x 0 i" hashes to df66, 6bcd: the order is 1, 0; "x 3 i" to 1300, d4f3: 0, 1."""
     example = choice("Q?\nA.) one\nB.) two\nA:", "one", "two ")
     assert fixed.permuted("x", example) == replace(choice("Q?\nA.) two\nB.) one\nA:", "two ", "one"), gold=1)
     assert fixed.permuted("x", replace(example, row=3)) == replace(example, row=3)
@@ -138,7 +140,9 @@ def test_answers_are_exact(folder: Path) -> None:
     assert right("gsm8k", " #### $18.") == (True, True)
     # An alias of row 2102, "(a", is nothing once normalized: every completion begins with it.
     trivia = read_examples(EXACT["triviaqa_sm_sub"], folder)[2102]
-    judged = [score_answer("no idea", trivia.accepted, each["triviaqa_sm_sub"].profile).correct for each in (EXACT, MENDED)]
+    judged = [
+        score_answer("no idea", trivia.accepted, each["triviaqa_sm_sub"].profile).correct for each in (EXACT, MENDED)
+    ]
     assert judged == [True, False]
     assert may_be_right(trivia.accepted, MENDED["triviaqa_sm_sub"].profile)
 
@@ -169,7 +173,11 @@ def test_nothing_else_differs() -> None:
         if task.kind == "multiple_choice":
             more = {"choice_order"}
         assert changed(label) == wording | more, label
-        assert (task.file, task.section, task.baselines) == (EXACT[label].file, EXACT[label].section, EXACT[label].baselines)
+        assert (task.file, task.section, task.baselines) == (
+            EXACT[label].file,
+            EXACT[label].section,
+            EXACT[label].baselines,
+        )
 
 
 def prompts_of(task: PromptedTask, folder: Path) -> list[Any]:
