@@ -89,7 +89,8 @@ def permuted(label: str, example: Example) -> Example:
     Choices that are letters stay; the options that the query lists under them change places.  The
     example stays as it is where these cannot be told apart, or where one points at others.
     """
-    choices, [query] = example.continuations, example.contexts
+    choices = example.continuations
+    [query] = example.contexts
     order = sorted(range(len(choices)), key=partial(_key, label, example.row))
     listed = options_of(query, len(choices))
     options = [query[span] for span in listed]
