@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rapidfuzz import process
 
@@ -22,6 +22,9 @@ from miron_jax.tasks import expert, miron, text
 from miron_jax.tasks.gauntlet import yaml_files
 from miron_jax.tasks.own_tasks import yaml_task
 from miron_jax.tasks.request_sets import requests_suite
+
+if TYPE_CHECKING:
+    from miron_jax.tasks.generators.eval_uation_gen import sets
 
 GROUP = "miron_jax.tasks"  # entry points of other packages' suites
 
@@ -219,10 +222,12 @@ def export(
     distractors: Path | None = None,
     templates: Path | None = None,
     words: Path | None = None,
+    reviews: "sets.Reviews | None" = None,
 ) -> list[Path]:
     """Writes all generated rows, or sets made from a user's articles, stories, templates and words;
     returns the files.  `spelled`: also mask number words in the articles; `say`: receives what is
-    left out; `distractors`: nouns that are further options of the stories' gaps."""
+    left out; `distractors`: nouns that are further options of the stories' gaps; `reviews`: what
+    people have made of the stories and their gaps."""
     from miron_jax.tasks.generators.eval_uation_gen import language, sets
 
     of_user = language.Language(templates or language.UKRAINIAN, words)
@@ -235,5 +240,6 @@ def export(
         number_words = of_user.number_words if spelled else ()
         paths += sets.export_titles(folder, articles, number_words)
     if stories is not None:
-        paths += sets.export_stories(folder, stories, say, distractors)
+        of_people = reviews or sets.Reviews()
+        paths += sets.export_stories(folder, stories, say, distractors, of_people)
     return paths

@@ -105,6 +105,30 @@ _EXPORT = {
         "With --export: sets of your own words instead: a CSV file with the columns word and pos.",
     ),
 }
+_REVIEWS = {
+    "verdicts": Setting(
+        None,
+        "export",
+        "With --stories: tables of people's verdicts on its gaps, which --page asks for; only gaps "
+        "that people keep are written.",
+        "list",
+    ),
+    "corrections": Setting(
+        None,
+        "export",
+        "With --stories: tables of people's corrections, which --page asks for; gaps are made in "
+        "the corrected stories.",
+        "list",
+    ),
+}
+_PAGE = {
+    "page": Setting(
+        None,
+        "annotations",
+        "Write one offline HTML file on which people answer the items of --annotations or the "
+        "examples of --tasks, correct the stories of --stories, or with --export judge its gaps.",
+    ),
+}
 _TASKS = {
     "describe": Setting(
         None,
@@ -158,6 +182,17 @@ _HUMANS = {
         "votes, and MERA's projects have their own rules.",
         "integer",
         low=1,
+    ),
+    "answers": Setting(
+        None,
+        "annotations",
+        "With --page: the possible answers to a table's items; absent: any text.",
+        "list",
+    ),
+    "control_rows": Setting(
+        None,
+        "annotations",
+        "With --page: rows of the task, from 0, that are control tasks of its annotators.",
     ),
     "skills": Setting(
         None,
@@ -319,6 +354,8 @@ EVERY: dict[str, Setting] = {
     **_PLAN,
     **_TASKS,
     **_EXPORT,
+    **_REVIEWS,
+    **_PAGE,
     **_HUMANS,
     **_COMPARE,
     **_LADDER,
@@ -334,9 +371,12 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
     "completion": (),
     "tasks": (
         "data_dir", "icl_tasks", "eval_gauntlet", "task_path", "requests", "num_fewshot", "rows",
-        "items_per_category", "model", "tokenizer", "max_length", "seed", *_TASKS, *_EXPORT, *_JSON,
+        "items_per_category", "model", "tokenizer", "max_length", "seed", *_TASKS, *_EXPORT,
+        *_REVIEWS, *_PAGE, *_JSON,
     ),
-    "humans": (*_HUMANS, "detox_scorer", "output"),
+    "humans": (
+        *_HUMANS, *_PAGE, "tasks", "task_path", "data_dir", "limit", "detox_scorer", "output",
+    ),
     "compare": (*_COMPARE, "until", "seed", "budget", *_JSON),
     "gate": (*_JSON,),
     "ladder": (*_LADDER, "metric", "pictures", *_JSON),

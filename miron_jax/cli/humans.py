@@ -1,4 +1,4 @@
-"""`miron-jax humans`: crowd annotations to a human baseline.
+"""`miron-jax humans`: crowd annotations to a human baseline; --page asks people.
 
 Arrives: files of answers, the names of their columns.  Leaves: humans.json and labels.  It
 deliberately does not know how votes are counted.
@@ -20,6 +20,7 @@ FLAGS = flags.FLAGS
 
 
 def command() -> None:
+    from miron_jax.cli import people_page
     from miron_jax.humans.annotations import PROJECTS, Columns, read_annotations, read_skills
     from miron_jax.humans.baseline import baseline
     from miron_jax.humans.ethics import ethics_values, read_ethics_gold
@@ -27,6 +28,16 @@ def command() -> None:
     from miron_jax.humans.gold import gold_of
     from miron_jax.report.tables.humans import print_baseline, print_ethics
 
+    people_page.check_flags()
+    named = Columns(
+        tuple(FLAGS.input_columns or ()),
+        FLAGS.answer_column,
+        FLAGS.control_column,
+        FLAGS.worker_column,
+    )
+    if FLAGS.page is not None:
+        people_page.write_asking_page(named)
+        return
     if not FLAGS.annotations:
         raise InputError(
             "humans wants --annotations, the files of answers: Toloka TSV, or CSV with the columns "
@@ -41,12 +52,6 @@ def command() -> None:
     if FLAGS.project == "rudetox":
         _rewrites(paths)
         return
-    named = Columns(
-        tuple(FLAGS.input_columns or ()),
-        FLAGS.answer_column,
-        FLAGS.control_column,
-        FLAGS.worker_column,
-    )
     project = PROJECTS[FLAGS.project]
     if FLAGS.votes_needed is not None:
         project = project._replace(needed=FLAGS.votes_needed)

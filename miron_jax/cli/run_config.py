@@ -93,14 +93,15 @@ def task_path() -> tuple[str, ...] | None:
     return None
 
 
-def rows() -> tuple[int, ...] | None:
-    """The numbers of --rows.  Raises InputError."""
-    values = FLAGS.rows.split(",") if FLAGS.rows else []
+def rows(flag: str = "rows") -> tuple[int, ...] | None:
+    """The numbers of --rows, or of another flag.  Raises InputError."""
+    text = getattr(FLAGS, flag)
+    values = text.split(",") if text else []
     for value in values:
         if not (value.isascii() and value.isdecimal()) or values.count(value) > 1:
             raise InputError(
-                f"--rows={FLAGS.rows}: {value!r} is not expected there; name lines of the data "
-                "file, from 0, once each: --rows=17,40"
+                f"--{flag}={text}: {value!r} is not expected there; name lines of the data file, "
+                f"from 0, once each: --{flag}=17,40"
             )
     return tuple(map(int, values)) or None
 

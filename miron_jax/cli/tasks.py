@@ -16,6 +16,7 @@ from miron_jax.cli.run_config import data_dir, local, rows, task_path
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError, printable
 from miron_jax.files.places import local_path, place
+from miron_jax.files.readers import JsonObject
 
 FLAGS = flags.FLAGS
 # flags that ask for something else than the list of tasks
@@ -28,6 +29,8 @@ def command(words: list[str]) -> None:
         _export_prompts()
     elif FLAGS.export is not None:
         _export()
+    elif FLAGS.page is not None:
+        _ask_for_corrections()
     elif FLAGS.check:
         _check(FLAGS.check)
     elif FLAGS.describe is not None:
@@ -40,8 +43,16 @@ def _check_flags(words: list[str]) -> None:
     """Raises InputError for flags, or words, that have no meaning together."""
     if FLAGS.articles is not None and FLAGS.export is None:
         raise InputError("--articles wants --export=FOLDER, where its sets of titles are written")
-    if FLAGS.stories is not None and FLAGS.export is None:
-        raise InputError("--stories wants --export=FOLDER, where its set of gaps is written")
+    if FLAGS.stories is not None and FLAGS.export is None and FLAGS.page is None:
+        raise InputError(
+            "--stories wants --export=FOLDER, where its set of gaps is written, or --page=FILE, on "
+            "which people correct them"
+        )
+    for name in ("page", "verdicts", "corrections"):
+        if getattr(FLAGS, name) and FLAGS.stories is None:
+            raise InputError(f"--{name} wants --stories=FILE, which people judge or correct")
+    if FLAGS.verdicts and FLAGS.export is None:
+        raise InputError("--verdicts wants --export=FOLDER, where the gaps that stay are written")
     if FLAGS.distractors is not None and FLAGS.stories is None:
         raise InputError("--distractors wants --stories=FILE, whose gaps have them as options")
     if FLAGS.story_prompts is not None and (
@@ -81,7 +92,23 @@ def _check_flags(words: list[str]) -> None:
 
 def _export() -> None:
     """Write rows that are generated, and print the path of each file."""
+    from miron_jax.cli.people_page import write_people_page
+    from miron_jax.humans.reviews import corrected, kept_gaps, sheet_of_gaps
+    from miron_jax.tasks.generators.eval_uation_gen.gaps import UserStory
+    from miron_jax.tasks.generators.eval_uation_gen.sets import Reviews
     from miron_jax.tasks.registry import export
+
+    def mend(stories: list[UserStory]) -> list[UserStory]:
+        if not FLAGS.corrections:
+            return stories
+        return corrected([*map(local_path, FLAGS.corrections)], stories, _say)
+
+    def keep(rows: list[JsonObject]) -> list[JsonObject]:
+        if FLAGS.verdicts:
+            rows = kept_gaps([*map(local_path, FLAGS.verdicts)], rows, _say)
+        if FLAGS.page is not None:
+            write_people_page(sheet_of_gaps(rows, f"gaps of {Path(FLAGS.stories).stem}"))
+        return rows
 
     articles = local_path(FLAGS.articles) if FLAGS.articles else None
     stories = local_path(FLAGS.stories) if FLAGS.stories else None
@@ -90,7 +117,8 @@ def _export() -> None:
     words = local_path(FLAGS.words) if FLAGS.words else None
     folder = local_path(FLAGS.export)
     spelled = FLAGS.mask_number_words
-    of_user = articles, spelled, stories, _say, distractors, templates, words
+    reviews = Reviews(mend, keep)
+    of_user = articles, spelled, stories, _say, distractors, templates, words, reviews
     for path in export(folder, FLAGS.items_per_category, *of_user):
         print(printable(str(path)))
 
@@ -106,6 +134,18 @@ def _export_prompts() -> None:
         "and put that in place of {story} in NUMBER.2.prompt.txt; so on to NUMBER.3.story.txt; "
         f"then miron-jax tasks --export=GAPS --stories={folder}"
     )
+
+
+def _ask_for_corrections() -> None:
+    """The page on which people correct stories."""
+    from miron_jax.cli.people_page import write_people_page
+    from miron_jax.humans.reviews import corrected, sheet_of_stories
+    from miron_jax.tasks.generators.eval_uation_gen.sets import stories_at
+
+    stories = stories_at(local_path(FLAGS.stories), (), _say)
+    if FLAGS.corrections:
+        stories = corrected([*map(local_path, FLAGS.corrections)], stories, _say)
+    write_people_page(sheet_of_stories(stories, Path(FLAGS.stories).stem))
 
 
 def _list(words: list[str]) -> None:

@@ -10,8 +10,6 @@ answer of a control task, else empty), ASSIGNMENT:worker_id, ASSIGNMENT:started 
 """
 
 import ast
-import csv
-import io
 import math
 import re
 from collections.abc import Sequence
@@ -20,10 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from miron_jax.errors import InputError
-from miron_jax.files.regular import read_regular
+from miron_jax.humans.tables import PAGE, read_table
 from miron_jax.metrics.answers import exact_match, normalize_squad
 
-DELIMITERS = "\t;,|"
 _WHOLE = re.compile(r"\A([+-]?\d+)\.0+\Z")
 
 
@@ -100,8 +97,16 @@ def read_annotations(
     answers: list[Answer] = []
     num_dropped = 0
     inputs = None
+    pages: dict[str, Path] = {}
     for path in paths:
         header, lines = read_table(path)
+        if lines and PAGE in header:
+            pages.setdefault(lines[0][PAGE], path)
+        if len(pages) > 1:
+            raise InputError(
+                f"{' and '.join(map(str, pages.values()))} are the work of two pages, which ask "
+                "other rows, expected one page's: give each page's files to a call"
+            )
         if not columns.answer and project.answer_column in header:
             columns = columns._replace(answer=project.answer_column)
         if project.texts_a_row > 1:
@@ -217,45 +222,6 @@ def canonical(value: str) -> str:
 def normalized(item: Sequence[str]) -> tuple[str, ...]:
     """An item as it is compared with gold: any run of whitespace is one blank."""
     return tuple(" ".join(field.split()) for field in item)
-
-
-def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """(header, lines by column).  The delimiter is the one with most occurrences in the header."""
-    content = read_regular(path)
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        number = content.count(b"\n", 0, error.start) + 1
-        raise InputError(
-            f"{path}, line {number}: byte 0x{content[error.start]:02x} is not UTF-8, expected one "
-            "encoding throughout: convert the file, such as by iconv -f cp1251 -t utf-8"
-        ) from None
-    first = text.partition("\n")[0]
-    delimiter = max(DELIMITERS, key=first.count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    try:
-        header = next(reader, None)
-        if not header:
-            raise InputError(f"{path} is empty, expected a header line and one answer a line")
-        if twice := [name for name in header if header.count(name) > 1]:
-            raise InputError(
-                f"{path}: the header names {twice[0]} twice, expected every column once"
-            )
-        lines = []
-        for fields in reader:
-            if not fields:
-                continue
-            if len(fields) != len(header):
-                raise InputError(
-                    f"{path}, line {reader.line_num}: {len(fields)} fields, the header has "
-                    f"{len(header)}: quote fields that hold the delimiter or a line break"
-                )
-            lines.append(dict(zip(header, fields, strict=True)))
-    except csv.Error as error:
-        raise InputError(
-            f"{path}, line {reader.line_num}: {error}; expected fields in balanced double quotes"
-        ) from None
-    return header, lines
 
 
 def _resolve(columns: Columns, header: Sequence[str], path: Path) -> Columns:

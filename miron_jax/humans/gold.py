@@ -14,7 +14,8 @@ from rapidfuzz.distance import LCSseq
 
 from miron_jax.errors import InputError
 from miron_jax.files.places import local_path
-from miron_jax.humans.annotations import PROJECTS, Project, normalized, read_table
+from miron_jax.humans.annotations import PROJECTS, Project, normalized
+from miron_jax.humans.tables import read_table
 
 GoldRule = Callable[[tuple[str, ...]], str | None]
 

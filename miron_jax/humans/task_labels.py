@@ -24,9 +24,9 @@ from miron_jax.humans.annotations import (
     Columns,
     canonical,
     read_annotations,
-    read_table,
 )
 from miron_jax.humans.baseline import Baseline, baseline
+from miron_jax.humans.tables import read_table
 
 FORMATS = (".tsv", ".csv")
 ROW = "INPUT:row"

@@ -233,29 +233,6 @@
     });
     return table;
   };
-  // Characters of a text, those that the accepted one lacks marked.
-  const differing = (text, accepted) => {
-    const a = [...text].slice(0, 400), b = [...accepted].slice(0, 400);
-    const longest = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
-    for (let i = a.length - 1; i >= 0; i--) {
-      for (let j = b.length - 1; j >= 0; j--) {
-        longest[i][j] = a[i] === b[j] ? 1 + longest[i + 1][j + 1] : Math.max(longest[i + 1][j], longest[i][j + 1]);
-      }
-    }
-    const box = make("pre");
-    const add = (letter, name) => {
-      const last = box.lastChild;
-      if (last && last.nodeName === (name || "SPAN").toUpperCase()) last.textContent += visible(letter);
-      else box.append(make(name || "span", visible(letter)));
-    };
-    let i = 0, j = 0;
-    while (i < a.length || j < b.length) {
-      if (i < a.length && j < b.length && a[i] === b[j]) { add(a[i++]); j++; }
-      else if (j < b.length && (i === a.length || longest[i][j + 1] > longest[i + 1][j])) add(b[j++], "del");
-      else add(a[i++], "ins");
-    }
-    return box;
-  };
   const textsOf = (views) => {
     const box = make("div", undefined, "texts"), [{ example }] = views;
     if (example.accepted.length) {
@@ -269,7 +246,7 @@
         const one = make("div"), mark = view.mark;
         one.append(make("div", `${views.length > 1 ? `${view.label}: ` : ""}generated ${MARKS[mark]}`, CLASSES[mark] || "note"));
         const accepted = view.example.accepted[0];
-        one.append(accepted && accepted !== text ? differing(text, accepted) : make("pre", visible(text)));
+        one.append(accepted && accepted !== text ? differing([...text].slice(0, 400), [...accepted].slice(0, 400)) : make("pre", visible(text)));
         box.append(one);
       }
     }

@@ -1,15 +1,4 @@
-"use strict";
-// What both parts of the page use, and the table of tasks, which sorts and filters.
-// Whatever comes from a run is set as text, never as HTML.
-const $ = (id) => document.getElementById(id);
-const make = (name, text, className) => {
-  const element = document.createElement(name);
-  if (text !== undefined) element.textContent = text;
-  if (className) element.className = className;
-  return element;
-};
-const visible = (text) => text.replace(/[\u0000-\u0008\u000b-\u001f\u007f]/g, (c) => String.fromCharCode(0x2400 + (c.charCodeAt(0) & 0x3f)))
-  .replace(/[\u202a-\u202e\u2066-\u2069]/g, "\u2423");
+// The table of tasks, which sorts and filters.
 
 {
   // Table of tasks

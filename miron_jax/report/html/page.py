@@ -3,16 +3,10 @@
 Arrives: `Run`s.  Leaves: the text of an HTML file.  It deliberately computes no score.
 """
 
-import base64
-import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
 from typing import Any
-
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
 
 from miron_jax.errors import printable
 from miron_jax.report.compare.table import comparison_lines, composite_rows, task_rows
@@ -27,6 +21,7 @@ from miron_jax.report.html.head import (
     sentences_of,
 )
 from miron_jax.report.html.matrix import matrix_of
+from miron_jax.report.html.offline import json_in_html, offline_page
 from miron_jax.report.html.pictures import pictures_of
 from miron_jax.report.html.prompts import DataDir
 from miron_jax.report.tables.notes import notes_of
@@ -43,37 +38,27 @@ _SPEED = (
 
 
 def page_of(runs: Sequence[Run], data_dir: DataDir = ()) -> str:
-    """In ASCII, which browsers decode six times as fast: other characters are references to them.
-
-    `data_dir`: where the data for whole prompts lie, if not where the runs read them.  Raises
-    InputError if samples are missing.
-    """
-    style = _part("page.css")
-    script = "".join(map(_part, ("page.js", "curves.js", "examples.js")))
-    script = script.encode("ascii", "backslashreplace").decode()
+    """`data_dir`: where the data for whole prompts lie, if not where the runs read them.  Raises
+    InputError if samples are missing."""
     examples = examples_of(runs, data_dir)
     besides = against_of(runs)
     trained = trained_of(runs)
     curves = panels_of(runs, trained)
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    text = environment.from_string(_part("page.html.j2")).render(
+    return offline_page(
+        "page.html.j2",
+        ("page.css",),
+        ("shared.js", "page.js", "curves.js", "examples.js"),
         title=" and ".join(printable(run.label) for run in runs),
-        style=Markup(style),
-        script=Markup(script),
-        style_hash=_hash(style),
-        script_hash=_hash(script),
         sentences=[list(sentences_of(runs, beside)) for beside in besides],
         cards=[card_of(run, besides, trained.get(run.label, {})) for run in runs],
         pictures=pictures_of(runs),
         most_pinned=MOST_PINNED,
         comparisons=[[*map(_compared, beside.values())] for beside in besides],
         matrix=matrix_of(runs, besides, trained),
-        curves=curves and _json_in_html(curves),
+        curves=curves and json_in_html(curves),
         notes=_notes(runs),
         robustness=[section for run in runs for section in _robustness(run, len(runs) > 1)],
-        index=_json_in_html(examples.index),
+        index=json_in_html(examples.index),
         chunks=examples.chunks,
         rules=[
             {"name": printable(name), "fields": list(_rules(task))}
@@ -81,22 +66,6 @@ def page_of(runs: Sequence[Run], data_dir: DataDir = ()) -> str:
         ],
         runs=[{"label": printable(run.label), "fields": list(_facts(run))} for run in runs],
     )
-    return text.encode("ascii", "xmlcharrefreplace").decode()
-
-
-def _part(name: str) -> str:
-    return files("miron_jax.report.html").joinpath(name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    """Of a script or style as its element holds it, for the policy."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def _json_in_html(value: Any) -> Markup:
-    """JSON that no HTML parser finds an element in."""
-    text = json.dumps(value, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def _notes(runs: Sequence[Run]) -> list[str]:

@@ -6,17 +6,22 @@ tasks too.  It deliberately does not know prompts.
 """
 
 import io
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from miron_jax.files.durable import make_folder, write_whole
 from miron_jax.files.readers import JsonObject
-from miron_jax.tasks.generators.eval_uation_gen.gaps import read_stories, rows_of_stories
+from miron_jax.tasks.generators.eval_uation_gen.gaps import (
+    UserStory,
+    read_stories,
+    rows_of_stories,
+)
 from miron_jax.tasks.generators.eval_uation_gen.language import Language
 from miron_jax.tasks.generators.eval_uation_gen.language_sets import sets_of
 from miron_jax.tasks.generators.eval_uation_gen.story_prompts import read_prompted
-from miron_jax.tasks.generators.eval_uation_gen.story_words import read_distractors
+from miron_jax.tasks.generators.eval_uation_gen.story_words import StoryWord, read_distractors
 from miron_jax.tasks.generators.eval_uation_gen.table import (
     CITATION,
     GENERATED,
@@ -25,6 +30,13 @@ from miron_jax.tasks.generators.eval_uation_gen.table import (
     jsonl,
 )
 from miron_jax.tasks.generators.eval_uation_gen.titles import masked_row, read_articles, title_rows
+
+
+class Reviews(NamedTuple):
+    """What people have made of a user's stories, and of the gaps in them."""
+
+    corrected: Callable[[list[UserStory]], list[UserStory]] = list
+    kept: Callable[[list[JsonObject]], list[JsonObject]] = list
 
 
 def export(folder: Path) -> list[Path]:
@@ -61,14 +73,25 @@ def export_titles(folder: Path, path: Path, number_words: Collection[str]) -> li
     ]
 
 
+def stories_at(
+    path: Path, listed: Sequence[StoryWord], say: Callable[[str], None]
+) -> list[UserStory]:
+    """A user's stories: a file, or the folder of `--story_prompts`.  Raises InputError."""
+    return read_prompted(path, listed, say) if path.is_dir() else read_stories(path)
+
+
 def export_stories(
-    folder: Path, path: Path, say: Callable[[str], None], distractors: Path | None = None
+    folder: Path,
+    path: Path,
+    say: Callable[[str], None],
+    distractors: Path | None = None,
+    reviews: Reviews = Reviews(),  # noqa: B008 - immutable
 ) -> list[Path]:
     """Writes ua_cbt of a user's stories, in the same two forms; see gaps.py.  `path`: their file,
     or the folder of `--story_prompts`; `distractors`: a user's list of nouns."""
     listed = read_distractors(distractors) if distractors else []
-    stories = read_prompted(path, listed, say) if path.is_dir() else read_stories(path)
-    rows = rows_of_stories(stories, f"--stories={path}", say, listed)
+    stories = reviews.corrected(stories_at(path, listed, say))
+    rows = reviews.kept(rows_of_stories(stories, f"--stories={path}", say, listed))
     return write_rows(folder / "ua_cbt", "train", rows)
 
 
