@@ -135,6 +135,7 @@ FLAGS = """
     larger human mde write quiet verbose special_tokens num_fewshot verify generated rows token_stats
     every_eval_ever hub_yaml hub_tasks pictures mlflow comet trackio newest_first keep_up average axis parameters
     tokens predict subset reference controls chat_template human_labels fewshot_draws
+    page answers control_rows verdicts corrections
 """
 
 
@@ -149,7 +150,7 @@ def test_every_flag_is_of_a_command_and_each_command_defines_its_flags_alone() -
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ("tasks --limit=3", "miron-jax tasks: --limit is a flag of eval, plan, bench, not of tasks; miron-jax tasks"),
+        ("tasks --limit=3", "miron-jax tasks: --limit is a flag of eval, plan, bench, humans, not of tasks; miron-"),
         ("tasks --noresume", "miron-jax tasks: --resume is a flag of eval, plan, bench, not of tasks"),
         ("humans --input_column=a", "humans: there is no flag --input_column; the nearest is --input_columns; "),
         ("eval --limt 3", "miron-jax eval: there is no flag --limt; the nearest is --limit; miron-jax eval --help"),

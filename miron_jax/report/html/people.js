@@ -43,7 +43,7 @@
     button.type = "button";
     button.tabIndex = -1;
     button.append(make("span", String(i + 1)), make("span"), make("span", visible(texts[row.label])));
-    button.addEventListener("click", () => open(i));
+    button.addEventListener("click", () => { button.blur(); open(i); });
     return button;
   });
   $("rows").append(...buttons);
@@ -116,6 +116,7 @@
   const open = (i) => {
     current = i;
     openedAt = new Date().toISOString();
+    const isListed = $("rows").contains(document.activeElement);  // then its arrow keys go on
     const row = rows[i], detail = $("detail"), title = make("h2", `Row ${i + 1} of ${rows.length}`);
     title.tabIndex = -1;
     detail.replaceChildren(title);
@@ -123,7 +124,7 @@
       if (texts[heading]) detail.append(make("h3", visible(texts[heading])));
       detail.append(judges ? withGap(texts[text]) : make("pre", visible(texts[text])));
     }
-    const box = make("div", undefined, "pick");
+    const box = make("div", undefined, judges ? "pick reasons" : "pick");
     const answer = (value) => () => work[current]?.answer === value;
     if (judges) {
       if (row.options.length) {
@@ -168,6 +169,7 @@
     buttons[i].scrollIntoView({ block: "nearest" });
     detail.inert = !who;
     if (!who) $("who").focus();
+    else if (isListed) buttons[i].focus();
     else if (!judges && !row.options.length) $("text").focus();
     else title.focus();
     if (detail.getBoundingClientRect().top < 0) scrollTo(0, 0);
@@ -269,7 +271,7 @@
   // Keys by their letter, or by their place where the keyboard writes another alphabet.
   const keyOf = (event) => /^[a-z0-9]$/i.test(event.key) || event.key.length > 1 ? event.key.toLowerCase() : event.code.replace(/^(Key|Digit|Numpad)/, "").toLowerCase();
   const keys = {
-    j: () => go(current + 1), k: () => go(current - 1), arrowdown: () => go(current + 1), arrowup: () => go(current - 1),
+    j: () => go(current + 1), k: () => go(current - 1),
     u: goOpen, x: exportTable, s: save, l: actions.load, w: () => $("who").focus(),
     delete: () => { change(undefined); open(current); },
     g: () => document.querySelector(".pick button:first-child").click(), n: () => $("note").focus(), e: () => $("text").focus(),
@@ -288,9 +290,11 @@
       event.preventDefault();
       return;
     }
+    const step = { arrowdown: 1, arrowup: -1 }[key];
     const place = /^[0-9]$/.test(key) ? (Number(key) + 9) % 10 : -1;
     const picked = document.querySelectorAll(".pick button")[judges ? place + 1 : place];
     if (place >= 0 && picked && who) picked.click();
+    else if (step && event.target.closest("#rows")) go(current + step);
     else if (key in keys && (!["g", "n", "e"].includes(key) || openKeys.includes(key) && who)) keys[key]();
     else return;
     event.preventDefault();

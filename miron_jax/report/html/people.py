@@ -16,11 +16,11 @@ from miron_jax.tasks.generators.eval_uation_gen.gaps import GAP
 
 _KEYS = {  # keys -> what they do
     "options": {"1 .. 9, 0": "choose, and go on"},
-    "text": {"Enter": "the next row", "Shift+Enter": "a new line"},
+    "text": {"e": "write", "Enter": "the next row", "Shift+Enter": "a new line"},
     "verdicts": {"g": "usable, and go on", "1 .. 9": "unusable for this reason, or not"},
     "corrections": {
         "e": "edit",
-        "Ctrl+Enter or g": "usable as it stands, and go on",
+        "Ctrl+Enter or g": "usable as it stands here, and go on",
         "1 .. 9": "unusable for this reason, or not",
     },
     "all": {
