@@ -39,7 +39,7 @@ def gaps() -> list[JsonObject]:
     for i in range(FLAGS.rows):
         story = f"Казка {i % STORIES}. "
         start = i // STORIES * 40
-        text = (sentence * 20)[:QUESTION]
+        text = (story + sentence * 20)[:QUESTION]
         rows.append(
             {
                 "md_global_number": i,

@@ -76,5 +76,5 @@ def check_of(cells: Iterable[tuple[str, str]]) -> str:
     total = 0
     for name, text in cells:
         if name != CHECK:
-            total ^= crc32(f"{name}\0{text}".encode())
-    return f"{total:08x}"
+            total += crc32(f"{name}\0{text}".encode())
+    return f"{total % 2**32:08x}"

@@ -1,4 +1,4 @@
-"""The page of people's work in Chromium: rows by keys alone, closed, opened again, exported, read by `humans` and `tasks`."""
+"""The page of people's work in Chromium: rows by keys alone, closed, opened again, exported, and read by the commands."""
 
 import csv
 import json
@@ -48,7 +48,9 @@ def table_of_sums(folder: Path, count: int) -> Path:
 def test_two_hundred_rows_by_keys_closed_opened_exported_and_read(miron: Any, tmp_path: Path) -> None:
     """w1 says yes to all, w2 no to 50 of the 180 rows that are no control rows.  Krippendorff's alpha of 310 yes and 50 no:
     1 - (50 / 180) / (2 * 310 * 50 / (360 * 359)) = -0.1581.  Labels that more than half give: 130 of 180."""
-    asked = miron("humans", f"--page={tmp_path / 'p.html'}", f"--annotations={table_of_sums(tmp_path, 200)}", "--answers=yes,no")
+    asked = miron(
+        "humans", f"--page={tmp_path / 'p.html'}", f"--annotations={table_of_sums(tmp_path, 200)}", "--answers=yes,no"
+    )
     assert (asked.status, asked.err) == (0, "")
     assert asked.out.endswith("p.html: 200 rows, 20 of them control rows, for answers\n")
     with profile(tmp_path / "profile") as context:

@@ -34,7 +34,9 @@ class OpenPage:
         self.errors: list[str] = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", lambda message: self.errors.append(message.text))
-        self.page.on("request", lambda asked: None if asked.url[:5] in ("file:", "blob:") else self.errors.append(asked.url))
+        self.page.on(
+            "request", lambda asked: None if asked.url[:5] in ("file:", "blob:") else self.errors.append(asked.url)
+        )
         self.page.on("dialog", lambda dialog: (self.errors.append(dialog.message), dialog.dismiss()))
         self.page.goto(file.as_uri())
 

@@ -250,7 +250,7 @@
       line.set("ASSIGNMENT:worker_id", who).set("ASSIGNMENT:started", entry.started).set("ASSIGNMENT:submitted", entry.submitted);
       line.set("PAGE:id", sheet.id);
       let check = 0;
-      for (const [name, text] of line) check ^= crc32(`${name}\0${text}`);
+      for (const [name, text] of line) check += crc32(`${name}\0${text}`);
       return line.set("PAGE:check", (check >>> 0).toString(16).padStart(8, "0"));
     });
     const cell = (text) => /["\t\r\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
