@@ -35,8 +35,11 @@ STORY_REASONS = {
     "short": "Too short, or fewer than three characters",
     "other": "Another reason, in the note",
 }
-VERDICT, REASONS, TEXT = "OUTPUT:verdict", "OUTPUT:reasons", "OUTPUT:text"
-USABLE, UNUSABLE = "usable", "unusable"
+VERDICT = "OUTPUT:verdict"
+REASONS = "OUTPUT:reasons"
+TEXT = "OUTPUT:text"
+USABLE = "usable"
+UNUSABLE = "unusable"
 _GAP = ("INPUT:row", "INPUT:story", "INPUT:gap", "INPUT:options", "INPUT:right")
 _STORY = ("INPUT:story", "INPUT:before")
 

@@ -14,7 +14,9 @@ from miron_jax.humans.tables import read_table
 from miron_jax.humans.task_labels import ANSWER, CHOICE, ROW
 from miron_jax.prompting.prompts import Prompt
 
-INPUT, OUTPUT, GOLDEN = "INPUT:", "OUTPUT:", "GOLDEN:"
+INPUT = "INPUT:"
+OUTPUT = "OUTPUT:"
+GOLDEN = "GOLDEN:"
 
 
 class Shown(NamedTuple):

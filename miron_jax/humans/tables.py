@@ -15,7 +15,8 @@ from miron_jax.errors import InputError
 from miron_jax.files.regular import read_regular
 
 DELIMITERS = "\t;,|"
-PAGE, CHECK = "PAGE:id", "PAGE:check"
+PAGE = "PAGE:id"
+CHECK = "PAGE:check"
 
 
 def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:

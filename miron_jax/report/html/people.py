@@ -59,25 +59,27 @@ def people_page(sheet: Sheet) -> str:
                 place(row.text),
             ]
         )
-    document: dict[str, object] = {
+    golden = ""
+    more: tuple[str, ...] = ()
+    if sheet.kind != "answers":
+        more = (REASONS, TEXT, "OUTPUT:note")
+    elif any(row.right for row in sheet.rows):
+        golden = sheet.output.replace(OUTPUT, GOLDEN, 1)
+    document = {
         "kind": sheet.kind,
         "title": sheet.title,
         "inputs": sheet.inputs,
         "output": sheet.output,
-        "golden": "",
+        "golden": golden,
         "places": sheet.output == CHOICE,
         "reasons": [*sheet.reasons.items()],
-        "more": [],
+        "more": more,
         "usable": USABLE,
         "unusable": UNUSABLE,
         "gap": GAP,
         "texts": [*texts],
         "rows": rows,
     }
-    if sheet.kind == "answers" and any(row.right for row in sheet.rows):
-        document["golden"] = sheet.output.replace(OUTPUT, GOLDEN, 1)
-    if sheet.kind != "answers":
-        document["more"] = [REASONS, TEXT, "OUTPUT:note"]
     identity = hashlib.sha256(json.dumps(document).encode()).hexdigest()[:12]
     how = [sheet.kind]
     if sheet.kind == "answers":
