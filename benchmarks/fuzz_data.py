@@ -27,6 +27,9 @@ from miron_jax.humans.gold import gold_of
 from miron_jax.prompting.prompts import render
 from miron_jax.tasks import core, eval_bundle, miron
 from miron_jax.tasks.gauntlet import programming, yaml_files
+from miron_jax.tasks.generators.eval_uation_gen.gaps import gap_rows, read_stories
+from miron_jax.tasks.generators.eval_uation_gen.story_prompts import read_prompted
+from miron_jax.tasks.generators.eval_uation_gen.story_words import CASES, read_distractors
 from miron_jax.tasks.generators.eval_uation_gen.titles import read_articles
 from miron_jax.tasks.mera import suite as mera
 from miron_jax.tasks.mera.site import check, read_records
@@ -356,6 +359,22 @@ def _read_texts(folder: Path) -> None:
         read_examples(task, folder)
 
 
+def _write_stories(folder: Path) -> None:
+    noun = {"lemma": "їжа", "forms": dict.fromkeys(CASES, "їжа") | {"gen": "їжі"}}
+    text = "Слон, їжа й лев. Слон спав. Тут слон утік."
+    write_lines(folder / "a.jsonl", {"text": text, "words": [noun | {"type": "VERB"}]})
+    listed = {"NAMED_ENTITY": {"animal": {"male": ["слон", noun]}}}
+    (folder / "nouns.yaml").write_text(json.dumps(listed, ensure_ascii=False), encoding="utf-8")
+    write_lines(folder / "prompts.jsonl", {"id": "1", "columns": {"NUM_WORDS": 5}})
+    (folder / "1.2.story.txt").write_text(text, encoding="utf-8")
+
+
+def _read_stories(folder: Path) -> None:
+    listed = read_distractors(folder / "nouns.yaml")
+    for story in (*read_prompted(folder, listed, print), *read_stories(folder / "a.jsonl")):
+        list(gap_rows(story, listed))
+
+
 TARGETS = [
     Target("own-tasks", _write_own, _read_own),
     Target("shards", _write_shards, _read_shards),
@@ -380,4 +399,5 @@ TARGETS = [
         [{"title": "a", "text": "b c", "tags": ["x"]},
             {"ukr_title": "d", "ukr_text": "e", "tags": "x,y"}])),
            lambda folder: read_articles(folder / "a.json")),
+    Target("stories", _write_stories, _read_stories),
 ]  # fmt: skip
