@@ -176,13 +176,15 @@ def sign_flips(sums: np.ndarray) -> float:
         return float((np.abs((2 * flips - 1) @ sums) >= observed).mean())
     generator = np.random.default_rng(0)
     num_bytes = -(-len(sums) // 8)
+    by_byte = np.pad(sums, (0, 8 * num_bytes - len(sums))).reshape(num_bytes, 8)
+    bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
+    kept = (by_byte @ bits.T).ravel()  # what each value of each byte keeps of its eight sums
+    first = 256 * np.arange(num_bytes)
     reached = 0
     for _ in range(RESAMPLES // BLOCK):
-        drawn = np.frombuffer(generator.bytes(BLOCK * num_bytes), np.uint8).reshape(
-            BLOCK, num_bytes
-        )
-        signs = np.unpackbits(drawn, axis=1, count=len(sums)).astype(np.float64)
-        reached += int((np.abs(2 * (signs @ sums) - sums.sum()) >= observed).sum())
+        drawn = np.frombuffer(generator.bytes(BLOCK * num_bytes), np.uint8)
+        totals = kept[drawn.reshape(BLOCK, num_bytes) + first].sum(axis=1)
+        reached += int((np.abs(2 * totals - sums.sum()) >= observed).sum())
     return (reached + 1) / (RESAMPLES + 1)
 
 
