@@ -57,7 +57,7 @@ ROLES = (
         "fluency",
         "s-nlp/ruRoberta-large-RuCoLa-v1",
         1,
-        ("unacceptable", "not_acceptable", "not acceptable", "corrupted", "label_0"),
+        ("unacceptable", "not_acceptable", "not acceptable", "corrupted", "label_0", "toxic"),
     ),
 )
 

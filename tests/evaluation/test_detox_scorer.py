@@ -264,6 +264,7 @@ def test_other_names_are_refused(folders: list[Path], tmp_path: Path, monkeypatc
     (tmp_path / "empty").mkdir()
     for name, why in (
         (flag([style, style, fluency]), "labels are neutral, toxic, but MERA takes .* 'paraphrase' for meaning"),
+        (flag([fluency, meaning, style]), "labels are neutral, toxic, but MERA takes .* label 1 for fluency"),
         (flag([tmp_path / "empty", meaning, fluency]), "config.json: no such file"),
         (flag([tmp_path / "none", meaning, fluency]), "--detox_scorer=.*none: no such folder, and not a hub id"),
         (flag([style / "config.json", meaning, fluency]), "is a file, expected the folder of a classifier"),
