@@ -173,7 +173,7 @@ def _check(paths: list[str]) -> None:
     """Read tasks of the user's own with all their examples, and say what may be wrong with them."""
     os.environ["JAX_PLATFORMS"] = "cpu"  # nothing is computed
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    from miron_jax.definitions.records import ProgramProfile, Wording, kind_word
+    from miron_jax.definitions.records import ProgramProfile, Task, Wording, kind_word
     from miron_jax.evaluation.task_kinds.kinds import kind_of
     from miron_jax.evaluation.task_kinds.solutions import bounds_of_programs, failing_solutions
     from miron_jax.prompting.prompts import check_shots
@@ -196,10 +196,12 @@ def _check(paths: list[str]) -> None:
     lines = list[str]()
     for task in suite.tasks:
         examples = kind_of(task).load(task, folder, config, runs=False)
-        if isinstance(task.profile, Wording):
+        if isinstance(task, Task) and isinstance(task.profile, Wording):
             check_shots(task, examples, None)
-        looks = list(findings(task, examples, tokenizer))
-        if isinstance(task.profile, ProgramProfile):
+        looks = list[str]()
+        if isinstance(task, Task):
+            looks += findings(task, examples, tokenizer)
+        if isinstance(task, Task) and isinstance(task.profile, ProgramProfile):
             looks += failing_solutions(task, examples)
         verdict = f"{len(looks)} to look at:" if looks else "nothing is wrong"
         lines.append(f"{task.name}: {kind_word(task)}, {len(examples)} examples, {verdict}")

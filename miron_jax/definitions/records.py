@@ -396,6 +396,7 @@ class ClozeTask:
     baselines: Mapping[str, float | None] = field(
         default_factory=lambda: {"random": None, "human": None}
     )
+    made_of: tuple[Path, ...] = ()  # as of a Task
 
 
 PromptedTask = Task[Any]  # of any profile

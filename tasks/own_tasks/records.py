@@ -11,8 +11,8 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from miron_jax.definitions.records import AnyExample, Bias, Example, Problem, Question
-from miron_jax.files.readers import Json, JsonObject, shown
+from miron_jax.definitions.records import AnyExample, Bias, Cloze, Example, Problem, Question
+from miron_jax.files.readers import Json, JsonObject, are_texts, shown
 from miron_jax.metrics.answers import Normalize
 from miron_jax.tasks.icl_rows import answer_text, checked_text
 from miron_jax.tasks.own_tasks.gold import LABELS, as_written, labelled, reading_of, readings_of
@@ -209,6 +209,36 @@ def question(compared: Normalize, takes: Takes, record: JsonObject, row: int) ->
         _category(takes, record),
         accepted=tuple(dict.fromkeys(answers)),
         room_for=answers,
+    )
+
+
+def cloze(takes: Takes, record: JsonObject, row: int) -> Cloze:
+    """An item of MIRON's kind; fields that are null are those of an item without noise."""
+    taken = {}
+    for key in ("name", "clean_prefix", "operator"):
+        value = _trait(takes[key](record)) if key in takes else None
+        taken[key] = value and checked_text(value, key)
+    target = answer_text(takes["target"](record), "target")
+    distractors = takes["distractors"](record) if "distractors" in takes else None
+    if distractors and not (are_texts(distractors) and all(distractors)):
+        raise ValueError(f"distractors is {shown(distractors)}, expected a list of texts")
+    if target in (distractors or ()):
+        raise ValueError(
+            f"distractors holds the target {shown(target)}, expected wrong continuations only"
+        )
+    edits = takes["num_edits"](record) if "num_edits" in takes else None
+    if type(edits or 0) is not int:
+        raise ValueError(f"num_edits is {shown(edits)}, expected a whole number")
+    return Cloze(
+        row=row,
+        name=taken["name"] or str(row),
+        prefix=checked_text(takes["prefix"](record), "prefix"),
+        target=target,
+        category=checked_text(as_written(takes["category"](record)), "category"),
+        distractors=tuple(distractors or ()),
+        clean_prefix=taken["clean_prefix"],
+        operator=taken["operator"],
+        num_edits=edits or 0,
     )
 
 

@@ -27,6 +27,9 @@ from miron_jax.definitions.records import (
     CPU_FACTOR,
     AnswerProfile,
     AnyExample,
+    AnyTask,
+    ClozeProfile,
+    ClozeTask,
     ProgramProfile,
     Suite,
     Task,
@@ -60,13 +63,17 @@ _TAKES = {  # kind -> what it takes from each record, and what that must be
         "inputs": "a list of texts",
         "outputs": "a list of texts", "solution": "a program",
     },
+    "cloze": {"prefix": "a text", "target": "the text that goes on", "category": "a text"},
 }  # fmt: skip
 _RELATED = ("category", "cluster", "swapped", "traits")
 # of the others: _RELATED
-_MAY_TAKE = {"program": ("language", "name"), "choice": (*_RELATED, *records.BIAS)}
+_MAY_TAKE = {
+    "program": ("language", "name"), "choice": (*_RELATED, *records.BIAS),
+    "cloze": ("name", "distractors", "clean_prefix", "operator", "num_edits"),
+}  # fmt: skip
 _KIND = {
     "choice": "multiple_choice", "schema": "schema", "continuation": "language_modeling",
-    "generation": "generation", "program": "code",
+    "generation": "generation", "program": "code", "cloze": "cloze",
 }  # fmt: skip
 # as results name it -> as YAML does: both are taken
 _NAMED = {kind: name for name, kind in _KIND.items()}
@@ -76,6 +83,7 @@ _PARSE: dict[str, Callable[..., AnyExample]] = {
     "continuation": records.continuation,
     "generation": records.question,
     "program": records.problem,
+    "cloze": records.cloze,
 }
 _TEXTS = {  # key -> field of the wording
     "delimiter": "delimiter", "shot_separator": "shot_separator", "before_shots": "prompt_string",
@@ -102,10 +110,10 @@ MAX_SECONDS = 24 * 3600.0
 _TASK_NAME = re.compile(r"[\w+-][\w.+-]{0,99}(/[\w+-][\w.+-]{0,99}){0,3}")
 
 
-def read_suite(paths: Sequence[str]) -> Suite[Task[Any]]:
+def read_suite(paths: Sequence[str]) -> Suite[AnyTask]:
     """The tasks of these files, and of the .yaml files in these folders.  Raises InputError."""
     file_of: dict[str, Path] = {}
-    tasks: list[Task[Any]] = []
+    tasks: list[AnyTask] = []
     fetches: list[Data] = []
     stated: list[tuple[Path, JsonObject]] = []
     for path in chain.from_iterable(map(_files, map(Path, paths))):
@@ -127,9 +135,8 @@ def read_suite(paths: Sequence[str]) -> Suite[Task[Any]]:
             f"--task_path={','.join(paths)}: there are groups and no task, expected the files of "
             "tasks too"
         )
-    tasks = [
-        replace(task, made_of=(*task.made_of, *(path for path, _ in stated))) for task in tasks
-    ]
+    files = tuple(path for path, _ in stated)
+    tasks = [replace(task, made_of=(*task.made_of, *files)) for task in tasks]
     groups = partial(_groups, tuple(tasks), stated)
     if stated and not fetches:
         groups()  # finds what is wrong before a model is loaded
@@ -147,7 +154,7 @@ def _locate(fetches: Sequence[Data], data_dir: Path | None, fetch: bool) -> Path
     return Path()
 
 
-def _groups(tasks: Sequence[Task[Any]], stated: Sequence[tuple[Path, JsonObject]]) -> Groups:
+def _groups(tasks: Sequence[AnyTask], stated: Sequence[tuple[Path, JsonObject]]) -> Groups:
     """Groups of all files together, in the order of the files."""
     every: JsonObject = {}
     for path, groups in stated:
@@ -163,7 +170,11 @@ def _groups(tasks: Sequence[Task[Any]], stated: Sequence[tuple[Path, JsonObject]
     baselines: dict[str, float | None] = {}
     for task in tasks:
         name = task.name.removeprefix(f"{NAME}/")
-        sizes[name] = len(read_examples(task, Path(), allow_changed=True)) if by_size else 1
+        sizes[name] = 1
+        if by_size and isinstance(task, Task):
+            sizes[name] = len(read_examples(task, Path(), allow_changed=True))
+        elif by_size:
+            sizes[name] = len(task.read(None, 0))
         names[name] = task.name
         baselines[name] = task.baselines["random"]
     known = GroupMembers(sizes, names, baselines)
@@ -183,7 +194,7 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _task(keys: Keys, fetches: list[Data]) -> Task[Any]:
+def _task(keys: Keys, fetches: list[Data]) -> AnyTask:
     kind = _NAMED.get(str(keys.fields.get("kind"))) or keys.one_of("kind", _TAKES, "choice")
     _check_keys(keys, kind)
     name = f"{NAME}/{keys.text('task')}"
@@ -197,6 +208,8 @@ def _task(keys: Keys, fetches: list[Data]) -> Task[Any]:
     for each in filter(None, (data, others)):
         if each.repository is not None:
             fetches.append(each)
+    if kind == "cloze":
+        return _cloze(keys, name, data)
     profile = (
         _program_profile(keys) if kind == "program" else _profile(keys, kind, others is not None)
     )
@@ -224,6 +237,23 @@ def _task(keys: Keys, fetches: list[Data]) -> Task[Any]:
         clusters=_clusters(keys),
         licence=keys.text("licence", ""),
         made_of=(*data.paths[1:], keys.path.resolve(), *(others.paths if others else ())),
+    )
+
+
+def _cloze(keys: Keys, name: str, data: Data) -> ClozeTask:
+    """Items with MIRON's metrics and groups."""
+    profile = ClozeProfile()
+    if "max_length" in keys:
+        profile = replace(profile, max_length=keys.number("max_length", 2))
+    parser = partial(records.parser, records.cloze, _values(keys, "cloze"), "", False)
+    return ClozeTask(
+        name,
+        profile,
+        data.file,
+        lambda folder, per_category: data.examples(name, parser),
+        keys.text("citation", ""),
+        baselines={"random": keys.share("baseline"), "human": None},
+        made_of=(*data.paths[1:], keys.path.resolve()),
     )
 
 
@@ -255,6 +285,8 @@ def _measures_bias(keys: Keys) -> bool:
 def _further(kind: str) -> tuple[str, ...]:
     if kind == "program":
         return (*_SAMPLED, *_SECONDS)
+    if kind == "cloze":
+        return ()
     return (*_PROMPTED, *rules_of(kind), *_ALSO.get(kind, ()))
 
 
