@@ -17,6 +17,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rapidfuzz.distance import OSA
 
@@ -34,7 +35,10 @@ from miron_jax.files.durable import make_folder, write_whole
 from miron_jax.files.hub import Repository, cache_folder, fetch_data_set, revision_of
 from miron_jax.files.readers import Json, are_texts
 from miron_jax.files.regular import read_regular
-from miron_jax.tasks.groups import missing_of
+from miron_jax.tasks.groups import missing_of, written
+
+if TYPE_CHECKING:
+    from miron_jax.tasks.generators.miron_gen.items import Item
 
 HUB_ID = "apsua/MIRON_Benchmark"
 LANGUAGES = ("en", "ru")
@@ -230,29 +234,61 @@ def space_in_prefix(item: Cloze) -> Cloze:
 def export(folder: Path, items_per_category: int) -> list[Path]:
     """Writes miron-gen as one parquet file for each language, with every field of an item; returns
     the files."""
-    import pyarrow
-    import pyarrow.parquet as parquet
-
-    from miron_jax.tasks.generators.miron_gen.items import VERSION, items_of
+    from miron_jax.tasks.generators.miron_gen.items import items_of
 
     paths = []
     for language in LANGUAGES:
-        rows = []
-        for item in items_of(language, items_per_category):
-            meta = json.dumps(dict(item.meta), ensure_ascii=False)
-            rows.append(asdict(item) | {"meta": meta, "version": VERSION})
-        table = pyarrow.Table.from_pylist(rows)
-        paths.append(folder / f"miron_gen_{language}.parquet")
-        make_folder(folder)
-        described = table.replace_schema_metadata(
-            {"source": GENERATED, _DIGEST: _digest(table.to_pydict())}
-        )
-        content = io.BytesIO()
-        parquet.write_table(
-            described, content, write_page_checksum=True, compression="zstd", compression_level=9
-        )
-        write_whole(paths[-1], content.getvalue())
+        items = items_of(language, items_per_category)
+        paths.append(_write_items(folder / f"miron_gen_{language}.parquet", items))
     return paths
+
+
+def _write_items(path: Path, items: Sequence["Item"]) -> Path:
+    """Writes `Item`s of miron-gen with all their fields."""
+    import pyarrow
+    import pyarrow.parquet as parquet
+
+    from miron_jax.tasks.generators.miron_gen.items import VERSION
+
+    rows = []
+    for item in items:
+        meta = json.dumps(dict(item.meta), ensure_ascii=False)
+        rows.append(asdict(item) | {"meta": meta, "version": VERSION})
+    table = pyarrow.Table.from_pylist(rows)
+    make_folder(path.parent)
+    described = table.replace_schema_metadata(
+        {"source": GENERATED, _DIGEST: _digest(table.to_pydict())}
+    )
+    content = io.BytesIO()
+    parquet.write_table(
+        described, content, write_page_checksum=True, compression="zstd", compression_level=9
+    )
+    write_whole(path, content.getvalue())
+    return path
+
+
+def is_language(templates: Path) -> bool:
+    """Whether a user's folder has files of miron-gen."""
+    from miron_jax.tasks.generators.miron_gen.items import is_language
+
+    return is_language(templates)
+
+
+def export_language(
+    folder: Path, templates: Path, words: Path | None, items_per_category: int
+) -> list[Path]:
+    """Writes the items of a user's language, and the YAML file of their task."""
+    from miron_jax.tasks.generators.miron_gen.items import make_items, read_generators
+
+    generators = read_generators(templates, words)
+    items = make_items(generators, items_per_category)
+    data = _write_items(folder / "miron_gen.parquet", items)
+    name = f"{written(generators.language)}/miron_gen"
+    task = f"task: {name}\nkind: cloze\ndata: {data.name}\nname: id\n"
+    for key in (*COLUMNS, "distractors", "clean_prefix", "operator", "num_edits"):
+        task += f"{key}: {key}\n"
+    write_whole(folder / "miron_gen.yaml", task.encode())
+    return [data, folder / "miron_gen.yaml"]
 
 
 OVERALL = ("lev_score", "target_confidence", "bits_per_char", "bits_per_byte", "greedy_exact")

@@ -228,14 +228,21 @@ def export(
     returns the files.  `spelled`: also mask number words in the articles; `say`: receives what is
     left out; `distractors`: nouns that are further options of the stories' gaps; `reviews`: what
     people have made of the stories and their gaps."""
-    from miron_jax.tasks.generators.eval_uation_gen import language, sets
+    from miron_jax.tasks.generators.eval_uation_gen import language, language_sets, sets
 
     of_user = language.Language(templates or language.UKRAINIAN, words)
     if articles is None and stories is None:
         if templates is not None or words is not None:
-            return sets.export_language(folder, of_user)
+            has_items = templates is not None and miron.is_language(templates)
+            made: list[language_sets.LanguageSet] = []
+            if of_user.is_given or not has_items:
+                made = language_sets.sets_of(of_user)
+            paths: list[Path] = []
+            if has_items:
+                paths += miron.export_language(folder, templates, words, items_per_category)
+            return [*paths, *sets.write_language(folder, made)]
         return [*miron.export(folder, items_per_category), *sets.export(folder)]
-    paths: list[Path] = []
+    paths = []
     if articles is not None:
         number_words = of_user.number_words if spelled else ()
         paths += sets.export_titles(folder, articles, number_words)

@@ -1,4 +1,4 @@
-"""Makes stems_en.txt and stems_ru.txt anew; for development only, no run needs it.
+"""Makes en/stems.txt and ru/stems.txt anew; for development only, no run needs it.
 
 Needs: pip install wordfreq==3.1.1 pymorphy3==2.0.6 pymorphy3-dicts-ru==2.4.417150.4580142, then
 `python tools/freeze_stems.py` in an environment with those and this project.  Arrives: sounds
@@ -233,10 +233,10 @@ def write(name: str, stems_of: Mapping[str, list[str]]) -> None:
 
 def main() -> None:
     queues = {kind: iter(english_candidates(kind)) for kind in _ENGLISH_RIMES}
-    write("stems_en.txt", take(queues, NUM_ENGLISH, english_forms))
+    write("en/stems.txt", take(queues, NUM_ENGLISH, english_forms))
     sound = sound_russian()
     queues = {kind: filter(sound, russian_candidates(kind)) for kind in _RUSSIAN_SUFFIX}
-    write("stems_ru.txt", take(queues, NUM_RUSSIAN * len(queues), russian_forms))
+    write("ru/stems.txt", take(queues, NUM_RUSSIAN * len(queues), russian_forms))
 
 
 if __name__ == "__main__":

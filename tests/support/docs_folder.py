@@ -18,6 +18,7 @@ from miron_jax.evaluation.run_result import finished_run
 from miron_jax.model import demo
 from miron_jax.results.writing import write_finished
 from miron_jax.runtime.timeline import Timeline
+from miron_jax.tasks.generators.miron_gen.draft import package_folder
 from tests.conftest import REPOSITORY
 from tests.support import mera_records, uation_records
 from tests.support.languages import write_language
@@ -142,6 +143,7 @@ def _ukrainian_texts(folder: Path) -> None:
     _lines(folder / "stories.jsonl", [{"text": tale, "words": words}])
     made_up = write_language(folder / "zena", UPTitles=None)
     (made_up / "words.csv").rename(folder / "words.csv")
+    shutil.copytree(package_folder("en"), folder / "zena-miron")
 
 
 def _programs(folder: Path) -> None:

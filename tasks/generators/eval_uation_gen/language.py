@@ -104,7 +104,7 @@ class Language:
             raise self.wrong(name, f"found {shown(fields)}, expected keys with values: mend it")
         return fields
 
-    def _table(self, name: str, needed: Collection[str]) -> list[tuple[int, dict[str, str]]]:
+    def table(self, name: str, needed: Collection[str]) -> list[tuple[int, dict[str, str]]]:
         """The rows of a CSV file with a heading, each with its line."""
         reader = csv.DictReader(StringIO(self._text(name)), strict=True)
         rows = []
@@ -154,7 +154,7 @@ class Language:
         """The words of one split; parts of speech and lengths take turns."""
         cells: dict[tuple[str, str], list[Word]] = {}
         seen: set[str] = set()
-        for line, row in self._table("words.csv", ("word",)):
+        for line, row in self.table("words.csv", ("word",)):
             tokens = row.get("tokens") or "0"
             if not tokens.isdecimal():
                 raise self.wrong(
@@ -217,7 +217,7 @@ class Language:
         """numerals.csv: 1, 2 and so on, and LAST -> form -> its words; "": it has none."""
         name = "numerals.csv"
         rows = dict[str, Mapping[str, str]]()
-        for line, row in self._table(name, ("n",)):
+        for line, row in self.table(name, ("n",)):
             n = row.pop("n")
             if n != LAST and n != str(len(rows) + 1):
                 raise self.wrong(
@@ -252,6 +252,12 @@ class Language:
             if n != LAST:
                 words.update(chain.from_iterable(map(str.split, forms.values())))
         return frozenset(words)
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the folder has any of these files beside words.csv, which miron-gen has too."""
+        names = ("*.yaml", "sentences.txt", "numerals.csv")
+        return any(any(self.folder.glob(name)) for name in names)
 
     def has(self, task: str) -> bool:
         """Whether the folder has the templates of a task."""

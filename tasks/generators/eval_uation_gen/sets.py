@@ -18,8 +18,7 @@ from miron_jax.tasks.generators.eval_uation_gen.gaps import (
     read_stories,
     rows_of_stories,
 )
-from miron_jax.tasks.generators.eval_uation_gen.language import Language
-from miron_jax.tasks.generators.eval_uation_gen.language_sets import sets_of
+from miron_jax.tasks.generators.eval_uation_gen.language_sets import LanguageSet
 from miron_jax.tasks.generators.eval_uation_gen.story_prompts import read_prompted
 from miron_jax.tasks.generators.eval_uation_gen.story_words import StoryWord, read_distractors
 from miron_jax.tasks.generators.eval_uation_gen.table import (
@@ -49,11 +48,11 @@ def export(folder: Path) -> list[Path]:
     return paths
 
 
-def export_language(folder: Path, language: Language) -> list[Path]:
+def write_language(folder: Path, sets: Sequence[LanguageSet]) -> list[Path]:
     """Writes the sets of a user's templates and words in the same two forms, each with the YAML
     file of its task."""
     paths: list[Path] = []
-    for made in sets_of(language):
+    for made in sets:
         for split, rows in made.splits.items():
             if rows:
                 paths += write_rows(folder / made.name, split, rows)

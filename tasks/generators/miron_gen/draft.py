@@ -1,15 +1,17 @@
-"""The record of a candidate item, and Morphology's wordings.
+"""The record of a candidate item, and the files of a language.
 
-Arrives: the JSON files of this folder, such as frames_en.json.  Leaves: `Draft` and `Frames`.  It
-deliberately does not know the generators.
+Arrives: the folder of a language, such as `en` of this folder or a user's.  Leaves: `Draft`,
+`Frames`, checked values.  It deliberately does not know the generators.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from miron_jax.files.readers import JsonObject
+from miron_jax.errors import InputError
+from miron_jax.files.readers import Json, JsonObject, are_texts, parse_json, shown
+from miron_jax.files.regular import read_regular, read_text
+from miron_jax.tasks.generators.eval_uation_gen.language import check_fields
 
 
 class Draft(NamedTuple):
@@ -23,13 +25,77 @@ class Draft(NamedTuple):
 Frames = Mapping[str, Sequence[str]]  # form -> wordings
 
 
-def frames_of(lang: str) -> tuple[Frames, Frames]:
-    """Morphology's wordings of "en" or "ru": of the benchmark, and of the demo model's training
-    text."""
-    frames = shipped(f"frames_{lang}.json")
-    return frames["benchmark"], frames["training"]
+def package_folder(lang: str) -> Path:
+    """The files of "en" or "ru"."""
+    return Path(__file__).with_name(lang)
 
 
-def shipped(name: str) -> JsonObject:
-    """A JSON file of this folder."""
-    return json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+def read_file(path: Path) -> JsonObject:
+    """A JSON file of a language.  Raises InputError."""
+    try:
+        fields = parse_json(read_regular(path))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is no JSON that can be read ({error!s:.160}): mend it") from None
+    if not isinstance(fields, dict):
+        raise InputError(f"{path}: found {shown(fields)}, expected keys with values: mend it")
+    return fields
+
+
+def frames_of(folder: Path) -> tuple[Frames, Frames]:
+    """Morphology's wordings: of the benchmark, and of the demo model's training text (of a user's
+    language none)."""
+    frames = read_file(folder / "frames.json")
+    benchmark = frames.get("benchmark")
+    if not isinstance(benchmark, dict) or not all(map(are_texts, benchmark.values())):
+        raise InputError(
+            f"{folder / 'frames.json'}: benchmark is {shown(benchmark)}, expected a list of "
+            "wordings for each form: mend it"
+        )
+    return benchmark, frames.get("training", {})
+
+
+def check_frames(folder: Path, frames: Frames, fields: Collection[str]) -> None:
+    """Raises InputError for a wording that names another field."""
+    for form, wordings in frames.items():
+        for i, wording in enumerate(wordings):
+            check_fields(wording, fields, f"{folder / 'frames.json'}: {form} {i}")
+
+
+def texts_of(path: Path, where: str, value: Json, least: int = 1) -> tuple[str, ...]:
+    """Raises InputError for what is no list of `least` texts or more."""
+    if not are_texts(value) or len(value) < least:
+        raise InputError(
+            f"{path}: {where} is {shown(value)}, expected a list of {least} texts or more: add them"
+        )
+    return tuple(value)
+
+
+def slots_of(folder: Path, words: JsonObject) -> Mapping[str, Sequence[str]]:
+    """Words that wordings may name, by the name of their field."""
+    slots = words.get("slots", {})
+    if not isinstance(slots, dict):
+        slots = {"slots": slots}
+    return {name: texts_of(folder / "words.json", name, each) for name, each in slots.items()}
+
+
+def stems_of(folder: Path) -> list[str]:
+    """stems.txt: the stems of the benchmark, a blank line, those of the training text; a user's may
+    have the first alone."""
+    path = folder / "stems.txt"
+    try:
+        stems = read_text(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}): write a stem a line") from None
+    if not stems.split():
+        raise InputError(f"{path} has no stems: write one a line")
+    return stems.split("\n\n")
+
+
+def check_forms(folder: Path, frames: Frames, forms: Collection[str]) -> None:
+    """Raises InputError unless each of the forms has wordings, and no other."""
+    if set(frames) != set(forms):
+        unlike = min(set(frames) ^ set(forms))
+        raise InputError(
+            f"{folder / 'frames.json'}: the form {unlike!r} is of one side only, expected wordings "
+            f"for {', '.join(forms)}: mend it"
+        )

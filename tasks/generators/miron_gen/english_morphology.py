@@ -2,25 +2,37 @@
 
 Arrives: a source of draws; stems and frames, of the benchmark or of the demo model's training text,
 which are disjoint.  Leaves: one candidate item.  It deliberately does not know which prefixes are
-in use, nor how the stems were chosen: tools/freeze_stems.py wrote stems_en.txt once
+in use, nor how the stems were chosen: tools/freeze_stems.py wrote en/stems.txt once
 (benchmark, blank line, training).
 
 Every stem begins with a consonant, so frames write "a" before it.  None ends in a single s or z,
 which would double in some forms (quizzes) and not in others.
 """
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from miron_jax.tasks.draw import Stream
-from miron_jax.tasks.generators.miron_gen.draft import Draft, Frames, frames_of, shipped
+from miron_jax.tasks.generators.miron_gen.draft import (
+    Draft,
+    Frames,
+    check_forms,
+    check_frames,
+    frames_of,
+    package_folder,
+    read_file,
+    slots_of,
+    stems_of,
+)
 
-_WORDS = shipped("words_en.json")
+_FOLDER = package_folder("en")
+_WORDS = read_file(_FOLDER / "words.json")
 # form -> its suffix, and an inflection that fits no frame of the form; "ing" does not use the past,
 # which is a passive after "is"
 _FORMS: dict[str, tuple[str, str]] = _WORDS["forms"]
 FORMS = tuple(_FORMS)
-SLOTS: dict[str, list[str]] = _WORDS["slots"]
+SLOTS = slots_of(_FOLDER, _WORDS)
 _VOWELS = "aeiou"
 
 
@@ -28,7 +40,8 @@ class EnglishMaterial(NamedTuple):
     """Stems and wordings of one side, benchmark or training."""
 
     stems: tuple[str, ...]
-    frames: Frames  # form -> wordings; a slot is a form of the stem, "stem" or a key of SLOTS
+    frames: Frames  # form -> wordings; a slot is a form of the stem, "stem" or a key of `slots`
+    slots: Mapping[str, Sequence[str]] = SLOTS
 
 
 def ending(stem: str) -> str:
@@ -99,13 +112,19 @@ def fits(stem: str, form: str) -> bool:
 # A frame determines the form, and excludes the bare stem whatever follows: hence "much" and not "a
 # bit" before comparatives, "so" or "very" before adverbs, and a single owner of another name before
 # possessives.
-FRAMES, TRAINING_FRAMES = frames_of("en")
-
-
-_STEMS = Path(__file__).with_name("stems_en.txt").read_text(encoding="utf-8")
-BENCHMARK_STEMS, TRAINING_STEMS = map(str.split, _STEMS.split("\n\n"))
+FRAMES, TRAINING_FRAMES = frames_of(_FOLDER)
+BENCHMARK_STEMS, TRAINING_STEMS = map(str.split, stems_of(_FOLDER))
 BENCHMARK = EnglishMaterial(tuple(BENCHMARK_STEMS), FRAMES)
 TRAINING = EnglishMaterial(tuple(TRAINING_STEMS), TRAINING_FRAMES)
+
+
+def read_material(folder: Path) -> EnglishMaterial:
+    """Stems, wordings and slots of a folder of English.  Raises InputError."""
+    slots = slots_of(folder, read_file(folder / "words.json"))
+    frames, _ = frames_of(folder)
+    check_forms(folder, frames, FORMS)
+    check_frames(folder, frames, ("stem", *FORMS, *slots))
+    return EnglishMaterial(tuple(stems_of(folder)[0].split()), frames, slots)
 
 
 def draft(draw: Stream, material: EnglishMaterial = BENCHMARK) -> Draft:
@@ -114,7 +133,7 @@ def draft(draw: Stream, material: EnglishMaterial = BENCHMARK) -> Draft:
     form = draw.choice(FORMS)
     frame_idx = draw.below(len(material.frames[form]))
     stem = draw.choice([stem for stem in material.stems if fits(stem, form)])
-    words = {slot: draw.choice(options) for slot, options in SLOTS.items()}
+    words = {slot: draw.choice(options) for slot, options in material.slots.items()}
     words |= {name: inflect(stem, name) for name in FORMS}
     wrong = (stem, misspell(stem, form), inflect(stem, _FORMS[form][1]))
     return Draft(

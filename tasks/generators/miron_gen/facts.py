@@ -1,7 +1,7 @@
 """Facts: cloze items over hand-made tables, where each row has one short answer that nobody
 disputes.
 
-Arrives: a draw; the tables of one language, facts_en.json or facts_ru.json.  Leaves: drafts,
+Arrives: a draw; the tables of one language, its facts.json.  Leaves: drafts,
 training sentences with the same facts in other words, and every entity in the forms that drafts
 show.  It deliberately does not know grammar: the tables hold every form that a template needs.
 
@@ -20,10 +20,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
+from pathlib import Path
 from typing import NamedTuple
 
+from miron_jax.errors import InputError
+from miron_jax.files.readers import shown
 from miron_jax.tasks.draw import Stream
-from miron_jax.tasks.generators.miron_gen.draft import Draft, shipped
+from miron_jax.tasks.generators.eval_uation_gen.language import check_fields
+from miron_jax.tasks.generators.miron_gen.draft import Draft, package_folder, read_file, texts_of
 
 NUM_DISTRACTORS = 3
 
@@ -72,19 +76,52 @@ def rows(*lines: Sequence[str]) -> tuple[Fact, ...]:
 @cache
 def tables_of(lang: str) -> FactTables:
     """The tables of "en" or "ru"."""
+    return read_tables(package_folder(lang))
+
+
+def read_tables(folder: Path) -> FactTables:
+    """The tables of a language.  Raises InputError."""
+    path = folder / "facts.json"
     tables = []
-    for name, fields in shipped(f"facts_{lang}.json").items():
+    for name, fields in read_file(path).items():
+        if not isinstance(fields, dict):
+            raise InputError(f"{path}: {name} is {shown(fields)}, expected a table: mend it")
+        form_names = texts_of(path, f"forms of {name}", fields.get("forms"))
+        given = fields.get("rows")
+        for i, row in enumerate(given if isinstance(given, list) else [given]):
+            if len(texts_of(path, f"row {i} of {name}", row)) != len(form_names) + 1:
+                raise InputError(
+                    f"{path}: row {i} of {name} is {shown(row)}, expected the forms "
+                    f"{', '.join(form_names)} and the answer: add what is missing"
+                )
         table = FactTable(
             name=name,
-            form_names=tuple(fields["forms"]),
+            form_names=form_names,
             rows=rows(*fields["rows"]),
-            templates=tuple(fields["templates"]),
-            training_templates=tuple(fields["training_templates"]),
+            templates=texts_of(path, f"templates of {name}", fields.get("templates")),
+            training_templates=tuple(fields.get("training_templates", ())),
             more_answers=tuple(fields.get("more_answers", ())),
             arguable=tuple(map(tuple, fields.get("arguable", ()))),
         )
+        _check(table, path)
         tables.append(table)
-    return FactTables(lang, tuple(tables))
+    return FactTables(folder.name, tuple(tables))
+
+
+def _check(table: FactTable, path: Path) -> None:
+    """Raises InputError for a template that names other than one form, and for too few answers."""
+    fields = [*table.form_names, *map(_capital, table.form_names)]
+    for i, template in enumerate(table.templates):
+        at = f"{path}: template {i} of {table.name}"
+        check_fields(template, fields, at)
+        if len(re.findall("{", template)) != 1:
+            raise InputError(f"{at} is {template!r:.60}, expected one form of the entity: mend it")
+    for row in table.rows:
+        if len(_wrong_answers(table, row)) < NUM_DISTRACTORS:
+            raise InputError(
+                f"{path}: {table.name} has {len(_wrong_answers(table, row))} wrong answers for "
+                f"{row.forms[0]!r}, expected {NUM_DISTRACTORS}: add rows, or more_answers"
+            )
 
 
 def draft(draw: Stream, facts: FactTables) -> Draft | None:

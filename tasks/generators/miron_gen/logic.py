@@ -1,6 +1,6 @@
 """Logic: short series and chains with one right continuation.
 
-Arrives: draws; one language's words and frames, logic_en.json or logic_ru.json.  Leaves: a `Draft`,
+Arrives: draws; one language's words and frames, its logic.json.  Leaves: a `Draft`,
 and `pool`, the words that noise must leave recognisable.  It deliberately does not know any
 language.
 
@@ -17,10 +17,14 @@ from fractions import Fraction
 from functools import cache
 from hashlib import sha256
 from itertools import chain, pairwise, starmap
+from pathlib import Path
 from typing import NamedTuple
 
+from miron_jax.errors import InputError
+from miron_jax.files.readers import shown
 from miron_jax.tasks.draw import Stream
-from miron_jax.tasks.generators.miron_gen.draft import Draft, shipped
+from miron_jax.tasks.generators.eval_uation_gen.language import check_fields
+from miron_jax.tasks.generators.miron_gen.draft import Draft, package_folder, read_file, texts_of
 
 NUM_DISTRACTORS = 3
 RUN_LEN = 5  # terms; the shortest series: four shown and the answer
@@ -80,28 +84,61 @@ def words_of(language: str) -> LogicWords:
     counts, there are no Roman numerals, and the comparative is the superlative ("выше всех").
     Families of numbers share their wordings.
     """
-    fields = shipped(f"logic_{language}.json")
+    return read_words(package_folder(language))
+
+
+def read_words(folder: Path) -> LogicWords:
+    """The words of a language; only the lists of its families must be there.  Raises
+    InputError."""
+    path = folder / "logic.json"
+    fields = read_file(path)
     families = list[PuzzleFamily]()
-    for names, wordings in fields["families"].items():
+    stated = fields.get("families")
+    if not isinstance(stated, dict) or not stated:
+        raise InputError(f"{path}: families is {shown(stated)}, expected some with their wordings")
+    for names, wordings in stated.items():
+        given = wordings if isinstance(wordings, dict) else {}
+        frames = texts_of(path, f"frames of {names}", given.get("frames"))
         for name in names.split():
-            frames = tuple(wordings["frames"])
-            families.append(PuzzleFamily(name, frames, tuple(wordings["training"])))
-    return LogicWords(
-        language=language,
-        families=tuple(families),
-        alphabets=tuple(fields["alphabets"]),
-        weekdays=tuple(fields["weekdays"]),
-        months=tuple(fields["months"]),
-        rivals=tuple(map(tuple, fields["rivals"])),
-        numbers=tuple(fields["numbers"]),
-        tens=tuple(fields["tens"]),
-        ordinals=tuple(fields["ordinals"]),
-        nouns=tuple(fields["nouns"]),
-        people=tuple(starmap(Person, fields["people"])),
-        scales=tuple(starmap(Scale, fields["scales"])),
-        statement=fields["statement"],
-        optional_letters=fields["optional_letters"],
-    )
+            if name not in _PUZZLES:
+                raise InputError(
+                    f"{path}: the family {name!r} is not known, expected some of "
+                    f"{', '.join(_PUZZLES)}: remove it"
+                )
+            for i, frame in enumerate(frames):
+                check_fields(frame, _FIELDS.get(name, ("terms",)), f"{path}: frame {i} of {name}")
+            for needed, least in _NEEDED.get(name, {}).items():
+                value = fields.get(needed)
+                if not isinstance(value, list) or len(value) < least:
+                    raise InputError(
+                        f"{path}: {needed} is {shown(value)}, and the family {name} wants "
+                        f"{least} or more: add them, or remove the family"
+                    )
+            families.append(PuzzleFamily(name, frames, tuple(given.get("training", ()))))
+    statement = fields.get("statement", "")
+    check_fields(statement, ("subject", "more", "compared"), f"{path}: statement")
+    try:
+        return LogicWords(
+            language=folder.name,
+            families=tuple(families),
+            alphabets=tuple(fields.get("alphabets", ())),
+            weekdays=tuple(fields.get("weekdays", ())),
+            months=tuple(fields.get("months", ())),
+            rivals=tuple(map(tuple, fields.get("rivals", ()))),
+            numbers=tuple(fields.get("numbers", ())),
+            tens=tuple(fields.get("tens", ())),
+            ordinals=tuple(fields.get("ordinals", ())),
+            nouns=tuple(fields.get("nouns", ())),
+            people=tuple(starmap(Person, fields.get("people", ()))),
+            scales=tuple(starmap(Scale, fields.get("scales", ()))),
+            statement=statement,
+            optional_letters=fields.get("optional_letters", ""),
+        )
+    except TypeError as error:
+        raise InputError(
+            f"{path}: people wants [subject, the form after than] and scales [more, less, most, "
+            f"least] ({error}): mend it"
+        ) from None
 
 
 class Puzzle(NamedTuple):
@@ -375,6 +412,25 @@ _PUZZLES: dict[str, Callable[[Stream, LogicWords], Puzzle | None]] = {
     "copy": lambda draw, words: _copied(draw, words.nouns, 1),
     "reverse": lambda draw, words: _copied(draw, words.nouns, -1),
     "comparison": _comparison,
+}
+
+
+_FIELDS = {  # of a family's frames; of the others: terms
+    "copy": ("terms", "shown"),
+    "reverse": ("terms", "shown"),
+    "comparison": ("facts", "most", "Most"),
+}
+_LONG = RUN_LEN + NUM_DISTRACTORS
+_NEEDED = {  # lists that a family wants, and how long they must be
+    "letters": {"alphabets": 1},
+    "weekdays": {"weekdays": RUN_LEN},
+    "months": {"months": RUN_LEN},
+    "ordinals": {"ordinals": _LONG},
+    "number_words": {"numbers": _LONG, "tens": _LONG},
+    "repetition": {"nouns": _LONG},
+    "copy": {"nouns": _LONG},
+    "reverse": {"nouns": _LONG},
+    "comparison": {"people": RUN_LEN, "scales": 1},
 }
 
 

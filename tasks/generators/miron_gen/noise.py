@@ -16,12 +16,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from rapidfuzz.distance import OSA
 
+from miron_jax.errors import InputError
 from miron_jax.tasks.draw import Stream
-from miron_jax.tasks.generators.miron_gen.draft import Draft, shipped
+from miron_jax.tasks.generators.miron_gen.draft import Draft, package_folder, read_file, texts_of
 
 # "yo": ё written as е; "tsya": -тся for -ться and the other way round
 Operator = Literal[
@@ -288,16 +290,32 @@ _COMMON: tuple[Operator, ...] = tuple(
 )
 
 
-def _rules_of(language: str) -> NoiseRules:
-    words = shipped(f"words_{language}.json")
+def read_rules(folder: Path) -> NoiseRules:
+    """The rules of a language, by its words.json; without a keyboard or homoglyphs these typos are
+    not made.  Raises InputError."""
+    path = folder / "words.json"
+    words = read_file(path)
+    operators = [*_COMMON, *words.get("rare_typos", ())]
+    for key, operator in (("keyboard", "keyboard"), ("homoglyphs", "homoglyph")):
+        if not words.get(key):
+            operators.remove(operator)
+    keyboard = words.get("keyboard") or ["", "", ""]
+    homoglyphs = words.get("homoglyphs") or {}
+    frozen = words.get("frozen", "")
+    is_known = set(operators) <= set(get_args(Operator)) and isinstance(frozen, str)
+    if not is_known or len(texts_of(path, "keyboard", keyboard, 3)) != 3:
+        raise InputError(
+            f"{path}: expected a keyboard of three rows, rare_typos of {', '.join(sorted(_RARE))}, "
+            "and frozen as one text of words: mend it"
+        )
     return NoiseRules(
-        language=language,
-        operators=(*_COMMON, *words["rare_typos"]),
-        keyboard=tuple(words["keyboard"]),
-        homoglyphs=words["homoglyphs"],
-        frozen=frozenset(words["frozen"].split()),
+        language=folder.name,
+        operators=tuple(operators),
+        keyboard=(keyboard[0], keyboard[1], keyboard[2]),
+        homoglyphs=homoglyphs,
+        frozen=frozenset(frozen.split()),
     )
 
 
-ENGLISH = _rules_of("en")
-RUSSIAN = _rules_of("ru")
+ENGLISH = read_rules(package_folder("en"))
+RUSSIAN = read_rules(package_folder("ru"))

@@ -3,7 +3,7 @@ it.
 
 Arrives: a source of draws; lemmas and frames, of the benchmark or of the demo model's training
 text, which are disjoint.  Leaves: one candidate item.  It deliberately does not know which prefixes
-are in use, nor how the lemmas were chosen: tools/freeze_stems.py wrote stems_ru.txt once
+are in use, nor how the lemmas were chosen: tools/freeze_stems.py wrote ru/stems.txt once
 (benchmark, blank line, training).
 
 The tables are right for that list only: no lemma has a soft or hushing end or a fleeting vowel, or
@@ -15,8 +15,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from miron_jax.errors import InputError
 from miron_jax.tasks.draw import Stream
-from miron_jax.tasks.generators.miron_gen.draft import Draft, Frames, frames_of, shipped
+from miron_jax.tasks.generators.miron_gen.draft import (
+    Draft,
+    Frames,
+    check_forms,
+    check_frames,
+    frames_of,
+    package_folder,
+    read_file,
+    slots_of,
+    stems_of,
+)
+
+_FOLDER = package_folder("ru")
+_WORDS = read_file(_FOLDER / "words.json")
+SLOTS = slots_of(_FOLDER, _WORDS)
 
 
 class Endings(NamedTuple):
@@ -31,7 +46,8 @@ class RussianMaterial(NamedTuple):
     """Lemmas and wordings of one side, benchmark or training."""
 
     stems: Mapping[str, Sequence[str]]  # family -> lemmas
-    frames: Frames  # form -> wordings; a slot is "lemma" or a key of SLOTS
+    frames: Frames  # form -> wordings; a slot is "lemma" or a key of `slots`
+    slots: Mapping[str, Sequence[str]] = SLOTS
 
 
 _LEMMA_ENDING = {"verb": "ать", "adjective": "ый", "feminine": "а", "masculine": ""}
@@ -39,9 +55,7 @@ _LEMMA_ENDING = {"verb": "ать", "adjective": "ый", "feminine": "а", "mascu
 # No wrong ending may be a second right answer.  Excluded: -у for a masculine genitive or
 # prepositional (чаю, в саду), -а for its nominative plural (дома), the same case in the other
 # number, and -у for -аю (ору, жду).
-_WORDS = shipped("words_ru.json")
 _ENDINGS: dict[str, dict[str, tuple[str, list[str]]]] = _WORDS["endings"]  # family -> form -> both
-SLOTS: dict[str, list[str]] = _WORDS["slots"]
 FORMS = tuple(f"{family}_{form}" for family, endings in _ENDINGS.items() for form in endings)
 
 
@@ -77,7 +91,7 @@ def _endings(lemma: str, form: str) -> Endings:
 
 # A preposition, numeral or verb determines the case, a pronoun or numeral the number and gender;
 # the lemma appears as a subject.  In no frame would the lemma itself be right.
-FRAMES, TRAINING_FRAMES = frames_of("ru")
+FRAMES, TRAINING_FRAMES = frames_of(_FOLDER)
 
 
 def _by_family(lemmas: str) -> Mapping[str, Sequence[str]]:
@@ -87,10 +101,24 @@ def _by_family(lemmas: str) -> Mapping[str, Sequence[str]]:
     return by_family
 
 
-_STEMS = Path(__file__).with_name("stems_ru.txt").read_text(encoding="utf-8")
-BENCHMARK_STEMS, TRAINING_STEMS = map(_by_family, _STEMS.split("\n\n"))
+BENCHMARK_STEMS, TRAINING_STEMS = map(_by_family, stems_of(_FOLDER))
 BENCHMARK = RussianMaterial(BENCHMARK_STEMS, FRAMES)
 TRAINING = RussianMaterial(TRAINING_STEMS, TRAINING_FRAMES)
+
+
+def read_material(folder: Path) -> RussianMaterial:
+    """Lemmas, wordings and slots of a folder of Russian.  Raises InputError."""
+    slots = slots_of(folder, read_file(folder / "words.json"))
+    frames, _ = frames_of(folder)
+    check_forms(folder, frames, FORMS)
+    check_frames(folder, frames, ("lemma", *slots))
+    lemmas = _by_family(stems_of(folder)[0])
+    if lemmas.keys() != _LEMMA_ENDING.keys():
+        raise InputError(
+            f"{folder / 'stems.txt'}: it has {', '.join(lemmas)} lemmas, expected some of each of "
+            f"{', '.join(_LEMMA_ENDING)}: add them"
+        )
+    return RussianMaterial(lemmas, frames, slots)
 
 
 def draft(draw: Stream, material: RussianMaterial = BENCHMARK) -> Draft:
@@ -99,7 +127,7 @@ def draft(draw: Stream, material: RussianMaterial = BENCHMARK) -> Draft:
     form = draw.choice(FORMS)
     frame_idx = draw.below(len(material.frames[form]))
     lemma = draw.choice(material.stems[form.partition("_")[0]])
-    words = {slot: draw.choice(options) for slot, options in SLOTS.items()}
+    words = {slot: draw.choice(options) for slot, options in material.slots.items()}
     return Draft(
         prefix=material.frames[form][frame_idx].format(lemma=lemma, **words),
         target=" " + inflect(lemma, form),

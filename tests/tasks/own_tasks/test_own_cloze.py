@@ -44,8 +44,8 @@ def test_numbers_and_groups_are_those_of_miron(tmp_path: Path, miron) -> None:
     assert ran.status == 0, ran.err
     document = json.loads((tmp_path / "run" / "results.json").read_text())
     mine, theirs = document["tasks"]["own/x"], document["tasks"]["miron-gen/en"]
-    for key in ("n", "metrics", "groups", "details", "main", "kind"):
-        assert mine.get(key) == theirs.get(key), key
+    for key in ("n", "metrics", "groups", "macro", "fragmentation", "drift", "main", "kind"):
+        assert mine[key] == theirs[key], key
     assert mine["groups"].keys() == {"Morphology", "Facts", "Logic", "Noise"}
     checked = miron("tasks", f"--check={tmp_path / 'x.yaml'}")
     assert "own/x: cloze, 2000 examples, nothing is wrong" in checked.out
