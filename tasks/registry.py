@@ -233,13 +233,13 @@ def export(
     of_user = language.Language(templates or language.UKRAINIAN, words)
     if articles is None and stories is None:
         if templates is not None or words is not None:
-            has_items = templates is not None and miron.is_language(templates)
+            has_items = miron.is_language(of_user.folder)
             made: list[language_sets.LanguageSet] = []
             if of_user.is_given or not has_items:
                 made = language_sets.sets_of(of_user)
             paths: list[Path] = []
             if has_items:
-                paths += miron.export_language(folder, templates, words, items_per_category)
+                paths += miron.export_language(folder, of_user.folder, words, items_per_category)
             return [*paths, *sets.write_language(folder, made)]
         return [*miron.export(folder, items_per_category), *sets.export(folder)]
     paths = []

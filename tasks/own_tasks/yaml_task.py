@@ -110,7 +110,7 @@ MAX_SECONDS = 24 * 3600.0
 _TASK_NAME = re.compile(r"[\w+-][\w.+-]{0,99}(/[\w+-][\w.+-]{0,99}){0,3}")
 
 
-def read_suite(paths: Sequence[str]) -> Suite[AnyTask]:
+def read_suite(paths: Sequence[str]) -> Suite[Any]:
     """The tasks of these files, and of the .yaml files in these folders.  Raises InputError."""
     file_of: dict[str, Path] = {}
     tasks: list[AnyTask] = []
@@ -171,10 +171,10 @@ def _groups(tasks: Sequence[AnyTask], stated: Sequence[tuple[Path, JsonObject]])
     for task in tasks:
         name = task.name.removeprefix(f"{NAME}/")
         sizes[name] = 1
-        if by_size and isinstance(task, Task):
-            sizes[name] = len(read_examples(task, Path(), allow_changed=True))
-        elif by_size:
+        if by_size and isinstance(task, ClozeTask):
             sizes[name] = len(task.read(None, 0))
+        elif by_size:
+            sizes[name] = len(read_examples(task, Path(), allow_changed=True))
         names[name] = task.name
         baselines[name] = task.baselines["random"]
     known = GroupMembers(sizes, names, baselines)

@@ -25,7 +25,7 @@ def items_of(folder: Path, keys: str, *rows: dict[str, Any]) -> list[Cloze]:
     (folder / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "x.yaml").write_text(keys)
     [task] = read_suite([str(folder / "x.yaml")]).tasks
-    return task.read(None, 0)  # pyright: ignore[reportAttributeAccessIssue]
+    return task.read(None, 0)
 
 
 def test_columns_of_miron(tmp_path: Path) -> None:
