@@ -171,10 +171,11 @@ def _groups(tasks: Sequence[AnyTask], stated: Sequence[tuple[Path, JsonObject]])
     for task in tasks:
         name = task.name.removeprefix(f"{NAME}/")
         sizes[name] = 1
-        if by_size and isinstance(task, ClozeTask):
-            sizes[name] = len(task.read(None, 0))
-        elif by_size:
-            sizes[name] = len(read_examples(task, Path(), allow_changed=True))
+        if by_size:
+            if isinstance(task, ClozeTask):
+                sizes[name] = len(task.read(None, 0))
+            else:
+                sizes[name] = len(read_examples(task, Path(), allow_changed=True))
         names[name] = task.name
         baselines[name] = task.baselines["random"]
     known = GroupMembers(sizes, names, baselines)
