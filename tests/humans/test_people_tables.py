@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -9,10 +10,12 @@ from zlib import crc32
 import pytest
 
 from miron_jax.errors import InputError
+from miron_jax.evaluation.task_kinds.choice import ChoiceKind
 from miron_jax.humans.annotations import Columns, read_annotations
 from miron_jax.humans.reviews import corrected, kept_gaps, sheet_of_gaps, sheet_of_stories
 from miron_jax.humans.sheets import Shown, sheet_of_table, sheet_of_task
 from miron_jax.humans.tables import CHECK, check_of, read_table
+from miron_jax.humans.task_labels import read_labels
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.tasks.generators.eval_uation_gen.gaps import UserStory
 from tests.support.own_task import CHOICE, read_task
@@ -175,12 +178,20 @@ def test_bad_flags_of_a_page_that_asks(
 
 
 def test_a_page_of_an_own_task_and_its_export_as_labels(miron: Any, tmp_path: Path) -> None:
-    read_task(tmp_path, CHOICE, [{"q": f"q{i}", "c": ["Oslo", "Rome"], "a": 0} for i in range(3)])
+    """w1 has its control row right, and chooses Rome in both others."""
+    task, examples = read_task(tmp_path, CHOICE, [{"q": f"q{i}", "c": ["Oslo", "Rome"], "a": 0} for i in range(3)])
     page = tmp_path / "p.html"
     ran = miron("humans", f"--page={page}", f"--task_path={tmp_path / 'x.yaml'}", "--control_rows=0")
     assert (ran.status, ran.out.endswith("3 rows, 1 of them control rows, for answers\n")) == (0, True), ran.err
     text = page.read_text()
     assert '"inputs":["INPUT:row"],"output":"OUTPUT:choice","golden":"GOLDEN:choice","places":true' in text
+    lines = [
+        {"INPUT:row": f"{row}", "OUTPUT:choice": f"{row and 1}", "GOLDEN:choice": "" if row else "0"}
+        for row in range(3)
+    ]
+    file = write_tsv(tmp_path / "own-x-w1.tsv", exported("p", "w1", lines))
+    labels = read_labels(file, "own/x", examples, partial(ChoiceKind.label_of, task), "A")
+    assert (labels.of_row, labels.people.controls_a_worker) == ({1: "1", 2: "1"}, 1)
 
 
 def test_gaps_stay_that_more_people_keep(tmp_path: Path) -> None:

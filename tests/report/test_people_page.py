@@ -45,6 +45,12 @@ def table_of_sums(folder: Path, count: int) -> Path:
     return path
 
 
+def table_of_items(folder: Path) -> Path:
+    path = folder / "items.tsv"
+    path.write_text("INPUT:item\none\ntwo\n")
+    return path
+
+
 def test_two_hundred_rows_by_keys_closed_opened_exported_and_read(miron: Any, tmp_path: Path) -> None:
     """w1 says yes to all, w2 no to 50 of the 180 rows that are no control rows.  Krippendorff's alpha of 310 yes and 50 no:
     1 - (50 / 180) / (2 * 310 * 50 / (360 * 359)) = -0.1581.  Labels that more than half give: 130 of 180."""
@@ -172,6 +178,23 @@ def test_verdicts_and_corrections_make_another_set(miron: Any, browser: Any, tmp
     kept = [*map(json.loads, (tmp_path / "out/ua_cbt/train.jsonl").read_text().splitlines())]
     assert kept == rows[1:]
     assert opened.errors + judged.errors == []
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "answer"),
+    [("0,1,2", "2", "2"), ("A,B,C", "c", "C"), ("2,5,-2", "c", "-2"), ("yes,no", "2", "no"), ("j,k", "2", "k")],
+)
+def test_a_key_chooses_the_option_beside_it(browser: Any, tmp_path: Path, options: str, key: str, answer: str) -> None:
+    """Options of one letter or digit are their keys; else digits are, or letters where one option is a digit."""
+    file = tmp_path / "p.html"
+    file.write_text(people_page(sheet_of_table(table_of_items(tmp_path), Columns(), options.split(","))))
+    opened = OpenPage(browser.new_context(), file)
+    opened.enter("w1")
+    opened.press(key)
+    assert opened.download("x", tmp_path / "out.tsv").read_text().splitlines()[1].split("\t")[1] == answer
+    opened.press("k")
+    pressed = opened.page.locator(".pick button[aria-pressed=true]")
+    assert pressed.text_content() == f"{key}{answer}"
 
 
 def test_keys_work_on_a_keyboard_of_another_alphabet(browser: Any, tmp_path: Path) -> None:

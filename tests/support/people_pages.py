@@ -1,5 +1,6 @@
 """Lines as a page of people's work exports them, and a page that is open."""
 
+import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,11 @@ def exported(page: str, worker: str, lines: Sequence[Mapping[str, str]]) -> list
 
 
 def write_tsv(path: Path, lines: Sequence[Mapping[str, str]], header: Sequence[str] = ()) -> Path:
-    """Cells must need no quotes."""
     names = header or list(lines[0])
-    text = "".join("\t".join(line[name] for name in names) + "\n" for line in lines)
-    path.write_text("\t".join(names) + "\n" + text, encoding="utf-8")
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, names, extrasaction="ignore", delimiter="\t", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
     return path
 
 

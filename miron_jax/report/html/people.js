@@ -6,6 +6,12 @@
   const judges = sheet.kind !== "answers", corrects = sheet.kind === "corrections";
   const reasons = new Map(sheet.reasons);
   const valuesOf = (row) => judges ? [sheet.usable, sheet.unusable] : row.options.map((text, k) => sheet.places ? String(k) : texts[text]);
+  // The key of each option: the option itself where all are letters or digits, so that 2 never chooses what reads 3.
+  const keysOf = (row) => {
+    const words = row.options.map((text) => texts[text].toLowerCase());
+    if (words.every((word) => /^[0-9a-z]$/.test(word) && !"jkuxslw".includes(word)) && new Set(words).size === words.length) return words;
+    return [...words.some((word) => /^[0-9]$/.test(word)) ? "abcdefghi" : "1234567890"];
+  };
   const say = (text) => { $("said").textContent = text; };
 
   let who = "", current = 0, openedAt = "";
@@ -155,7 +161,7 @@
       }
     } else if (row.options.length) {
       valuesOf(row).forEach((value, k) => box.append(
-        pick(k < 10 ? String((k + 1) % 10) : "", texts[row.options[k]], answer(value), () => choose(value))));
+        pick(keysOf(row)[k] ?? "", texts[row.options[k]], answer(value), () => choose(value))));
       detail.append(box);
     } else {
       detail.append(field("text", "Answer", work[i]?.answer ?? "", (text) => change({ answer: text })));
@@ -291,9 +297,9 @@
       return;
     }
     const step = { arrowdown: 1, arrowup: -1 }[key];
-    const place = /^[0-9]$/.test(key) ? (Number(key) + 9) % 10 : -1;
-    const picked = document.querySelectorAll(".pick button")[judges ? place + 1 : place];
-    if (place >= 0 && picked && who) picked.click();
+    const place = judges ? /^[1-9]$/.test(key) ? Number(key) : -1 : keysOf(rows[current]).indexOf(key);
+    const picked = document.querySelectorAll(".pick button")[place];
+    if (picked && who) picked.click();
     else if (step && event.target.closest("#rows")) go(current + step);
     else if (key in keys && (!["g", "n", "e"].includes(key) || openKeys.includes(key) && who)) keys[key]();
     else return;

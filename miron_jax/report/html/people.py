@@ -15,7 +15,7 @@ from miron_jax.report.html.offline import json_in_html, offline_page
 from miron_jax.tasks.generators.eval_uation_gen.gaps import GAP
 
 _KEYS = {  # keys -> what they do
-    "options": {"1 .. 9, 0": "choose, and go on"},
+    "options": {"1 .. 9, 0, or what an option shows": "choose, and go on"},
     "text": {"e": "write", "Enter": "the next row", "Shift+Enter": "a new line"},
     "verdicts": {"g": "usable, and go on", "1 .. 9": "unusable for this reason, or not"},
     "corrections": {

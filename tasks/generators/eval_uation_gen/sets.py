@@ -19,7 +19,7 @@ from miron_jax.tasks.generators.eval_uation_gen.gaps import (
     rows_of_stories,
 )
 from miron_jax.tasks.generators.eval_uation_gen.language_sets import LanguageSet
-from miron_jax.tasks.generators.eval_uation_gen.story_prompts import read_prompted
+from miron_jax.tasks.generators.eval_uation_gen.story_prompts import nouns_in, read_prompted
 from miron_jax.tasks.generators.eval_uation_gen.story_words import StoryWord, read_distractors
 from miron_jax.tasks.generators.eval_uation_gen.table import (
     CITATION,
@@ -90,6 +90,9 @@ def export_stories(
     or the folder of `--story_prompts`; `distractors`: a user's list of nouns."""
     listed = read_distractors(distractors) if distractors else []
     stories = reviews.corrected(stories_at(path, listed, say))
+    if path.is_dir():  # their words are those that the text names, which people have corrected
+        for i, story in enumerate(stories):
+            stories[i] = story._replace(words=nouns_in(story.text, listed))
     rows = reviews.kept(rows_of_stories(stories, f"--stories={path}", say, listed))
     return write_rows(folder / "ua_cbt", "train", rows)
 

@@ -143,9 +143,6 @@ def read_prompted(
     InputError.
     """
     records = read_records(folder / TABLE, "--stories", _record, "id and columns")
-    nouns = {}
-    for noun in (*listed, *(word for word, _ in known_nouns())):
-        nouns.setdefault((noun.lemma, noun.type, noun.gender), noun)
     stories = []
     for name, columns in records:
         paths = [folder / f"{name}.{number}.story.txt" for number in (3, 2, 1)]
@@ -159,8 +156,7 @@ def read_prompted(
                 f"--stories={folder}: {written[0].name}: {error}; expected the text of a story: "
                 "mend the file or remove it"
             ) from None
-        named = words_in(text)
-        words = tuple(noun for noun in nouns.values() if noun.is_in(named))
+        words = nouns_in(text, listed)
         passes = 3 - paths.index(written[0])
         of_prompt = {f"md_st_{key}": value for key, value in columns.items()}
         stories.append(UserStory(name, text, words, of_prompt | {"md_st_pass": passes}))
@@ -174,6 +170,15 @@ def read_prompted(
     if missing:
         say(f"--stories={folder}: {missing} of {len(records)} have no story yet")
     return stories
+
+
+def nouns_in(text: str, listed: Sequence[StoryWord]) -> tuple[StoryWord, ...]:
+    """The nouns of the package and `listed` ones that a text names."""
+    nouns = {}
+    for noun in (*listed, *(word for word, _ in known_nouns())):
+        nouns.setdefault((noun.lemma, noun.type, noun.gender), noun)
+    named = words_in(text)
+    return tuple(noun for noun in nouns.values() if noun.is_in(named))
 
 
 def _record(fields: JsonObject, row: int) -> tuple[str, JsonObject]:

@@ -20,6 +20,7 @@ from miron_jax.tasks.generators.eval_uation_gen.story_prompts import (
     write_prompts,
 )  # fmt: skip
 from miron_jax.tasks.generators.eval_uation_gen.story_words import known_nouns
+from tests.support.people_pages import exported, write_tsv
 from tests.support.uation_gen_rows import BY_NAME
 
 NOUNS = {noun.word.lemma: noun for noun in known_nouns()}
@@ -124,6 +125,27 @@ def test_from_prompts_over_stories_to_gaps_with_six_options(tmp_path: Path, miro
         assert row["md_st_BAD_ENDING"] == record["columns"]["BAD_ENDING"]
         assert len(reader(BY_NAME["ua_cbt"].data_set)(row, 0).fills) == MOST_OPTIONS
     assert rows[0]["question"].startswith("Уранці прокинувся ______ . Усі")
+
+
+def test_a_corrected_story_has_the_nouns_of_its_corrected_text(tmp_path: Path, miron) -> None:
+    """A person writes a miller in the hero's place: the answers are his forms."""
+    folder = tmp_path / "prompts"
+    write_prompts(folder, 6, seed=4)
+    first, *_ = masculine(story_prompts(6, seed=4))
+    before = tale(first)
+    (folder / f"{first['id']}.3.story.txt").write_text(before, encoding="utf-8")
+    after = tale({**first, "characters": ["мельник", *first["characters"][1:]]})
+    given = {"INPUT:story": first["id"], "INPUT:before": before, "OUTPUT:verdict": "usable", "OUTPUT:reasons": ""}
+    table = write_tsv(tmp_path / "c.tsv", exported("p", "w1", [{**given, "OUTPUT:text": after}]))
+    ran = miron("tasks", f"--stories={folder}", f"--page={tmp_path / 'p.html'}")
+    assert ran.out.endswith("p.html: 1 rows, for corrections\n")
+    nouns = tmp_path / "nouns.yaml"
+    nouns.write_text(LIST, encoding="utf-8")
+    flags = (f"--export={tmp_path / 'gaps'}", f"--distractors={nouns}")
+    ran = miron("tasks", *flags, f"--stories={folder}", f"--corrections={table}")
+    assert ran.status == 0, ran.err
+    rows = parquet.read_table(tmp_path / "gaps/ua_cbt/train.parquet").to_pylist()
+    assert [row["answer"] for row in rows] == [NOUNS["мельник"].word.forms[name] for name in ("nom", "acc", "ins")]
 
 
 def test_nouns_of_the_list_that_a_story_names_are_words_of_it(tmp_path: Path) -> None:
