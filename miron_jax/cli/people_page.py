@@ -53,7 +53,7 @@ def write_people_page(sheet: Sheet) -> None:
     from miron_jax.report.html.people import people_page
 
     path: Path = checked_path(FLAGS.page, "page")
-    write_whole(path, people_page(sheet).encode())
+    write_whole(path, people_page(sheet).encode("utf-8", "replace"))
     controls = sum(bool(row.right) for row in sheet.rows if sheet.kind == "answers")
     rest = f", {controls} of them control rows" if controls else ""
     print(printable(f"written to {path}: {len(sheet.rows)} rows{rest}, for {sheet.kind}"))

@@ -18,28 +18,24 @@ from markupsafe import Markup
 def offline_page(
     template: str, styles: Sequence[str], scripts: Sequence[str], **values: object
 ) -> str:
-    """In ASCII, which browsers decode six times as fast: other characters are references to them.
-
-    `values`: texts, which are escaped, but for `Markup`.
-    """
+    """`values`: texts, which are escaped, but for `Markup`."""
     style = "".join(map(_part, styles))
     script = "".join(map(_part, scripts)).encode("ascii", "backslashreplace").decode()
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    text = environment.from_string(_part(template)).render(
+    return environment.from_string(_part(template)).render(
         style=Markup(style),
         script=Markup(script),
         style_hash=_hash(style),
         script_hash=_hash(script),
         **values,
     )
-    return text.encode("ascii", "xmlcharrefreplace").decode()
 
 
-def json_in_html(value: Any) -> Markup:
+def json_in_html(value: Any, in_ascii: bool = True) -> Markup:
     """JSON that no HTML parser finds an element in."""
-    text = json.dumps(value, separators=(",", ":"))
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=in_ascii)
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 

@@ -94,5 +94,6 @@ def people_page(sheet: Sheet) -> str:
         title=printable(sheet.title),
         wanted=_WANTED[sheet.kind],
         keys=[pair for name in (*how, "all") for pair in _KEYS[name].items()],
-        sheet=json_in_html({"id": identity, **document}),
+        # letters beyond ASCII as they are: escapes are thrice as long, and texts are most of the page
+        sheet=json_in_html({"id": identity, **document}, in_ascii=False),
     )
