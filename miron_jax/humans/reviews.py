@@ -16,7 +16,7 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.humans.annotations import Columns
 from miron_jax.humans.sheets import Sheet, SheetRow, Shown
 from miron_jax.humans.tables import read_table
-from miron_jax.tasks.generators.eval_uation_gen.gaps import UserStory, story_text
+from miron_jax.tasks.generators.eval_uation_gen.gaps import GAP, UserStory, story_text
 
 GAP_REASONS = {
     "unknown": "The story does not say which option is right",
@@ -59,7 +59,7 @@ def sheet_of_gaps(rows: Sequence[JsonObject], title: str) -> Sheet:
         cells = _cells_of(row)
         shown = (Shown("Story", row["context"]), Shown("Question", row["question"]))
         asked.append(SheetRow(cells, cells[2], shown, tuple(row["options"]), row["answer"]))
-    return Sheet("verdicts", title, _GAP, VERDICT, asked, GAP_REASONS)
+    return Sheet("verdicts", title, _GAP, VERDICT, asked, GAP_REASONS, GAP)
 
 
 def sheet_of_stories(stories: Sequence[UserStory], title: str) -> Sheet:

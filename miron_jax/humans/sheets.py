@@ -42,6 +42,7 @@ class Sheet(NamedTuple):
     output: str  # column
     rows: Sequence[SheetRow]
     reasons: Mapping[str, str] = {}  # of a verdict: name in the table -> words on the page
+    mark: str = ""  # stands out in what is shown
 
 
 def sheet_of_table(path: Path, columns: Columns, options: Sequence[str]) -> Sheet:

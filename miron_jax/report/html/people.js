@@ -109,9 +109,9 @@
     label.append(box);
     return label;
   };
-  const withGap = (text) => {
-    const box = make("pre");
-    text.split(sheet.gap).forEach((part, i) => box.append(...i ? [make("mark", sheet.gap)] : [], visible(part)));
+  const marked = (text) => {
+    const box = make("pre"), parts = sheet.mark ? text.split(sheet.mark) : [text];
+    parts.forEach((part, i) => box.append(...i ? [make("mark", sheet.mark)] : [], visible(part)));
     return box;
   };
   const differences = () => {
@@ -128,7 +128,7 @@
     detail.replaceChildren(title);
     for (const [heading, text] of row.shown) {
       if (texts[heading]) detail.append(make("h3", visible(texts[heading])));
-      detail.append(judges ? withGap(texts[text]) : make("pre", visible(texts[text])));
+      detail.append(marked(texts[text]));
     }
     const box = make("div", undefined, judges ? "pick reasons" : "pick");
     const answer = (value) => () => work[current]?.answer === value;

@@ -12,7 +12,6 @@ from miron_jax.humans.reviews import REASONS, TEXT, UNUSABLE, USABLE
 from miron_jax.humans.sheets import GOLDEN, OUTPUT, Sheet
 from miron_jax.humans.task_labels import CHOICE
 from miron_jax.report.html.offline import json_in_html, offline_page
-from miron_jax.tasks.generators.eval_uation_gen.gaps import GAP
 
 _KEYS = {  # keys -> what they do
     "options": {"1 .. 9, 0, or what an option shows": "choose, and go on"},
@@ -76,7 +75,7 @@ def people_page(sheet: Sheet) -> str:
         "more": more,
         "usable": USABLE,
         "unusable": UNUSABLE,
-        "gap": GAP,
+        "mark": sheet.mark,
         "texts": [*texts],
         "rows": rows,
     }
@@ -94,6 +93,6 @@ def people_page(sheet: Sheet) -> str:
         title=printable(sheet.title),
         wanted=_WANTED[sheet.kind],
         keys=[pair for name in (*how, "all") for pair in _KEYS[name].items()],
-        # letters beyond ASCII as they are: escapes are thrice as long, and texts are most of the page
+        # letters beyond ASCII as they are: their escapes are thrice as long
         sheet=json_in_html({"id": identity, **document}, in_ascii=False),
     )
