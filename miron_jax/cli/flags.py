@@ -125,8 +125,9 @@ _PAGE = {
     "page": Setting(
         None,
         "annotations",
-        "Write one offline HTML file on which people answer the items of --annotations or the "
-        "examples of --tasks, correct the stories of --stories, or with --export judge its gaps.",
+        "Write one offline HTML page on which people answer --annotations or a task of --tasks, "
+        "correct --stories, or with --export judge their gaps.",
+        everyday=True,
     ),
 }
 _TASKS = {
