@@ -129,11 +129,9 @@ def _export_prompts() -> None:
 
     folder = local_path(FLAGS.export)
     print(printable(str(write_prompts(folder, FLAGS.story_prompts, FLAGS.seed))))
-    _say(
-        "Let a language model answer NUMBER.1.prompt.txt, save its story as NUMBER.1.story.txt, "
-        "and put that in place of {story} in NUMBER.2.prompt.txt; so on to NUMBER.3.story.txt; "
-        f"then miron-jax tasks --export=GAPS --stories={folder}"
-    )
+    _say("Let a language model answer NUMBER.1.prompt.txt, save NUMBER.1.story.txt, and")
+    _say("put that in place of {story} in NUMBER.2.prompt.txt; so on to the third; then")
+    _say(f"miron-jax tasks --export=GAPS --stories={folder}")
 
 
 def _ask_for_corrections() -> None:
