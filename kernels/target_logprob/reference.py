@@ -38,12 +38,15 @@ def distribution(
     softcap: float | None = None,
     scale: float = 1.0,
 ) -> jax.Array:
-    """[E, 2] nats: the entropy of the distribution in which each target stands, - sum of p log p
-    with 0 log 0 = 0, and log p of its most probable token."""
+    """[E, 3]: the entropy of the distribution in which each target stands, - sum of p log p with
+    0 log 0 = 0, log p of its most probable token, and the variance of log p."""
     logprob_EV = jax.nn.log_softmax(_logits(hidden_SD, weight_VD, bias_V, softcap, scale), axis=1)
     logprob_EV = logprob_EV[parent_E]
-    terms_EV = jnp.where(logprob_EV == -jnp.inf, 0.0, jnp.exp(logprob_EV) * logprob_EV)
-    return jnp.stack([-terms_EV.sum(axis=1), logprob_EV.max(axis=1)], axis=1)
+    p_EV = jnp.exp(logprob_EV)
+    entropy_E = -jnp.where(p_EV == 0, 0.0, p_EV * logprob_EV).sum(axis=1)
+    squares_EV = p_EV * (logprob_EV + entropy_E[:, None]) ** 2
+    variance_E = jnp.where(p_EV == 0, 0.0, squares_EV).sum(axis=1)
+    return jnp.stack([entropy_E, logprob_EV.max(axis=1), variance_E], axis=1)
 
 
 def id_set_logprob(

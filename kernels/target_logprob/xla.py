@@ -16,6 +16,7 @@ from miron_jax.kernels.reductions import row_dot, row_max, row_sum
 LOWEST = -1e30  # stands for the maximum of nothing
 # Logits as far below the largest have a probability of 0 in float32; infinity times it is NaN.
 NO_PROBABILITY = -200.0
+DISTRIBUTION = 3  # numbers of a distribution: see `_distribution`
 # rounds of at most this many targets pass over as many rows of logits instead of the whole chunk
 NARROW = 8
 
@@ -37,8 +38,8 @@ def target_logprob(
     with_distribution: bool = False,
 ) -> tuple[jax.Array, ...]:
     """Log-probability (nats, float32 [E]) and rank (int32 [E]) of each target, in the order of
-    `layout.EdgeLayout`; if asked, entropy and largest log-probability of the distribution in which
-    it stands too (nats, float32 [E, 2]).
+    `layout.EdgeLayout`; if asked, of the distribution in which it stands too: entropy, largest
+    log-probability and variance of log p (nats, nats, nats², float32 [E, 3]).
 
     hidden [S, D] holds the parents' states with S a multiple of `chunk`; arrays may be longer than
     what is in use: `num_chunks` (int32 scalar) says how many chunks are, and `round_start_R` needs
@@ -51,7 +52,7 @@ def target_logprob(
         jnp.zeros((length + chunk,), jnp.int32),
     )
     if with_distribution:
-        carry += (jnp.zeros((length + chunk, 2), jnp.float32),)
+        carry += (jnp.zeros((length + chunk, DISTRIBUTION), jnp.float32),)
 
     def one_chunk(c: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         hidden_CD = jax.lax.dynamic_slice_in_dim(hidden_SD, c * chunk, chunk)
@@ -121,15 +122,19 @@ def _logsumexp(x_CV: jax.Array) -> jax.Array:
 
 
 def _distribution(logits_CV: jax.Array) -> jax.Array:
-    """[C, 2] nats: entropy = log sum of exp(x - max) - sum of exp(x - max) (x - max) / sum of
-    exp(x - max), and max - logsumexp.  XLA merges it with `_logsumexp`."""
+    """[C, 3]: entropy = log sum of exp(x - max) - sum of exp(x - max) (x - max) / sum of
+    exp(x - max), max - logsumexp, and the variance of x: the mean of (x - max)² less the square of
+    the mean of x - max, each with weight exp(x - max).  XLA merges it with `_logsumexp`."""
     highest_C = jnp.maximum(row_max(logits_CV), LOWEST)
     below_CV = logits_CV - highest_C[:, None]
     weight_CV = jnp.exp(below_CV)
     sum_C = row_sum(weight_CV)
-    mean_below_C = row_dot(weight_CV, jnp.maximum(below_CV, NO_PROBABILITY)) / sum_C
+    below_CV = jnp.maximum(below_CV, NO_PROBABILITY)
+    mean_below_C = row_dot(weight_CV, below_CV) / sum_C
+    variance_C = row_dot(weight_CV, below_CV * below_CV) / sum_C - mean_below_C**2
     log_sum_C = jnp.log(sum_C)
-    return jnp.stack([log_sum_C - mean_below_C, -log_sum_C], axis=1)
+    columns = (log_sum_C - mean_below_C, -log_sum_C, jnp.maximum(variance_C, 0.0))
+    return jnp.stack(columns, axis=1)
 
 
 def head_logits(

@@ -68,7 +68,7 @@ class Shape(NamedTuple):
     walk_sizes: tuple[GroupSize, ...] = ()  # of a model that carries a state
     num_states: int = 0
     num_tokens: int = 0  # of the longest request, for its state
-    with_distribution: bool = False  # entropy and largest probability at every edge too
+    with_distribution: bool = False  # numbers of the distribution at every edge too
 
     @property
     def walk(self) -> WalkShape | None:

@@ -31,7 +31,7 @@ from miron_jax.engine.batches import Batch, Shape, assemble, chunk_of, rows_by_l
 from miron_jax.engine.model import ForwardSpeed, Graph, Model, RowScores, attention_of
 from miron_jax.engine.records import no_distribution
 from miron_jax.errors import InputError
-from miron_jax.kernels.target_logprob.xla import id_set_logprob, target_logprob
+from miron_jax.kernels.target_logprob.xla import DISTRIBUTION, id_set_logprob, target_logprob
 from miron_jax.model.decoder.decoder import Decoder
 from miron_jax.model.decoder.sharding import padded_vocabulary
 from miron_jax.model.network import BoundNetwork, Network, bind
@@ -441,7 +441,7 @@ def _fetch(
     logprob, rank, set_logprob = (np.asarray(output).ravel() for output in outputs[:3])
     distribution = no_distribution(len(rank))
     if len(outputs) > 3:
-        distribution = np.asarray(outputs[3]).reshape(len(rank), 2)
+        distribution = np.asarray(outputs[3]).reshape(len(rank), DISTRIBUTION)
     return logprob, rank, set_logprob, distribution
 
 

@@ -99,7 +99,7 @@ class GrowingText:
     def _score(self, ids: np.ndarray, span_start: int) -> Score:
         logprobs: list[np.float32] = []
         ranks: list[int] = []
-        distribution: list[tuple[float, float]] = []
+        distribution: list[tuple[float, ...]] = []
         for i in range(span_start, len(ids)):
             logits_V = self._logits_after(ids[:i])
             logprob, rank = _logprob_and_rank(logits_V, int(ids[i]))
@@ -108,7 +108,7 @@ class GrowingText:
             if self.model.with_distribution:
                 distribution.append(_distribution(logits_V))
         columns = np.asarray(logprobs, np.float32), np.asarray(ranks, np.int32)
-        width = 2 * self.model.with_distribution
+        width = self.model.distribution_size
         of_tokens = np.asarray(distribution, np.float32).reshape(len(ranks), width)
         return Score(*columns, distribution=of_tokens, token_ids=ids[span_start:])
 
@@ -174,13 +174,15 @@ def read(
     return cache.with_tokens(new.key_LBTKH, new.value_LBTKH, kept_1T), logits_1V[0]
 
 
-def _distribution(logits_V: np.ndarray) -> tuple[float, float]:
-    """Entropy, and log p of the most probable token, nats; sums in float64."""
+def _distribution(logits_V: np.ndarray) -> tuple[float, ...]:
+    """Entropy, log p of the most probable token, nats, and variance of log p; sums in float64."""
     below_V = (logits_V - logits_V.max()).astype(np.float64)
     weight_V = np.exp(below_V)
     largest = -np.log(weight_V.sum())
-    mean_below = np.sum(weight_V * np.maximum(below_V, NO_PROBABILITY)) / weight_V.sum()
-    return float(-largest - mean_below), float(largest)
+    below_V = np.maximum(below_V, NO_PROBABILITY)
+    mean_below = np.sum(weight_V * below_V) / weight_V.sum()
+    variance = np.sum(weight_V * (below_V - mean_below) ** 2) / weight_V.sum()
+    return float(-largest - mean_below), float(largest), float(variance)
 
 
 def _logprob_and_rank(logits_V: np.ndarray, target: int) -> tuple[np.float32, int]:

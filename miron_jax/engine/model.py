@@ -19,6 +19,7 @@ from miron_jax.engine.batches import Shape
 from miron_jax.errors import InputError
 from miron_jax.kernels import grouped_matmul
 from miron_jax.kernels.forest_attention.choose import AttentionChoice, Heads, choose
+from miron_jax.kernels.target_logprob.xla import DISTRIBUTION
 from miron_jax.model.checkpoints.hf_reader import load_hf
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.decoder import Decoder, abstract
@@ -40,8 +41,13 @@ class Model(NamedTuple):
     state: Tree  # weights on the devices
     placement: Placement | None = None  # None: follows from the sharding of the weights
     attention: str | None = None  # implementation of attention by name; None: the device's default
-    with_distribution: bool = False  # scores have entropy and largest log-probability too
+    with_distribution: bool = False  # scores have numbers of distributions too
     experts_in_kernel: bool = False  # of a mixture; False: they run in a loop of blocks
+
+    @property
+    def distribution_size(self) -> int:
+        """Numbers of each token's distribution in its scores."""
+        return DISTRIBUTION * self.with_distribution
 
     @property
     def matrix_dtype(self) -> np.dtype:

@@ -19,6 +19,7 @@ from jax.sharding import Sharding
 from miron_jax.engine.model import Graph, Model, without_kernels
 from miron_jax.engine.records import no_distribution
 from miron_jax.kernels.forest_attention import reference
+from miron_jax.kernels.target_logprob.xla import DISTRIBUTION
 from miron_jax.model.network import bind, logit_size
 from miron_jax.model.visibility import Visibility
 from miron_jax.runtime.devices import Device, Placement, Tree
@@ -241,8 +242,8 @@ def _score_plain(
     rope_class: jax.Array | None,
 ) -> tuple[jax.Array, ...]:
     """(log p, margin, size of the logits) of the tokens from start to stop, if asked (entropy,
-    largest log p) of their distributions, and log p of a set in place of the first.  Padding is on
-    the right, where causal attention never looks."""
+    largest log p, variance of log p) of their distributions, and log p of a set in place of the
+    first.  Padding is on the right, where causal attention never looks."""
     decoder = bind(hashed.network, state)
     length = token_ids_T.shape[0]
     position_1T = jnp.arange(length, dtype=jnp.int32)[None]
@@ -266,7 +267,10 @@ def _score_plain(
         margin_N = logprob_N - others_NV.max(axis=-1)
         more = ()
         if with_distribution:
-            more = entr(jnp.exp(logprob_NV)).sum(axis=-1), logprob_NV.max(axis=-1)
+            p_NV = jnp.exp(logprob_NV)
+            entropy_N = entr(p_NV).sum(axis=-1)
+            squares_NV = jnp.where(p_NV > 0, p_NV * (logprob_NV + entropy_N[:, None]) ** 2, 0.0)
+            more = entropy_N, logprob_NV.max(axis=-1), squares_NV.sum(axis=-1)
         return logprob_N, margin_N, logit_size(logits_NV), *more, set_logprob
 
     def add(c: jax.Array, so_far: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
@@ -281,5 +285,5 @@ def _score_plain(
     room = jnp.zeros(-(-length // MULTIPLE) * MULTIPLE, jnp.float32)
     num_passes = (stop - start + MULTIPLE - 1) // MULTIPLE
     with jax.named_scope("plain_head"):
-        rooms = (room,) * (3 + 2 * with_distribution)
+        rooms = (room,) * (3 + DISTRIBUTION * with_distribution)
         return jax.lax.fori_loop(0, num_passes, add, (*rooms, jnp.float32(0)))

@@ -24,8 +24,8 @@ class Scores:
     rank: np.ndarray  # int32 [N], tokens ahead of the target
     # float32 [R], nats: log p of the request's id set before its span; 0: no set
     set_logprob: np.ndarray
-    # float32 nats: entropy of the distribution in which each token stands and log p of its most
-    # probable token [N, 2], or [N, 0], not asked
+    # float32, of the distribution in which each token stands: entropy, log p of its most probable
+    # token, nats, and variance of log p, nats² [N, 3]; or [N, 0], not asked
     distribution: np.ndarray
     # uint16 [N], bytes of each token, 0 of a special one; [0]: whoever scored it does not know them
     num_bytes: np.ndarray = field(default_factory=lambda: NO_BYTES)

@@ -196,7 +196,7 @@ def _begun_share(
     """This process's rows of a batch that the journal lacks, then rows that others have not begun.
     `load`: see `deal`."""
     plan = batch.plan
-    table = EdgeScores(batch, forward.model.with_distribution)
+    table = EdgeScores(batch, forward.model.distribution_size)
     missing = np.zeros(plan.num_rows, bool)
     missing[table.fill_from(journal, progress)] = True
     rows_of_length = list(forward.size(plan, batch.more, hosts.count).items())
@@ -295,7 +295,7 @@ def _with_missing_rows(
     name: str,
 ) -> Underway:
     """The rows of a batch that the journal lacks."""
-    table = EdgeScores(batch, forward.model.with_distribution)
+    table = EdgeScores(batch, forward.model.distribution_size)
     missing = np.asarray(
         hosts.agree(f"{name}/rows", table.fill_from(journal, progress).tolist()), np.int64
     )

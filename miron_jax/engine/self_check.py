@@ -317,18 +317,21 @@ class SelfCheck:
     def _judge_distribution(
         self, score: Score, plain: PlainScore, name: str, moved: Callable[[], np.ndarray]
     ) -> None:
-        """Compare largest log-probabilities, and entropies: where all logits differ by b at most,
-        an entropy differs by b times the deviation of log p, which is below ln V / 2 + 1."""
+        """Compare largest log-probabilities, entropies and variances of log p: where all logits
+        differ by b at most, an entropy differs by b times the deviation of log p, which is below
+        ln V / 2 + 1, and a variance v by b (2 v + 2 sqrt(v))."""
         bounds = self.bounds(plain.distribution[:, 1], plain.logit_size)
         difference = np.abs(score.distribution - plain.distribution)
         difference[np.isnan(score.distribution) & np.isnan(plain.distribution)] = 0.0
-        shares = (ENTROPY_BOUND, 1.0)
-        if (difference > np.outer(bounds, shares)).any():
+        of_variance = 2 * (1 + np.sqrt(np.maximum(plain.distribution[:, 2], 0))) ** 2
+        ones = np.ones(len(bounds))
+        shares = np.stack([ENTROPY_BOUND * ones, ones, of_variance], axis=1)
+        if (difference > bounds[:, None] * shares).any():
             bounds = np.maximum(bounds, ROUNDING_FACTOR * moved()[: len(bounds)])
-        bounds = np.outer(bounds, shares)
+        bounds = bounds[:, None] * shares
         wrong = np.flatnonzero(~(difference <= bounds))
         if len(wrong):
-            what = f"{name} has an entropy or a largest log-probability that differs by"
+            what = f"{name} has an entropy, largest log-probability or variance that differs by"
             raise _failed(f"{what} {difference.flat[wrong[0]]:.3g}", bounds.flat[wrong[0]])
 
 

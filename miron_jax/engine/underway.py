@@ -24,13 +24,13 @@ MOST_UNDERWAY = 2  # request batches at once
 class EdgeScores:
     """The scores of a batch's edges while they come in."""
 
-    def __init__(self, batch: RequestBatch, with_distribution: bool) -> None:
+    def __init__(self, batch: RequestBatch, num_distribution: int) -> None:
         self.plan = batch.plan
         self.digests = batch.digests
         plan = self.plan
         self.logprob = np.full(len(plan.edge_parent), np.nan, np.float32)
         self.rank = np.full(len(plan.edge_parent), -1, np.int32)
-        size = (len(plan.edge_parent), 2 * with_distribution)
+        size = (len(plan.edge_parent), num_distribution)
         self.distribution = np.full(size, np.nan, np.float32)
         # of each query; the last one: no query
         self.set_logprob = np.zeros(len(plan.query_node) + 1, np.float32)

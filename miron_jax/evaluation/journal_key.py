@@ -37,7 +37,7 @@ def agreed_key(
         "attention": attention_of(model).name,
     }
     if model.with_distribution:
-        parts["with_distribution"] = True
+        parts["with_distribution"] = model.distribution_size
     if model.experts_in_kernel:
         parts["experts_in_kernel"] = True
     key = run_key(parts)

@@ -100,7 +100,12 @@ class Session:
         self.totals = Totals()
         self.check = SelfCheck.of(config_of_model, state, config.dtype)
         loaded = Model(
-            config_of_model, self.architecture.network, state, placement, config.attention
+            config_of_model,
+            self.architecture.network,
+            state,
+            placement,
+            config.attention,
+            config.token_stats,
         )
         self.model = with_experts(loaded, progress)
         self._store = store

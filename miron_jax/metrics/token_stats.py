@@ -13,6 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+LOWEST_SHARE = 0.2  # of the tokens of a text, in Min-K%++
+LEAST_DEVIATION = 1e-3  # nats: float32 knows no smaller one
 HITS = (1, 5, 20)  # a target is a hit if it is among so many most probable tokens
 # in results and samples, not in tables
 TOKEN_STATS = (
@@ -38,7 +40,7 @@ def token_metrics(
     it, else 0.
     """
     p = np.exp(logprob.astype(np.float64))
-    entropy, largest = distribution.astype(np.float64).T
+    entropy, largest = distribution[:, :2].astype(np.float64).T
     largest = np.exp(largest)
     place = np.where(np.isnan(logprob), np.nan, rank + 1.0)
     columns = (
@@ -53,6 +55,22 @@ def token_metrics(
     )
     means = np.mean(columns, axis=1) if len(logprob) else np.full(len(columns), np.nan)
     return dict(zip(TOKEN_STATS, means.tolist(), strict=True))
+
+
+def min_k_plus_plus(logprob: np.ndarray, distribution: np.ndarray) -> float:
+    """Min-K%++ (Zhang et al. 2024, arXiv:2404.02936): how many standard deviations a token's log p
+    stands above the mean of log p in its distribution, averaged over the LOWEST_SHARE of tokens
+    where this is least, at least one; higher of texts that the model was trained on.
+
+    `logprob` float32 [N] nats, `distribution` float32 [N, 3] as `engine.records.Scores` has it; NaN
+    without a token.
+    """
+    if not len(logprob):
+        return float("nan")
+    entropy, _, variance = distribution.astype(np.float64).T
+    deviation = np.maximum(np.sqrt(variance), LEAST_DEVIATION)
+    above = np.sort((logprob.astype(np.float64) + entropy) / deviation)
+    return float(above[: max(1, int(LOWEST_SHARE * len(above)))].mean())
 
 
 def rbridge_surprise(

@@ -218,7 +218,8 @@ def test_entropy_and_largest_probability_of_a_bigram_model() -> None:
         logits = table[before].astype(np.float64)
         logprob = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
         entropy = -(np.exp(logprob) * np.maximum(logprob, -1e3)).sum(axis=1)
-        expected = np.stack([entropy, logprob.max(axis=1)], axis=1)
+        variance = (np.exp(logprob) * (np.maximum(logprob, -1e3) + entropy[:, None]) ** 2).sum(axis=1)
+        expected = np.stack([entropy, logprob.max(axis=1), variance], axis=1)
         np.testing.assert_allclose(scores[r].distribution, expected[: len(target)], atol=TOKEN)
         seen |= {*before.tolist()}
     assert {5, 9} <= seen

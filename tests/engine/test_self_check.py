@@ -228,17 +228,18 @@ def test_a_masked_token_is_moved_by_nothing(tmp_path: Path, monkeypatch: pytest.
     ]
 
 
-@pytest.mark.parametrize("wrong", [(0, 0, 0.01), (1, 1, 0.002), (1, 0, np.nan)])
+@pytest.mark.parametrize("wrong", [(0, 0, 0.01), (1, 1, 0.002), (1, 0, np.nan), (2, 2, 0.02)])
 def test_a_wrong_entropy_or_largest_probability_is_noticed(wrong: tuple[int, int, float]) -> None:
-    """An entropy may differ by eight times what a log-probability may; NaN only where both have it."""
-    right = np.asarray([[5.0, -1.0], [3.0, -2.0], [0.0, 0.0]])
+    """An entropy may differ by eight times what a log-probability may, a variance of 4 by 18 times; NaN only where both
+    have it."""
+    right = np.asarray([[5.0, -1.0, 4.0], [3.0, -2.0, 1.0], [0.0, 0.0, 4.0]])
     zeros, rank, check = np.zeros(3), np.zeros(3, np.int32), SelfCheck(TOLERANCE["float32"])
     plain, nothing = PlainScore(zeros, zeros, zeros, np.zeros(()), right), lambda: np.zeros(3)
-    check._judge_distribution(Score(zeros, rank, 0.0, right + np.asarray([[5e-3, 5e-4]])), plain, "near", nothing)
+    check._judge_distribution(Score(zeros, rank, 0.0, right + np.asarray([[5e-3, 5e-4, 5e-3]])), plain, "near", nothing)
     token, column, by = wrong
     faulty = right.copy()
     faulty[token, column] += by
-    with pytest.raises(SelfCheckFailed, match=r"faulty has an entropy or a largest log-probability that differs"):
+    with pytest.raises(SelfCheckFailed, match=r"faulty has an entropy, largest log-probability or variance that differs"):
         check._judge_distribution(Score(zeros, rank, 0.0, faulty), plain, "faulty", nothing)
 
 

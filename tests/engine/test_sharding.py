@@ -67,7 +67,7 @@ def check_places(family: str, folder: str, vocabulary: str, budget: str, *places
     alone, state = on_one_device(folder, CONFIGS[family] | {"vocab_size": int(vocabulary)})
     tokenizer, with_distribution = load_tokenizer(folder), family == "llama"
     expected, drawn = scores_of(alone._replace(with_distribution=with_distribution), int(budget)), None
-    assert expected.distribution.shape == (len(expected.rank), 2 * with_distribution)
+    assert expected.distribution.shape == (len(expected.rank), 3 * with_distribution)
     for place in places:
         model = placed(alone.config, state, placement_of(place))
         scores = scores_of(model._replace(with_distribution=with_distribution), int(budget))

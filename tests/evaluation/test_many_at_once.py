@@ -21,7 +21,7 @@ def _scores(with_distribution: bool) -> Iterator[Score]:
     for length in (0, 1, 1, 5, 7, 8, 9, 40, 131, 0, 5, 8, 3, 3):
         logprob = -rng.exponential(3.0, length).astype(np.float32)
         rank = rng.integers(0, 2, length, np.int32) * rng.integers(0, 2, dtype=np.int32)
-        yield Score(logprob, rank, distribution=rng.normal(size=(length, 2 * with_distribution)).astype(np.float32))
+        yield Score(logprob, rank, distribution=rng.normal(size=(length, 3 * with_distribution)).astype(np.float32))
     for value in (np.nan, -np.inf):
         yield Score(np.full(2, value, np.float32), np.zeros(2, np.int32), distribution=np.zeros((2, 0), np.float32))
 

@@ -10,7 +10,7 @@ import pytest
 
 import miron_jax
 from miron_jax.errors import InputError
-from miron_jax.metrics.token_stats import TOKEN_STATS, token_metrics
+from miron_jax.metrics.token_stats import TOKEN_STATS, min_k_plus_plus, token_metrics
 from tests.support.command import samples
 from tests.support.own_models import VOCAB, bigrams, users_promotion
 from tests.support.tiny_model import make_tokenizer
@@ -34,6 +34,22 @@ def test_token_metrics_by_hand() -> None:
         broken = token_metrics(tokens, np.zeros(len(tokens), np.int32), distribution[: len(tokens)])
         assert [*broken] == [*TOKEN_STATS]
         assert math.isnan(broken["token_top1"] + broken["expected_rank"] + broken["token_surprise"])
+
+
+def test_min_k_plus_plus_by_hand() -> None:
+    """Of ten tokens the two least: p = 1/4 of 1/4 and 3/4, z = -1.732; and log p two deviations of 0.5 below the mean.
+
+    For 1/4 and 3/4 with d = ln 3: mean -1.386 + 3/4 d = -0.562, variance 3/16 d², so z of 1/4 is -(3/4) / sqrt(3/16).
+    """
+    d = math.log(3)
+    quarter = [math.log(4) - 3 / 4 * d, math.log(3 / 4), 3 / 16 * d * d]
+    logprob = np.asarray([math.log(1 / 4), *[-1.0] * 8, -2.0], np.float32)
+    distribution = np.asarray([quarter, *[[1.0, -0.5, 0.25]] * 9], np.float32)
+    assert min_k_plus_plus(logprob, distribution) == pytest.approx((-math.sqrt(3) - 2) / 2, abs=ROUNDING)
+    # of three tokens one counts, and the only possible token is at the mean of its distribution
+    assert min_k_plus_plus(logprob[-3:], distribution[-3:]) == pytest.approx(-2, abs=ROUNDING)
+    assert min_k_plus_plus(np.zeros(1, np.float32), np.zeros((1, 3), np.float32)) == 0
+    assert math.isnan(min_k_plus_plus(logprob[:0], distribution[:0]))
 
 
 @pytest.mark.slow

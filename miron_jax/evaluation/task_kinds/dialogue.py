@@ -115,7 +115,7 @@ class DialogueKind(ChoiceKind):
             requests = self.tokenized([prompt])
             piece = TokenizedExamples(0, PromptsOfPiece.of([prompt]), requests)
             if len(answers) < turn_idx:  # an earlier turn has no answer
-                width = 2 * text.model.with_distribution
+                width = text.model.distribution_size
                 yield piece, Scores.of([_nan_score(*request, width) for request in requests])
                 continue
             yield piece, Scores.of(text.score(requests))
