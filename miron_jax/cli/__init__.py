@@ -22,6 +22,7 @@ COMMANDS = {
     "compare": "runs example by example: differences, intervals, p-values; noise of training runs",
     "gate": "GO, NO-GO or INCONCLUSIVE: a run, and a baseline, by the rules of a policy",
     "ladder": "laws of each task over runs of several sizes, and what a larger run would score",
+    "memorized": "whether a model knows test sets by heart: order, Min-K%++, guided prefixes",
     "tasks": "list suites and tasks, what data each needs and whether it is there",
     "plan": (
         "what eval would do: requests, tokens, rows, programs, FLOPs; with --topology its memory "

@@ -285,6 +285,23 @@ _LADDER = {
         None, "comparison", "Sizes on the axis whose scores to predict, with intervals.", "list"
     ),
 }
+_MEMORIZED = {
+    "twins": Setting(
+        None,
+        "tasks",
+        "Texts that no model has read, one of each row: a folder laid out as the data, or "
+        "SUITE=FOLDER pairs; or generated, of miron, miron-gen and eval-ua-tion.",
+        everyday=True,
+    ),
+    "test_rows": Setting(
+        None,
+        "tasks",
+        "The tests of a task take the tokens of so many rows; absent: of 1,000, or of a tenth of "
+        "its rows where that is more.",
+        "integer",
+        low=1,
+    ),
+}
 _REPORT = {
     "html": Setting(
         None,
@@ -360,6 +377,7 @@ EVERY: dict[str, Setting] = {
     **_HUMANS,
     **_COMPARE,
     **_LADDER,
+    **_MEMORIZED,
     **_REPORT,
     **_VERIFY,
     **_MERA,
@@ -381,6 +399,12 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
     "compare": (*_COMPARE, "until", "seed", "budget", *_JSON),
     "gate": (*_JSON,),
     "ladder": (*_LADDER, "metric", "pictures", *_JSON),
+    "memorized": (
+        "model", "tokenizer", "checkpoint", "param_map", "params_key", "steps", "tasks", "data_dir",
+        "icl_tasks", "eval_gauntlet", "task_path", "requests", "items_per_category",
+        "allow_changed_data", "max_length", "seed", "dtype", "sharding", "mesh", "attention",
+        "token_budget", "compilation_cache", *_MEMORIZED, *_SCREEN, *_JSON,
+    ),
     "report": (*_REPORT, "output", "data_dir"),
     "verify": (
         "model", "tokenizer", "checkpoint", "param_map", "params_key", "steps", "dtype", "sharding",

@@ -53,14 +53,16 @@ def local(name: str | None) -> str | None:
     return name
 
 
-def data_dir() -> tuple[tuple[str, str], ...]:
-    """--data_dir as (suite, folder) pairs."""
+def data_dir(flag: str = "data_dir") -> tuple[tuple[str, str], ...]:
+    """--data_dir, or another flag that is written so, as (suite, folder) pairs."""
     from miron_jax.tasks.registry import SUITE_NAMES
 
-    return _parse_data_dir(FLAGS.data_dir, SUITE_NAMES)
+    return _parse_data_dir(FLAGS[flag].value, SUITE_NAMES, flag)
 
 
-def _parse_data_dir(text: str | None, suites: Collection[str]) -> tuple[tuple[str, str], ...]:
+def _parse_data_dir(
+    text: str | None, suites: Collection[str], flag: str = "data_dir"
+) -> tuple[tuple[str, str], ...]:
     """The pairs (suite, folder) of `folder` or `suite=folder,suite=folder`; suite "" stands for
     every suite.
 
@@ -74,13 +76,12 @@ def _parse_data_dir(text: str | None, suites: Collection[str]) -> tuple[tuple[st
             folder = part
         if suite and suite not in suites:
             raise InputError(
-                f"--data_dir: {suite!r} in {part!r} is no suite, expected one of "
-                f"{', '.join(suites)}"
+                f"--{flag}: {suite!r} in {part!r} is no suite, expected one of {', '.join(suites)}"
             )
         if not folder or suite in pairs:
             problem = "is named twice" if folder else "has no folder"
             raise InputError(
-                f"--data_dir={text}: {suite or 'the folder for every suite'} {problem}: give each "
+                f"--{flag}={text}: {suite or 'the folder for every suite'} {problem}: give each "
                 "one once"
             )
         pairs[suite] = str(local_path(folder))
@@ -113,7 +114,7 @@ def output_beside(default: str) -> str:
 
 def _model() -> str | None:
     """--model; where it is absent, completions bear the name of their folder."""
-    if FLAGS.generated and FLAGS["model"].using_default_value:
+    if "generated" in FLAGS and FLAGS.generated and FLAGS["model"].using_default_value:
         return place(FLAGS.generated)
     return local(FLAGS.model)
 
@@ -131,8 +132,8 @@ _PARSERS: dict[str, Callable[[], object]] = {
 
 
 def run_config(tasks: tuple[str, ...] | None = None) -> RunConfig:
-    """The configuration that the flags describe; a field has the name of its flag.  `tasks`: where
-    no flag brings any."""
+    """The configuration that the flags of the command describe; a field has the name of its flag.
+    `tasks`: where no flag brings any."""
 
     brings = (FLAGS.tasks, FLAGS.icl_tasks, FLAGS.task_path, FLAGS.requests)
 
@@ -146,4 +147,4 @@ def run_config(tasks: tuple[str, ...] | None = None) -> RunConfig:
             return local(flag)
         return flag
 
-    return RunConfig(**{name: value(name) for name in SETTINGS})  # pyright: ignore[reportArgumentType]
+    return RunConfig(**{name: value(name) for name in SETTINGS if name in FLAGS})  # pyright: ignore[reportArgumentType]

@@ -55,8 +55,8 @@ class Entries(NamedTuple):
     logprob: np.ndarray  # float32 [N], nats
     rank: np.ndarray  # int32 [N]
     set_logprob: np.ndarray  # float32 [R], nats
-    # float32 [N, 3]: see `target_logprob`; [N, 0]: not asked.  One or the other in a journal, as its
-    # key says
+    # float32 [N, 3]: see `target_logprob`; [N, 0]: not asked.  One or the other in a journal, as
+    # its key says
     distribution: np.ndarray
 
 

@@ -58,9 +58,10 @@ def difference(
     clusters: Sequence[str] | None = None,
     sizes: Sequence[float] | np.ndarray | None = None,
     confidence: float = 0.95,
+    one_sided: bool = False,
 ) -> Difference:
     """`first`, `second`: float64 [n], NaN where undefined; `strata`, `clusters`: a name for each
-    example.
+    example.  `one_sided`: the p-value of sign flips is that of a larger second.
 
     `sizes`, float64 [n]: the values are sums over each example's bytes or tokens, and the mean is
     their total over the total of `sizes` (its error by linearization, as in `estimate.ratio`).
@@ -90,7 +91,8 @@ def difference(
     value, stderr, degrees, sums = _mean(b - a, size, stratum, cluster)
     half = _student(degrees, confidence) * stderr
     how = "sign flips" if clusters is None else "sign flips of clusters"
-    return Difference(value, stderr, (value - half, value + half), sign_flips(sums), *counts, how)
+    ends = (value - half, value + half)
+    return Difference(value, stderr, ends, sign_flips(sums, one_sided), *counts, how)
 
 
 def detectable(deviation: float, num_examples: int, correlation: float) -> float:
@@ -162,18 +164,32 @@ def mcnemar(only_first: int, only_second: int) -> float:
     return min(1.0, 2 * float(binom.cdf(fewer, n, 0.5)))
 
 
-def sign_flips(sums: np.ndarray) -> float:
+def signed_ranks(differences: np.ndarray) -> np.ndarray:
+    """The ranks of the absolute differences with their signs, float64 [n], NaN where undefined;
+    divided by their mean, so that the mean of these is the rank-biserial correlation of matched
+    pairs (Kerby 2014, Compr. Psychol. 3): 1 where all are positive.  Equal ones share their rank.
+    """
+    from scipy.stats import rankdata  # takes a second to import
+
+    ranks = rankdata(np.abs(differences), nan_policy="omit") * np.sign(differences)
+    return ranks / ((np.isfinite(differences).sum() + 1) / 2)
+
+
+def sign_flips(sums: np.ndarray, one_sided: bool = False) -> float:
     """p-value of sum(sums) where each of `sums`, float64 [clusters], is as likely with either sign.
 
     All flips of at most 13 that are not zero; else RESAMPLES drawn with seed 0, the observed one
-    counted among them.
+    counted among them.  `one_sided`: only sums above count, not those as far below.
     """
     sums = sums[sums != 0]
+    size = np.abs
+    if one_sided:
+        size = np.positive
     # equal sums may round apart
-    observed = abs(float(sums.sum())) - 1e-12 * float(np.abs(sums).sum())
+    observed = float(size(sums.sum())) - 1e-12 * float(np.abs(sums).sum())
     if len(sums) <= _EXACT:
         flips = (np.arange(1 << len(sums))[:, None] >> np.arange(len(sums))) & 1
-        return float((np.abs((2 * flips - 1) @ sums) >= observed).mean())
+        return float((size((2 * flips - 1) @ sums) >= observed).mean())
     generator = np.random.default_rng(0)
     num_bytes = -(-len(sums) // 8)
     by_byte = np.pad(sums, (0, 8 * num_bytes - len(sums))).reshape(num_bytes, 8)
@@ -184,7 +200,7 @@ def sign_flips(sums: np.ndarray) -> float:
     for _ in range(RESAMPLES // BLOCK):
         drawn = np.frombuffer(generator.bytes(BLOCK * num_bytes), np.uint8)
         totals = kept[drawn.reshape(BLOCK, num_bytes) + first].sum(axis=1)
-        reached += int((np.abs(2 * totals - sums.sum()) >= observed).sum())
+        reached += int((size(2 * totals - sums.sum()) >= observed).sum())
     return (reached + 1) / (RESAMPLES + 1)
 
 

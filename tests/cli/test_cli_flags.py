@@ -136,6 +136,7 @@ FLAGS = """
     every_eval_ever hub_yaml hub_tasks pictures mlflow comet trackio newest_first keep_up average axis parameters
     tokens predict subset reference controls chat_template human_labels fewshot_draws
     page answers control_rows verdicts corrections
+    twins test_rows
 """
 
 

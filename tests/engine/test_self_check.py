@@ -239,7 +239,9 @@ def test_a_wrong_entropy_or_largest_probability_is_noticed(wrong: tuple[int, int
     token, column, by = wrong
     faulty = right.copy()
     faulty[token, column] += by
-    with pytest.raises(SelfCheckFailed, match=r"faulty has an entropy, largest log-probability or variance that differs"):
+    with pytest.raises(
+        SelfCheckFailed, match=r"faulty has an entropy, largest log-probability or variance that differs"
+    ):
         check._judge_distribution(Score(zeros, rank, 0.0, faulty), plain, "faulty", nothing)
 
 

@@ -44,7 +44,10 @@ def entries_of(*sizes: int, seed: int = 0) -> Entries:
     rng, total = np.random.default_rng(seed), sum(sizes)
     digests, offsets = rng.integers(0, 256, (len(sizes), 16)).astype(np.uint8), np.cumsum([0, *sizes]).astype(np.int64)
     logprob, set_logprob = (-rng.random(size).astype(np.float32) for size in (total, len(sizes)))
-    rank, distribution = rng.integers(0, 9, total).astype(np.int32), np.stack([logprob, logprob / 2, logprob / 3], axis=1)
+    rank, distribution = (
+        rng.integers(0, 9, total).astype(np.int32),
+        np.stack([logprob, logprob / 2, logprob / 3], axis=1),
+    )
     return Entries(digests, offsets, logprob, rank, set_logprob, distribution)
 
 

@@ -1,0 +1,95 @@
+"""Twins of a task's rows: texts that no model has read, made as the rows were.
+
+Arrives: a task with its rows, the folder of --twins or the name of this program's generators.
+Leaves: for each row its twin.  It deliberately does not know tokens.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from miron_jax.config import RunConfig
+from miron_jax.errors import InputError, some_of
+from miron_jax.evaluation.inputs import find_inputs
+from miron_jax.prompting.row_texts import RowText, row_texts
+
+GENERATED = "generated"
+# suite -> the one that has rows in its manner; a suite that makes its rows goes on making them
+_SUITES = {
+    "miron": "miron-gen",
+    "miron-gen": "miron-gen",
+    "miron-gen-prefixspace": "miron-gen-prefixspace",
+    "eval-ua-tion": "eval-ua-tion-gen",
+    "eval-ua-tion-text": "eval-ua-tion-gen-text",
+}
+
+
+def generated_twins(config: RunConfig, name: str, rows: Sequence[RowText]) -> list[RowText | None]:
+    """The twin of each row, the next one of its category; None where there is no further one.
+
+    `name`: the task's.  Raises InputError for a task without a generator.
+    """
+    suite, _, of_suite = name.partition("/")
+    if suite not in _SUITES:
+        raise InputError(
+            f"--twins={GENERATED}: {name} has no generator, only {', '.join(_SUITES)} have one: "
+            "write twins of its rows into a folder, and name it, --twins=FOLDER"
+        )
+    groups = Counter(each.group for each in rows)
+    most = max(groups.values())
+    first = most * (_SUITES[suite] == suite)
+    twin = f"{_SUITES[suite]}/{of_suite}"
+    made = replace(
+        config, tasks=(twin,), items_per_category=first + most, data_dir=(), task_path=None
+    )
+    [source] = find_inputs(made).sources
+    waiting = defaultdict[str, list[RowText]](list)
+    for each in row_texts(source.task, source.examples):
+        waiting[each.group].append(each)
+    twins = list[RowText | None]()
+    counts = Counter[str]()
+    for each in rows:
+        further = waiting[each.group][first + counts[each.group] :][:1]
+        counts[each.group] += 1
+        twins.extend(further or [None])
+    if not any(twins):
+        raise InputError(
+            f"--twins={GENERATED}: {name} has rows of {some_of([*groups], 3)}, {twin} of "
+            f"{some_of([*waiting], 3)}, expected a common category: name a folder of twins, "
+            "--twins=FOLDER"
+        )
+    return twins
+
+
+def read_twins(
+    config: RunConfig, folders: Mapping[str, str], name: str, rows: Sequence[RowText]
+) -> list[RowText | None] | None:
+    """The twin of each row, in files that are laid out and named as the task's; None: the folders
+    are of other suites.
+
+    `folders`: suite -> folder, "" for every suite.  Raises InputError for twins of other rows.
+    """
+    folder = folders.get(name.partition("/")[0], folders.get(""))
+    if folder is None:
+        return None
+    paths = (folder,) if config.task_path else None
+    data_dir = tuple(folders.items())
+    given = replace(
+        config, tasks=(name,), data_dir=data_dir, task_path=paths, allow_changed_data=True
+    )
+    [source] = find_inputs(given, fetch=False).sources
+    twins = row_texts(source.task, source.examples)
+    expected = [each.name for each in rows]
+    names = [each.name for each in twins]
+    if len(names) != len(expected):
+        raise InputError(
+            f"--twins={folder}: {name} has {len(names)} rows there, {len(expected)} in its data, "
+            "expected a twin of each row, in their order: complete the files"
+        )
+    for number, (twin, row) in enumerate(zip(names, expected, strict=True)):
+        if twin != row:
+            raise InputError(
+                f"--twins={folder}: row {number} of {name} is {twin!r} there and {row!r} in its "
+                "data, expected the twin of each row in its place: sort the files"
+            )
+    return [*twins]

@@ -1,0 +1,233 @@
+"""Tests of whether a set is known by heart: what is scored for them and at what cost, numbers by hand, bad input, the
+command."""
+
+import json
+from itertools import chain, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from miron_jax.config import RunConfig
+from miron_jax.engine.records import Score
+from miron_jax.errors import InputError
+from miron_jax.evaluation.inputs import find_inputs
+from miron_jax.evaluation.memorized import LEAST, LONG, Memorized, TaskRows
+from miron_jax.evaluation.twins import generated_twins, read_twins
+from miron_jax.prompting.row_texts import row_texts
+from miron_jax.statistics.paired import sign_flips, signed_ranks
+from tests.support.command import command
+from tests.support.own_task import CHOICE, read_task
+from tests.support.tiny_model import make_model
+from tests.support.tolerances import FLOAT64, ROUNDING
+
+__all__ = ["command"]
+run = pytest.fixture(command)
+
+
+def numbered(count: int, length: int, first: int = 0) -> list[np.ndarray]:
+    """Rows that no two of share a token."""
+    return [np.arange(length, dtype=np.int32) + first + i * length for i in range(count)]
+
+
+def spans(tests: Memorized) -> list[tuple[list[int], list[int]]]:
+    """(what stands before the scored tokens, scored tokens) of each request."""
+    return [(ids[:start].tolist(), ids[start:].tolist()) for ids, start in tests.requests]
+
+
+def test_blocks_are_read_forwards_and_backwards() -> None:
+    """52 rows of 2 tokens: ten blocks of 5, the last two rows stand in none; 7 is the separator, 1 and 2 come first."""
+    rows = numbered(52, 2, first=10)
+    tests = Memorized([TaskRows("t", rows, [*"x" * 52], None)], (1, 2), (7,), 20, 0)
+    scored = spans(tests)
+    assert len(scored) == 20
+    starts = set()
+    for forwards, backwards in zip(scored[::2], scored[1::2], strict=True):
+        assert forwards[0] == backwards[0] == [1, 2]
+        start = forwards[1][0]
+        starts.add(start)
+        block = [[start + 2 * i, start + 2 * i + 1] for i in range(5)]
+        assert forwards[1] == [*chain.from_iterable((*row, 7) for row in block)][:-1]
+        assert backwards[1] == [*chain.from_iterable((*row, 7) for row in block[::-1])][:-1]
+    assert starts == {10 + 10 * i for i in range(10)}
+
+
+def test_shorter_blocks_where_rows_are_long() -> None:
+    """Blocks of 5 rows have 5 * 8 + 4 = 44 tokens and those of 2 have 17; 20 have room for two."""
+    rows = numbered(30, 8, first=10)
+    tests = Memorized([TaskRows("t", rows, [*"x" * 30], None)], (1,), (7,), 20, 0)
+    assert {len(scored) for _, scored in spans(tests)} == {17}
+    with pytest.raises(InputError, match=r"t has 0 blocks of 2 rows that fit 9 tokens, expected at least 10"):
+        Memorized([TaskRows("t", rows, [*"x" * 30], None)], (1,), (7,), 10, 0)
+    with pytest.raises(InputError, match=r"t has 9 blocks of 2 rows .* of its 19 rows: leave it out of --tasks"):
+        Memorized([TaskRows("t", rows[:19], [*"x" * 19], None)], (1,), (7,), 20, 0)
+
+
+def test_second_halves_stand_after_those_of_a_third_text() -> None:
+    """A guided pair has the second half of the twin after the third's first (expected higher), and of the row (other)."""
+    rows = numbered(60, LONG, first=10)
+    twins: list[Any] = numbered(60, LONG, first=10_000)
+    twins[3] = None
+    tests = Memorized([TaskRows("t", rows, [*map(str, range(60))], twins)], (1,), (7,), 500, 0, test_rows=100_000)
+    scored, pairs = spans(tests), tests.plans[0].pairs
+    assert {name: len(each) for name, each in pairs.items()} == {"order": 12, "twins": 59, "guided prefix": 29}
+    lenders = {*map(tuple, twins[:3] + twins[4:])}
+    for pair in pairs["guided prefix"]:
+        (alone, after), (twin_alone, row_after) = pair.expected_higher, pair.other
+        row, twin = scored[alone][1], scored[twin_alone][1]
+        assert row[0] == 10 + LONG * int(pair.cluster)
+        assert twin[0] == 10_000 + LONG * int(pair.cluster)
+        assert scored[after][1] == twin[LONG // 2 :]
+        assert scored[row_after][1] == row[LONG // 2 :]
+        assert scored[after][0] == scored[row_after][0]
+        lenders.discard(tuple(twin))
+    for pair in pairs["guided prefix"]:
+        third = scored[pair.other[1]][0][1:]
+        assert any(list(each[: LONG // 2]) == third for each in lenders)
+
+
+def test_numbers_by_hand() -> None:
+    """Forwards each token has -1 nat and backwards -2: 1 nat a token, and of ten blocks all signs are one of 1,024.
+
+    Rows have z = -1 where twins have z = -2, so the rank correlation is 1.  Of 20 guided pairs, a row's second half has
+    -1 after its own first half and -1.5 after another's, the twin's -2 after both: (-1 - 2) / 2 less (-2 - 1.5) / 2.
+    """
+    rows, twins = numbered(50, LONG, first=10), numbered(50, LONG, first=10_000)
+    task = TaskRows("t", rows, [*map(str, range(50))], [*twins])
+    tests = Memorized([task], (1,), (7,), 500, 0, test_rows=100_000)
+    scores = []
+    guided = {pair.other[1] for pair in tests.plans[0].pairs["guided prefix"]}
+    for i, (_, scored) in enumerate(spans(tests)):
+        nats = -1.0 if scored[0] < scored[-1] else -2.0
+        if scored[0] >= 10_000:
+            nats = -2.0
+        if i in guided:
+            nats = -1.5
+        distribution = np.tile(np.asarray([0.0, 0.0, 1.0], np.float32), (len(scored), 1))
+        scores.append(Score(np.full(len(scored), nats, np.float32), np.zeros(0, np.int32), 0.0, distribution))
+    [result] = tests.results(scores)
+    assert result.left_out == {}
+    by_name = {each.test: each for each in result.tests}
+    values = {name: each.difference.value for name, each in by_name.items()}
+    assert values == pytest.approx({"order": 1, "twins": 1, "guided prefix": 0.25}, abs=ROUNDING)
+    assert by_name["order"].difference.num_examples == 10
+    assert by_name["order"].difference.p_value == 1 / 1024
+    assert by_name["order"].holm == 1 / 1024  # the largest of three
+    assert by_name["guided prefix"].holm == by_name["twins"].holm == 3 / 10_001
+
+
+def test_sign_flips_of_one_side_and_signed_ranks_by_hand() -> None:
+    """Of 1, 2, -4 all eight flips: -1 is reached by -1, 1, 3, 5, 7 (two-sided by all but none).  Ranks of 3, -1, 0.5, 3
+    without sign are 3.5, 2, 1, 3.5, their mean 2.5."""
+    sums = np.asarray([1.0, 2.0, -4.0])
+    reached = [sum(s * x for s, x in zip(signs, sums, strict=True)) for signs in product((1, -1), repeat=3)]
+    assert sign_flips(sums, one_sided=True) == np.mean([each >= -1 for each in reached]) == 5 / 8
+    assert sign_flips(-sums, one_sided=True) == 4 / 8
+    assert sign_flips(sums) == 1
+    many = np.arange(1.0, 41) * np.where(np.arange(40) % 3, 1, -1)
+    assert sign_flips(many) == pytest.approx(2 * sign_flips(many, one_sided=True), abs=0.01)
+    ranks = signed_ranks(np.asarray([3.0, -1.0, 0.5, 3.0, np.nan]))
+    np.testing.assert_allclose(ranks, [1.4, -0.8, 0.4, 1.4, np.nan], rtol=FLOAT64)
+
+
+@pytest.mark.parametrize("with_twins", [False, True])
+def test_ten_thousand_rows_cost_a_tenth_of_their_tokens(with_twins: bool) -> None:
+    """Rows of 10 to 150 tokens; twins are longer.  Of 400 rows the tests take the tokens of 1,000."""
+    rng = np.random.default_rng(0)
+    rows = [np.zeros(length, np.int32) for length in rng.integers(10, 150, 10_000)]
+    twins: list[Any] = [np.append(row, row[:5]) for row in rows]
+    for num_rows, most in ((10_000, 0.1), (400, 2.5)):
+        clusters = [*map(str, range(num_rows))]
+        task = TaskRows("t", rows[:num_rows], clusters, twins[:num_rows] if with_twins else None)
+        tests = Memorized([task], (1,), (7,), 2048, 0)
+        whole = sum(map(len, task.row_ids))
+        [sentence] = tests.sentences()
+        tokens = sum(tests.plans[0].tokens.values())
+        assert f"{tokens / whole:.1%} of the {whole:,} tokens of its {num_rows:,} rows" in sentence
+        assert tokens <= most * whole
+        assert tokens >= 0.8 * most * whole
+        assert all(len(pairs) >= LEAST for pairs in tests.plans[0].pairs.values())
+
+
+QUESTIONS = [{"q": f"Question {i}?", "c": [f"no {i}", f"yes {i}"], "a": i % 2} for i in range(40)]
+
+
+def own_rows(folder: Path, records: list[Any]) -> tuple[RunConfig, Any]:
+    folder.mkdir()
+    read_task(folder, CHOICE, records)
+    config = RunConfig("demo", ("own",), task_path=(str(folder / "x.yaml"),))
+    [source] = find_inputs(config).sources
+    return config, row_texts(source.task, source.examples)
+
+
+def test_rows_are_question_and_right_answer_in_the_order_of_the_file(tmp_path: Path) -> None:
+    _, rows = own_rows(tmp_path / "data", QUESTIONS)
+    assert [row.row for row in rows] == [*range(40)]
+    assert [row.text.split()[-2:] for row in rows[:2]] == [["no", "0"], ["yes", "1"]]
+    assert rows[0].text.startswith("Question 0?")
+
+
+def test_twins_stand_in_a_folder_laid_out_as_the_data(tmp_path: Path) -> None:
+    config, rows = own_rows(tmp_path / "data", QUESTIONS)
+    twins = [{**row, "q": f"Say {i}."} for i, row in enumerate(QUESTIONS)]
+    own_rows(tmp_path / "twins", twins)
+    read = read_twins(config, {"": str(tmp_path / "twins")}, "own/x", rows)
+    assert read is not None
+    assert [twin and twin.text.split("\n")[0][:6] for twin in read[:2]] == ["Say 0.", "Say 1."]
+    assert read_twins(config, {"core": str(tmp_path / "twins")}, "own/x", rows) is None
+    own_rows(tmp_path / "fewer", twins[:-1])
+    with pytest.raises(InputError, match=r"own/x has 39 rows there, 40 in its data, expected a twin of each row"):
+        read_twins(config, {"own": str(tmp_path / "fewer")}, "own/x", rows)
+
+
+def test_documents_are_paired_by_their_ids(tmp_path: Path) -> None:
+    for folder, ids in (("data", "ab"), ("twins", "ba"), ("right", "ab")):
+        (tmp_path / folder).mkdir()
+        lines = [json.dumps({"id": each, "text": f"{folder} {each}"}) for each in ids]
+        (tmp_path / folder / "set.jsonl").write_text("\n".join(lines))
+    config = RunConfig("demo", ("text",), data_dir=(("text", str(tmp_path / "data")),))
+    [source] = find_inputs(config).sources
+    rows = row_texts(source.task, source.examples)
+    with pytest.raises(InputError, match=r"row 0 of text/set is 'b' there and 'a' in its data, .*: sort the files"):
+        read_twins(config, {"text": str(tmp_path / "twins")}, "text/set", rows)
+    [twin, _] = read_twins(config, {"text": str(tmp_path / "right")}, "text/set", rows) or [None, None]
+    assert twin is not None
+    assert twin.text == "right a"
+
+
+def test_generated_twins_are_further_rows_of_the_same_categories() -> None:
+    config = RunConfig("demo", ("miron-gen/en",), items_per_category=3)
+    [source] = find_inputs(config).sources
+    rows = row_texts(source.task, source.examples)
+    twins = generated_twins(config, "miron-gen/en", rows)
+    assert [twin and twin.group for twin in twins] == [row.group for row in rows]
+    assert not {row.text for row in rows} & {twin.text for twin in twins if twin is not None}
+    with pytest.raises(InputError, match=r"core/copa has no generator, only miron, .*: write twins of its rows"):
+        generated_twins(config, "core/copa", rows)
+    others = [row._replace(group="Tests") for row in rows]
+    with pytest.raises(InputError, match=r"miron/en has rows of Tests, miron-gen/en of .*, expected a common category"):
+        generated_twins(config, "miron/en", others)
+
+
+@pytest.mark.slow
+def test_the_command_prints_a_table_and_its_costs(tmp_path: Path, run: Any) -> None:
+    """A set of 200 rows with twins that are as long; a task of 12 rows ends with status 2 and nothing is written."""
+    made = make_model(tmp_path / "tiny")
+    own_rows(tmp_path / "data", QUESTIONS * 2)
+    own_rows(tmp_path / "twins", [{**row, "q": f"Say {i}."} for i, row in enumerate(QUESTIONS * 2)])
+    given = ("memorized", f"--model={made}", f"--task_path={tmp_path / 'data' / 'x.yaml'}", "--compilation_cache=")
+    ran = run(*given, f"--twins={tmp_path / 'twins'}", f"--json={tmp_path / 'x.json'}")
+    assert ran.status == 0, ran.err
+    assert "own/x: order 16 of" in ran.out + ran.err
+    tests = json.loads((tmp_path / "x.json").read_text())["tasks"]["own/x"]["tests"]
+    assert tests.keys() >= {"order", "twins"}
+    assert all(0 < each["p_value"] <= each["p_holm"] <= 1 for each in tests.values())
+    assert all(each["ci95"][0] < each["effect"] < each["ci95"][1] for each in tests.values())
+    alone = run(*given)
+    assert "own/x: no twins test, it wants twins: --twins" in alone.out
+    own_rows(tmp_path / "few", QUESTIONS[:12])
+    few = run(*given[:2], f"--task_path={tmp_path / 'few' / 'x.yaml'}", given[3], f"--json={tmp_path / 'y.json'}")
+    assert few.status == 2
+    assert "own/x has 6 blocks of 2 rows that fit" in few.err
+    assert not (tmp_path / "y.json").exists()
