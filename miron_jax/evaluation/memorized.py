@@ -165,12 +165,12 @@ class Memorized:
         for plan in self.plans:
             whole = _num_tokens(plan.task.row_ids)
             parts = [
-                f"{test} {len(pairs)} of {plan.tokens[test]:,} tokens"
+                f"{test} {len(pairs)} pairs, {plan.tokens[test]:,} tokens"
                 for test, pairs in plan.pairs.items()
             ]
             share = sum(plan.tokens.values()) / whole
             yield (
-                f"{plan.task.name}: {', '.join(parts)}: {share:.1%} of the {whole:,} tokens of its "
+                f"{plan.task.name}: {'; '.join(parts)}; {share:.1%} of the {whole:,} tokens of its "
                 f"{len(plan.task.row_ids):,} rows"
             )
 
@@ -207,7 +207,7 @@ class Memorized:
         if task.twin_ids is None:
             self._add_blocks(plan, budget, rng)
             for test in (TWINS, GUIDED):
-                plan.left_out[test] = "it wants twins: --twins"
+                plan.left_out[test] = "which wants --twins"
             return plan
         self._add_blocks(plan, SHARES[ORDER] * budget, rng)
         self._add_twins(plan, budget, rng)
@@ -285,7 +285,7 @@ class Memorized:
             )
         if len(plan.pairs[GUIDED]) < LEAST:
             del plan.pairs[GUIDED]
-            plan.left_out[GUIDED] = f"fewer than {LEAST} pairs have {LONG} tokens each"
+            plan.left_out[GUIDED] = f"for it wants {LEAST} pairs of {LONG} tokens each"
 
     def _joined(self, rows: Sequence[np.ndarray]) -> np.ndarray:
         parts = [rows[0]]

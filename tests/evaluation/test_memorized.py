@@ -219,13 +219,13 @@ def test_the_command_prints_a_table_and_its_costs(tmp_path: Path, run: Any) -> N
     given = ("memorized", f"--model={made}", f"--task_path={tmp_path / 'data' / 'x.yaml'}", "--compilation_cache=")
     ran = run(*given, f"--twins={tmp_path / 'twins'}", f"--json={tmp_path / 'x.json'}")
     assert ran.status == 0, ran.err
-    assert "own/x: order 16 of" in ran.out + ran.err
+    assert "own/x: order 16 pairs, " in ran.out + ran.err
     tests = json.loads((tmp_path / "x.json").read_text())["tasks"]["own/x"]["tests"]
     assert tests.keys() >= {"order", "twins"}
     assert all(0 < each["p_value"] <= each["p_holm"] <= 1 for each in tests.values())
     assert all(each["ci95"][0] < each["effect"] < each["ci95"][1] for each in tests.values())
     alone = run(*given)
-    assert "own/x: no twins test, it wants twins: --twins" in alone.out
+    assert "no twins test, which wants --twins: own/x" in alone.out
     own_rows(tmp_path / "few", QUESTIONS[:12])
     few = run(*given[:2], f"--task_path={tmp_path / 'few' / 'x.yaml'}", given[3], f"--json={tmp_path / 'y.json'}")
     assert few.status == 2

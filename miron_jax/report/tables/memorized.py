@@ -4,10 +4,12 @@ Arrives: `TaskTests`s.  Leaves: a rich table, sentences, a JSON object.  It deli
 nothing.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from rich.console import Console
 
+from miron_jax.errors import some_of
 from miron_jax.evaluation.memorized import TaskTests
 from miron_jax.files.places import public
 from miron_jax.files.readers import JsonObject
@@ -15,8 +17,9 @@ from miron_jax.report.numbers import interval, number
 from miron_jax.report.tables.console import table_of
 
 LEGEND = (
-    "effect: how much higher than where the model has read neither; p: one-sided, of an effect so "
-    "large by chance alone, p (Holm) of all these tests at once; docs/memorized.md says what each "
+    "effect: by how much the rows are better known than rows that no model has read, in nats a "
+    "token or as the rank correlation of pairs (1: the row is higher in all); p: one-sided, of so "
+    "large an effect by chance; p (Holm): over all tests here; docs/memorized.md says what each "
     "test can show"
 )
 
@@ -38,9 +41,12 @@ def print_memorized(console: Console, tested: Sequence[TaskTests]) -> None:
             )
     console.print(table)
     console.print(LEGEND, soft_wrap=True)
+    left_out = defaultdict[str, list[str]](list)
     for task in tested:
         for test, why in task.left_out.items():
-            console.print(f"{task.task}: no {test} test, {why}", soft_wrap=True)
+            left_out[f"no {test} test, {why}"].append(task.task)
+    for why, names in left_out.items():
+        console.print(f"{why}: {some_of(names, 3)}", soft_wrap=True)
 
 
 def memorized_json(model: str, tested: Sequence[TaskTests]) -> JsonObject:
