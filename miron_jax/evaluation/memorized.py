@@ -36,8 +36,11 @@ SEPARATOR = "\n\n"  # between the rows of a block
 LEAST = 10  # blocks or pairs of a test: the p-value of 10 is 1 / 1,024 at the lowest
 LONG = 32  # tokens of a row that is cut in two halves
 # The tests take the tokens of so many rows, or of this share of the rows where that is more.
-TEST_ROWS, TEST_SHARE = 1_000, 0.1
-ORDER, TWINS, GUIDED = "order", "twins", "guided prefix"
+TEST_ROWS = 1_000
+TEST_SHARE = 0.1
+ORDER = "order"
+TWINS = "twins"
+GUIDED = "guided prefix"
 SHARES = {ORDER: 0.5, TWINS: 0.3, GUIDED: 0.2}  # of these tokens; order has all without twins
 UNITS = {ORDER: "nats a token", TWINS: "rank correlation", GUIDED: "nats a token"}
 
