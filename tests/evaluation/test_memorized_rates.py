@@ -87,7 +87,7 @@ def trained(windows: jax.Array, seed: jax.Array) -> Any:
     model, optimizer = Reader(), optax.adam(1e-2)
 
     def loss(params: Any, token_ids: jax.Array) -> jax.Array:
-        logits = model.apply(params, token_ids[:, :-1])
+        logits: Any = model.apply(params, token_ids[:, :-1])
         return optax.softmax_cross_entropy_with_integer_labels(logits, token_ids[:, 1:]).mean()
 
     def step(carry: Any, key: jax.Array) -> Any:

@@ -284,7 +284,7 @@ CASES: dict[str, tuple[Case, int]] = {  # and the number of simulations
 @pytest.mark.parametrize("name", CASES)
 def test_intervals_hold_the_truth(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """At least 93 of 100 of the intervals said to be of 95 %, less two deviations of the simulation itself."""
-    monkeypatch.setattr(paired, "sign_flips", lambda sums: math.nan)  # 10,000 draws, which no interval needs
+    monkeypatch.setattr(paired, "sign_flips", lambda *_: math.nan)  # 10,000 draws, which no interval needs
     case, times = CASES[name]
     draws, held = np.random.default_rng(size), 0
     for _ in range(times):
