@@ -14,12 +14,14 @@ probability, so signs of the differences are flipped, one-sided.  Min-K%++ has n
 model is sure, so twins are compared by Wilcoxon's signed ranks.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from miron_jax.config import RunConfig
 from miron_jax.engine.records import Score
 from miron_jax.errors import InputError
 from miron_jax.evaluation.session import Session
@@ -41,19 +43,9 @@ TEST_SHARE = 0.1
 ORDER = "order"
 TWINS = "twins"
 GUIDED = "guided prefix"
-SHARES = {ORDER: 0.5, TWINS: 0.3, GUIDED: 0.2}  # of these tokens; order has all without twins
-UNITS = {ORDER: "nats a token", TWINS: "rank correlation", GUIDED: "nats a token"}
 
 
 MOST_TOKENS = 2048  # of a request without --max_length, where the model was trained at as many
-
-
-class TaskTexts(NamedTuple):
-    """The rows of a task."""
-
-    name: str
-    rows: list[RowText]
-    twins: list[RowText | None] | None  # of each row; None: there are no twins
 
 
 class TaskRows(NamedTuple):
@@ -62,72 +54,60 @@ class TaskRows(NamedTuple):
     name: str
     row_ids: list[np.ndarray]  # int32 each, in the order of the file
     clusters: list[str]  # of each row: rows of one cluster are not independent
-    twin_ids: list[np.ndarray | None] | None  # the twin of each row; None: there are no twins
+    twin_ids: list[np.ndarray] | None  # of each row, [0]: it has none; None: there are no twins
 
 
-class RowTest(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RowTest:
     """A test of one task."""
 
     test: str
     difference: Difference  # p-value one-sided: of a larger effect
     unit: str
     holm: float  # p-value that holds for all tests of the run at once
-    tokens: int  # that were scored for it
-
-
-class TaskTests(NamedTuple):
-    """All tests of one task."""
-
-    task: str
-    rows: int
-    tokens: int  # of all its rows
-    tests: list[RowTest]
-    left_out: dict[str, str]  # test -> why it is not done
-
-
-class _Pair(NamedTuple):
-    """Two numbers that are as likely either way round, by the requests that they are made of."""
-
-    expected_higher: tuple[int, ...]
-    other: tuple[int, ...]
-    cluster: str
 
 
 @dataclass(slots=True)
-class _Plan:
-    """What the tests of one task compare."""
+class TaskTests:
+    """What the tests of one task compare, and their results."""
 
-    task: TaskRows
-    pairs: dict[str, list[_Pair]] = field(default_factory=dict)  # by test
-    tokens: dict[str, int] = field(default_factory=dict)  # by test
-    left_out: dict[str, str] = field(default_factory=dict)
+    task: str
+    tokens: int  # of all its rows
+    rows: int
+    # by test: two tuples of requests whose numbers are as likely either way round, and a cluster;
+    # {}: they are tested
+    pairs: dict[str, list[tuple[tuple[int, ...], tuple[int, ...], str]]] = field(
+        default_factory=dict
+    )
+    scored: dict[str, int] = field(default_factory=dict)  # tokens by test
+    left_out: dict[str, str] = field(default_factory=dict)  # test -> why it is not done
+    tests: list[RowTest] = field(default_factory=list)
 
 
 def tests_of_rows(
     session: Session,
-    tasks: Sequence[TaskTexts],
+    tasks: Mapping[str, tuple[list[RowText], list[RowText | None] | None]],
+    config: RunConfig,
     test_rows: int | None,
-    seed: int,
-    max_length: int | None,
     progress: Progress,
 ) -> list[TaskTests]:
-    """All tests of these tasks; says before scoring what they cost.  `session`: with numbers of
-    distributions.  Raises InputError, SelfCheckFailed."""
+    """All tests of these tasks, by rows and their twins; says before scoring what they cost.
+    `session`: with numbers of distributions.  Raises InputError, SelfCheckFailed."""
     model = session.architecture.config
     tokenizer = session.architecture.tokenizer
-    limits = (max_length or MOST_TOKENS, model.num_positions, model.trained_length)
-    encode = encoder(tokenizer)
+    limits = (config.max_length or MOST_TOKENS, model.num_positions, model.trained_length)
+    encode = partial(encode_each, encoder(tokenizer))
     task_rows = list[TaskRows]()
-    for name, rows, twins in tasks:
+    for name, (rows, twins) in tasks.items():
         twin_ids = None
         if twins is not None:
-            ids = iter(encode_each(encode, [twin.text for twin in twins if twin is not None]))
-            twin_ids = [None if twin is None else next(ids) for twin in twins]
-        ids_of_rows = encode_each(encode, [row.text for row in rows])
-        task_rows.append(TaskRows(name, ids_of_rows, [row.cluster for row in rows], twin_ids))
+            twin_ids = encode(["" if twin is None else twin.text for twin in twins])
+        ids = encode([row.text for row in rows])
+        task_rows.append(TaskRows(name, ids, [row.cluster for row in rows], twin_ids))
     first = first_tokens("as_tokenizer", tokenizer) or (prefix_token(tokenizer),)
     separator = tokenizer(SEPARATOR, add_special_tokens=False)["input_ids"]
-    tests = Memorized(task_rows, first, separator, min(filter(None, limits)), seed, test_rows)
+    room = min(filter(None, limits))
+    tests = Memorized(task_rows, first, separator, room, config.seed, test_rows)
     for sentence in tests.sentences():
         progress.say(sentence)
     return tests.results(session.scores(tests.requests))
@@ -166,135 +146,128 @@ class Memorized:
     def sentences(self) -> Iterator[str]:
         """What each task costs."""
         for plan in self.plans:
-            whole = _num_tokens(plan.task.row_ids)
             parts = [
-                f"{test} {len(pairs)} pairs, {plan.tokens[test]:,} tokens"
+                f"{test} {len(pairs)} pairs, {plan.scored[test]:,} tokens"
                 for test, pairs in plan.pairs.items()
             ]
-            share = sum(plan.tokens.values()) / whole
             yield (
-                f"{plan.task.name}: {'; '.join(parts)}; {share:.1%} of the {whole:,} tokens of its "
-                f"{len(plan.task.row_ids):,} rows"
+                f"{plan.task}: {'; '.join(parts)}; {sum(plan.scored.values()) / plan.tokens:.1%} "
+                f"of the {plan.tokens:,} tokens of its {plan.rows:,} rows"
             )
 
     def results(self, scores: Sequence[Score]) -> list[TaskTests]:
         """`scores`: of `requests`, in their order, with numbers of distributions."""
-        tasks = list[TaskTests]()
         for plan in self.plans:
-            tests = list[RowTest]()
+            plan.tests = []
             for test, pairs in plan.pairs.items():
-                value = VALUES[test]
-                higher = [value([scores[i] for i in pair.expected_higher]) for pair in pairs]
-                other = [value([scores[i] for i in pair.other]) for pair in pairs]
-                differences = np.asarray(higher) - np.asarray(other)
+                value, unit, _ = TESTS[test]
+                differences = np.zeros(len(pairs))
+                for place, (higher, other, _) in enumerate(pairs):
+                    differences[place] = value([scores[i] for i in higher])
+                    differences[place] -= value([scores[i] for i in other])
                 if test == TWINS:
                     differences = signed_ranks(differences)
-                clusters = [pair.cluster for pair in pairs]
-                none = np.zeros(len(pairs))
-                differs = difference(none, differences, clusters=clusters, one_sided=True)
-                tests.append(RowTest(test, differs, UNITS[test], 0.0, plan.tokens[test]))
-            whole = _num_tokens(plan.task.row_ids)
-            num_rows = len(plan.task.row_ids)
-            tasks.append(TaskTests(plan.task.name, num_rows, whole, tests, plan.left_out))
-        adjusted = iter(holm([each.difference.p_value for task in tasks for each in task.tests]))
-        for task in tasks:
-            task.tests[:] = [each._replace(holm=next(adjusted)) for each in task.tests]
-        return tasks
+                clusters = [pair[2] for pair in pairs]
+                how = {"clusters": clusters, "one_sided": True}
+                differs = difference(np.zeros(len(pairs)), differences, **how)
+                plan.tests.append(RowTest(test, differs, unit, 0.0))
+        p_values = [each.difference.p_value for plan in self.plans for each in plan.tests]
+        adjusted = iter(holm(p_values))
+        for plan in self.plans:
+            plan.tests = [replace(each, holm=next(adjusted)) for each in plan.tests]
+        return [replace(plan, pairs={}) for plan in self.plans]
 
-    def _plan(self, task: TaskRows, seed: int, test_rows: int | None) -> _Plan:
-        plan = _Plan(task)
-        rng = np.random.default_rng([seed, *task.name.encode()])
+    def _plan(self, task: TaskRows, seed: int, test_rows: int | None) -> TaskTests:
         num_rows = len(task.row_ids)
+        plan = TaskTests(task.name, sum(map(len, task.row_ids)), num_rows)
+        rng = np.random.default_rng([seed, *task.name.encode()])
         wanted = test_rows or max(TEST_ROWS, TEST_SHARE * num_rows)
-        budget = wanted * _num_tokens(task.row_ids) / max(1, num_rows)
+        budget = wanted * plan.tokens / max(1, num_rows)
         if task.twin_ids is None:
-            self._add_blocks(plan, budget, rng)
-            for test in (TWINS, GUIDED):
-                plan.left_out[test] = "which wants --twins"
-            return plan
-        self._add_blocks(plan, SHARES[ORDER] * budget, rng)
-        self._add_twins(plan, budget, rng)
+            self._add_blocks(plan, task.row_ids, budget, rng)
+            plan.left_out = dict.fromkeys((TWINS, GUIDED), "which wants --twins")
+        else:
+            self._add_blocks(plan, task.row_ids, TESTS[ORDER][2] * budget, rng)
+            self._add_twins(plan, task, task.twin_ids, budget, rng)
         return plan
 
-    def _add_blocks(self, plan: _Plan, budget: float, rng: np.random.Generator) -> None:
+    def _add_blocks(
+        self, plan: TaskTests, rows: list[np.ndarray], budget: float, rng: np.random.Generator
+    ) -> None:
         """Blocks of rows forwards and backwards.  Raises InputError for too few."""
-        task = plan.task
         blocks = list[list[np.ndarray]]()
         for size in BLOCK_ROWS:
-            starts = range(0, len(task.row_ids) - size + 1, size)
-            every = [task.row_ids[start : start + size] for start in starts]
+            every = [rows[start : start + size] for start in range(0, len(rows) - size + 1, size)]
             blocks = [block for block in every if len(self._joined(block)) <= self.room]
             if len(blocks) >= max(LEAST, len(every) / 2):
                 break
         if len(blocks) < LEAST:
             raise InputError(
-                f"{task.name} has {len(blocks)} blocks of {BLOCK_ROWS[-1]} rows that fit "
+                f"{plan.task} has {len(blocks)} blocks of {BLOCK_ROWS[-1]} rows that fit "
                 f"{self.room} tokens, expected at least {LEAST} to test the order of its "
-                f"{len(task.row_ids)} rows: leave it out of --tasks, or raise --max_length"
+                f"{len(rows)} rows: leave it out of --tasks, or raise --max_length"
             )
-        pairs = list[_Pair]()
-        tokens = 0
+        pairs = plan.pairs[ORDER] = []
+        plan.scored[ORDER] = 0
         for i in rng.permutation(len(blocks)).tolist():
-            cost = 2 * len(self._joined(blocks[i]))
-            if len(pairs) >= LEAST and tokens + cost > budget:
+            block = self._joined(blocks[i])
+            cost = 2 * len(block)
+            if len(pairs) >= LEAST and plan.scored[ORDER] + cost > budget:
                 break
-            forwards = self._add(self._joined(blocks[i]))
-            backwards = self._add(self._joined(blocks[i][::-1]))
-            pairs.append(_Pair((forwards,), (backwards,), str(i)))
-            tokens += cost
-        plan.pairs[ORDER] = pairs
-        plan.tokens[ORDER] = tokens
+            both = (self._add(block), self._add(self._joined(blocks[i][::-1])))
+            pairs.append((both[:1], both[1:], str(i)))
+            plan.scored[ORDER] += cost
 
-    def _add_twins(self, plan: _Plan, budget: float, rng: np.random.Generator) -> None:
+    def _add_twins(
+        self,
+        plan: TaskTests,
+        task: TaskRows,
+        twins: list[np.ndarray],
+        budget: float,
+        rng: np.random.Generator,
+    ) -> None:
         """Rows and twins, each alone; of every second long pair the second halves after the first
         half of the twin of the long pair before, which is in no guided pair itself."""
-        task = plan.task
         third: np.ndarray | None = None
-        twins = task.twin_ids or []
         counts = {TWINS: 0, GUIDED: 0}
-        plan.pairs |= {TWINS: [], GUIDED: []}
+        pairs = plan.pairs[TWINS] = []
+        guided = plan.pairs[GUIDED] = []
         for i in rng.permutation(len(twins)).tolist():
             row = task.row_ids[i][: self.room]
-            twin = twins[i]
-            if twin is None or not len(row) or not len(twin):
+            twin = twins[i][: self.room]
+            if not (len(row) and len(twin)):
                 continue
-            twin = twin[: self.room]
             cost = len(row) + len(twin)
-            if len(plan.pairs[TWINS]) >= LEAST and counts[TWINS] + cost > SHARES[TWINS] * budget:
+            if len(pairs) >= LEAST and counts[TWINS] + cost > TESTS[TWINS][2] * budget:
                 break
             alone = (self._add(row), self._add(twin))
-            plan.pairs[TWINS].append(_Pair(alone[:1], alone[1:], task.clusters[i]))
+            pairs.append((alone[:1], alone[1:], task.clusters[i]))
             counts[TWINS] += cost
+            halves = (row[len(row) // 2 :], twin[len(twin) // 2 :])
+            cost = sum(map(len, halves))  # the third text's half is computed already
+            fits = counts[GUIDED] + cost <= TESTS[GUIDED][2] * budget
             if min(len(row), len(twin)) < LONG:
                 continue
             if third is None:
                 third = twin[: len(twin) // 2]
-                continue
-            halves = (row[len(row) // 2 :], twin[len(twin) // 2 :])
-            cost = sum(map(len, halves))  # the third text's half is computed already
-            if counts[GUIDED] + cost > SHARES[GUIDED] * budget:
-                continue
-            after = [self._add(np.append(third, half), len(third)) for half in halves]
-            higher = (alone[0], after[1])
-            other = (alone[1], after[0])
-            plan.pairs[GUIDED].append(_Pair(higher, other, task.clusters[i]))
-            counts[GUIDED] += cost
-            third = None
-        plan.tokens |= counts
-        if len(plan.pairs[TWINS]) < LEAST:
+            elif fits:
+                after = [self._add(np.append(third, half), len(third)) for half in halves]
+                guided.append(((alone[0], after[1]), (alone[1], after[0]), task.clusters[i]))
+                counts[GUIDED] += cost
+                third = None
+        plan.scored |= counts
+        if len(pairs) < LEAST:
             raise InputError(
-                f"{task.name} has {len(plan.pairs[TWINS])} rows with a twin, expected at least "
-                f"{LEAST}: give more twins, or leave --twins out"
+                f"{plan.task} has {len(pairs)} rows with a twin, expected at least {LEAST}: give "
+                "more twins, or leave --twins out"
             )
-        if len(plan.pairs[GUIDED]) < LEAST:
+        if len(guided) < LEAST:
             del plan.pairs[GUIDED]
             plan.left_out[GUIDED] = f"for it wants {LEAST} pairs of {LONG} tokens each"
 
     def _joined(self, rows: Sequence[np.ndarray]) -> np.ndarray:
-        parts = [rows[0]]
-        for row in rows[1:]:
-            parts += [self.separator, row]
-        return np.concatenate(parts)
+        between = [part for row in rows for part in (self.separator, row)]
+        return np.concatenate(between[1:])
 
     def _add(self, ids: np.ndarray, start: int = 0) -> int:
         """The place of a request of these tokens, scored from `start` on."""
@@ -317,8 +290,9 @@ def _second_halves(scores: Sequence[Score]) -> float:
     return float(np.concatenate([whole[len(whole) // 2 :], half]).mean())
 
 
-VALUES = {ORDER: _per_token, TWINS: _min_k, GUIDED: _second_halves}
-
-
-def _num_tokens(rows: Sequence[np.ndarray]) -> int:
-    return sum(map(len, rows))
+# the number of each test, its unit, and its share of the tokens; order has all without twins
+TESTS: dict[str, tuple[Callable[[Sequence[Score]], float], str, float]] = {
+    ORDER: (_per_token, "nats a token", 0.5),
+    TWINS: (_min_k, "rank correlation", 0.3),
+    GUIDED: (_second_halves, "nats a token", 0.2),
+}

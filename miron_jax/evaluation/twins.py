@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from miron_jax.config import RunConfig
-from miron_jax.errors import InputError, some_of
+from miron_jax.errors import InputError
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.prompting.row_texts import RowText, row_texts
 
@@ -22,6 +22,23 @@ _SUITES = {
     "eval-ua-tion": "eval-ua-tion-gen",
     "eval-ua-tion-text": "eval-ua-tion-gen-text",
 }
+
+
+def rows_and_twins(
+    config: RunConfig, generated: bool, folders: Mapping[str, str] | None
+) -> dict[str, tuple[list[RowText], list[RowText | None] | None]]:
+    """The rows of each task with their twins: generated ones, of folders, or none."""
+    tasks = dict[str, tuple[list[RowText], list[RowText | None] | None]]()
+    for source in find_inputs(config).sources:
+        name = source.task.name
+        rows = row_texts(source.task, source.examples)
+        twins = None
+        if generated:
+            twins = generated_twins(config, name, rows)
+        elif folders:
+            twins = read_twins(config, folders, name, rows)
+        tasks[name] = (rows, twins)
+    return tasks
 
 
 def generated_twins(config: RunConfig, name: str, rows: Sequence[RowText]) -> list[RowText | None]:
@@ -52,12 +69,6 @@ def generated_twins(config: RunConfig, name: str, rows: Sequence[RowText]) -> li
         further = waiting[each.group][first + counts[each.group] :][:1]
         counts[each.group] += 1
         twins.extend(further or [None])
-    if not any(twins):
-        raise InputError(
-            f"--twins={GENERATED}: {name} has rows of {some_of([*groups], 3)}, {twin} of "
-            f"{some_of([*waiting], 3)}, expected a common category: name a folder of twins, "
-            "--twins=FOLDER"
-        )
     return twins
 
 
@@ -86,10 +97,10 @@ def read_twins(
             f"--twins={folder}: {name} has {len(names)} rows there, {len(expected)} in its data, "
             "expected a twin of each row, in their order: complete the files"
         )
-    for number, (twin, row) in enumerate(zip(names, expected, strict=True)):
-        if twin != row:
-            raise InputError(
-                f"--twins={folder}: row {number} of {name} is {twin!r} there and {row!r} in its "
-                "data, expected the twin of each row in its place: sort the files"
-            )
+    if names != expected:
+        [number, *_] = (i for i, name in enumerate(names) if name != expected[i])
+        raise InputError(
+            f"--twins={folder}: row {number} of {name} is {names[number]!r} there and "
+            f"{expected[number]!r} in its data, expected each twin in its row's place: sort them"
+        )
     return [*twins]
