@@ -29,7 +29,7 @@ from miron_jax.metrics.token_stats import min_k_plus_plus
 from miron_jax.prompting.row_texts import RowText
 from miron_jax.runtime.progress import Progress
 from miron_jax.statistics.paired import Difference, difference, holm, signed_ranks
-from miron_jax.tokens.ragged import end_to_end
+from miron_jax.tokens.ragged import common_length, end_to_end
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.tokenizers import encode_each, encoder, first_tokens, prefix_token
 
@@ -72,7 +72,7 @@ class TaskTests:
     """What the tests of one task compare, and their results."""
 
     task: str
-    tokens: int  # of all its rows
+    tokens: int  # of all its rows, shared prefixes once
     rows: int
     # by test: two tuples of requests whose numbers are as likely either way round, and a cluster;
     # {}: they are tested
@@ -152,7 +152,7 @@ class Memorized:
             ]
             yield (
                 f"{plan.task}: {'; '.join(parts)}; {sum(plan.scored.values()) / plan.tokens:.1%} "
-                f"of the {plan.tokens:,} tokens of its {plan.rows:,} rows"
+                f"of the {plan.tokens:,} distinct tokens of its {plan.rows:,} rows"
             )
 
     def results(self, scores: Sequence[Score]) -> list[TaskTests]:
@@ -179,7 +179,7 @@ class Memorized:
 
     def _plan(self, task: TaskRows, seed: int, test_rows: int | None) -> TaskTests:
         num_rows = len(task.row_ids)
-        plan = TaskTests(task.name, sum(map(len, task.row_ids)), num_rows)
+        plan = TaskTests(task.name, _num_distinct(task.row_ids), num_rows)
         rng = np.random.default_rng([seed, *task.name.encode()])
         wanted = test_rows or max(TEST_ROWS, TEST_SHARE * num_rows)
         budget = wanted * plan.tokens / max(1, num_rows)
@@ -274,6 +274,12 @@ class Memorized:
         self._ids.append(np.append(self.first, ids))
         self._start.append(len(self.first) + start)
         return len(self._ids) - 1
+
+
+def _num_distinct(rows: Sequence[np.ndarray]) -> int:
+    ordered = end_to_end(sorted(rows, key=lambda row: row.astype(">u4").tobytes()))
+    place = np.arange(len(rows) - 1)
+    return len(ordered.values) - int(common_length(ordered, place, ordered, place + 1).sum())
 
 
 def _per_token(scores: Sequence[Score]) -> float:
