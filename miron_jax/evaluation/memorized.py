@@ -277,7 +277,8 @@ class Memorized:
 
 
 def _num_distinct(rows: Sequence[np.ndarray]) -> int:
-    ordered = end_to_end(sorted(rows, key=lambda row: row.astype(">u4").tobytes()))
+    by_ids = sorted(rows, key=lambda row: row.astype(">u4").tobytes())
+    ordered = end_to_end(by_ids)
     place = np.arange(len(rows) - 1)
     return len(ordered.values) - int(common_length(ordered, place, ordered, place + 1).sum())
 
