@@ -115,11 +115,84 @@ def test_a_state_goes_to_another_browser_and_what_is_newer_stays(browser: Any, t
     assert "another page, which asks other rows: nothing was loaded" in load(third, state)
     changed = json.loads(state.read_text())
     changed["entries"]["1"]["answer"] = "maybe"
-    for broken in (json.dumps(changed), "no JSON", "[]"):
+    no_row = json.dumps({**changed, "entries": {"length": {}}})
+    for broken in (json.dumps(changed), no_row, "no JSON", "[]"):
         (tmp_path / "broken.json").write_text(broken)
         third.enter("w2")
         assert load(second if broken[0] == "{" else third, tmp_path / "broken.json").endswith("nothing was loaded.")
     assert first.errors + second.errors + third.errors == []
+
+
+def test_a_browser_that_keeps_nothing_says_so_until_a_state_is_saved(browser: Any, tmp_path: Path) -> None:
+    """Storage that is full: the warning stays, the page asks before it goes, annotators keep their rows while it is open."""
+    file = tmp_path / "p.html"
+    file.write_text(people_page(sheet_of_table(table_of_items(tmp_path), Columns(), ("yes", "no"))))
+    context = browser.new_context()
+    context.add_init_script(
+        "Storage.prototype.setItem = () => { throw new DOMException('full', 'QuotaExceededError'); };"
+    )
+    opened = OpenPage(context, file)
+    opened.enter("w1")
+    assert opened.said().startswith("This browser does not keep your answers: save a state (s)")
+    opened.press("1")
+    assert "does not keep your answers" in opened.said()
+    opened.enter("w2")
+    opened.enter("w1")
+    assert opened.said("count") == "1 of 2 done"
+    with opened.page.expect_event("dialog") as asked:
+        opened.page.close(run_before_unload=True)
+    assert asked.value.type == "beforeunload"
+    opened.press("2")
+    assert opened.said().endswith("go on. All rows are done: x exports them.")
+    opened.download("s", tmp_path / "w1.json")
+    assert "does not keep" in opened.said()  # of w2, who did nothing
+    opened.enter("w2")
+    opened.download("s", tmp_path / "w2.json")
+    assert opened.said() == ""
+    assert opened.errors == [""]  # the dialog
+    with opened.page.expect_event("close"):
+        opened.page.close(run_before_unload=True)
+
+
+def test_two_tabs_of_one_annotator_show_one_text(browser: Any, tmp_path: Path) -> None:
+    file = tmp_path / "p.html"
+    file.write_text(people_page(sheet_of_table(table_of_items(tmp_path), Columns(), ())))
+    context = browser.new_context()
+    one = OpenPage(context, file)
+    one.enter("w1")
+    two = OpenPage(context, file)
+    one.page.bring_to_front()
+    one.page.locator("#text").press_sequentially("of tab one")
+    two.page.wait_for_function("() => document.getElementById('text').value === 'of tab one'", timeout=5000)
+    two.page.bring_to_front()
+    two.page.locator("#text").press_sequentially(", of two")
+    one.page.reload()
+    one.press("Escape", "k")
+    assert one.page.locator("#text").input_value() == "of tab one, of two"
+    one.press("Escape", "Delete")
+    assert (one.said(), one.said("count")) == ("Delete once more erases what is written.", "1 of 2 done")
+    one.press("Delete")
+    assert one.said("count") == "0 of 2 done"
+    assert one.errors + two.errors == []
+
+
+def test_delete_takes_back_a_verdict_and_only_twice_a_corrected_story(browser: Any, tmp_path: Path) -> None:
+    file = tmp_path / "p.html"
+    file.write_text(people_page(sheet_of_stories([UserStory(name, TALE, ()) for name in "ab"], "stories")))
+    opened = OpenPage(browser.new_context(), file)
+    opened.enter("w1")
+    opened.page.locator("#text").fill(f"Давно. {TALE}")
+    opened.press("Control+Enter", "k", "Delete")
+    assert opened.said() == "The verdict is taken back. Delete once more erases what is written."
+    assert opened.said("count") == "0 of 2 done, 1 begun"
+    assert opened.page.locator("#text").input_value() == f"Давно. {TALE}"
+    opened.press("j", "k", "Delete")  # another row in between: the first press again
+    assert opened.said("count") == "0 of 2 done, 1 begun"
+    opened.press("Delete")
+    assert (opened.said("count"), opened.page.locator("#text").input_value()) == ("0 of 2 done", TALE)
+    opened.press("g", "k", "Delete")  # nothing is written
+    assert opened.said("count") == "0 of 2 done"
+    assert opened.errors == []
 
 
 def test_texts_are_texts_and_come_back_as_they_were_written(browser: Any, tmp_path: Path) -> None:

@@ -12,24 +12,36 @@
     if (words.every((word) => /^[0-9a-z]$/.test(word) && !"jkuxslw".includes(word)) && new Set(words).size === words.length) return words;
     return [...words.some((word) => /^[0-9]$/.test(word)) ? "abcdefghi" : "1234567890"];
   };
-  const say = (text) => { $("said").textContent = text; };
+  const unkept = new Map();  // what this browser refused to keep, by its name
+  const unsaved = new Set();  // annotators of whom a saved state lacks such an entry
+  const say = (text) => {
+    const lost = unsaved.size ? "This browser does not keep your answers: save a state (s) before you close the page, and load it when you go on. " : "";
+    $("said").textContent = lost + text;
+  };
 
   let who = "", current = 0, openedAt = "";
+  let erased;  // the entry that Delete, pressed again, erases with what is written
   let work = [];  // of the annotator, by row: { answer, reasons, text, note, started, submitted }, or undefined
 
   // What this browser keeps, an item a row, so that a change writes one row alone.
   const nameOf = (...parts) => `miron-people ${sheet.id} ${JSON.stringify(parts)}`;
   const stored = (name) => {
+    if (unkept.has(name)) return unkept.get(name);
     try { return localStorage.getItem(name); } catch { return null; }
   };
   const keep = (name, value) => {
     try {
       if (value === undefined) localStorage.removeItem(name);
       else localStorage.setItem(name, value);
+      unkept.delete(name);
     } catch {
-      say("This browser keeps nothing more: save a state now, and load it when you go on.");
+      unkept.set(name, value);
+      if (who) unsaved.add(who);
     }
   };
+  addEventListener("beforeunload", (event) => {
+    if (unsaved.size && [...unkept.keys()].some((name) => name !== nameOf())) event.preventDefault();
+  });
   const isEntry = (entry, row) => entry && typeof entry === "object"
     && ["answer", "text", "note", "started", "submitted"].every((name) => ["string", "undefined"].includes(typeof entry[name]))
     && (entry.reasons === undefined || Array.isArray(entry.reasons) && entry.reasons.every((reason) => reasons.has(reason)))
@@ -121,6 +133,7 @@
   };
   const open = (i) => {
     current = i;
+    erased = undefined;
     openedAt = new Date().toISOString();
     const isListed = $("rows").contains(document.activeElement);  // then its arrow keys go on
     const row = rows[i], detail = $("detail"), title = make("h2", `Row ${i + 1} of ${rows.length}`);
@@ -199,6 +212,7 @@
     work[i] = readEntry(i);
     mark(i);
     count();
+    if (i === current) open(i);
   });
 
   // Files: a state, which this page reads again, and the table of what is done.
@@ -212,6 +226,8 @@
   const save = () => {
     const entries = Object.fromEntries(work.map((entry, i) => [i, entry]).filter(([, entry]) => entry));
     download(".state.json", "application/json", JSON.stringify({ page: sheet.id, title: sheet.title, annotator: who, entries }));
+    unsaved.delete(who);
+    say("");
   };
   const load = (text) => {
     let state;
@@ -225,8 +241,9 @@
       return;
     }
     for (const [i, entry] of Object.entries(state.entries)) {
-      if (!rows[i] || !isEntry(entry, rows[i])) {
-        say(`Row ${Number(i) + 1} of this state is no answer to it: nothing was loaded.`);
+      const row = /^\d+$/.test(i) && rows[i];
+      if (!row || !isEntry(entry, row)) {
+        say(`${row ? `Row ${Number(i) + 1}` : i.slice(0, 40)} of this state is no answer to a row: nothing was loaded.`);
         return;
       }
     }
@@ -262,6 +279,21 @@
     const cell = (text) => /["\t\r\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
     return [[...lines[0].keys()], ...lines.map((line) => [...line.values()])].map((line) => `${line.map(cell).join("\t")}\n`).join("");
   };
+  const takeBack = () => {
+    const entry = work[current], row = rows[current], isText = !judges && !row.options.length;
+    if (!entry || entry === erased || (entry.text ?? row.text) === row.text && !entry.note && !(isText && entry.answer)) {
+      change(undefined);
+      open(current);
+      return;
+    }
+    const hasVerdict = judges && entry.answer;
+    if (hasVerdict) {
+      change({ answer: "", reasons: [] });
+      open(current);
+    }
+    erased = work[current];
+    say(`${hasVerdict ? "The verdict is taken back. " : ""}Delete once more erases what is written.`);
+  };
   const exportTable = () => {
     if (work.some(isDone)) download(".tsv", "text/tab-separated-values", table());
     else say("No row is done: there is nothing to export.");
@@ -279,7 +311,7 @@
   const keys = {
     j: () => go(current + 1), k: () => go(current - 1),
     u: goOpen, x: exportTable, s: save, l: actions.load, w: () => $("who").focus(),
-    delete: () => { change(undefined); open(current); },
+    delete: takeBack,
     g: () => document.querySelector(".pick button:first-child").click(), n: () => $("note").focus(), e: () => $("text").focus(),
   };
   const openKeys = judges ? ["g", "n", ...corrects ? ["e"] : []] : rows.some((row) => !row.options.length) ? ["e"] : [];

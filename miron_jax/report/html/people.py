@@ -25,7 +25,7 @@ _KEYS = {  # keys -> what they do
     "all": {
         "j, k": "next and previous row",
         "u": "next open row",
-        "Delete": "take the answer back",
+        "Delete": "take the answer back, pressed twice also what is written",
         "Escape": "leave a field",
         "x": "export",
         "s, l": "save and load a state",
