@@ -93,11 +93,12 @@ def read_annotations(
     project: Project = PROJECTS["plain"],
 ) -> Annotations:
     """The answers of all pools, end to end.  Raises InputError for a missing column, a ragged line,
-    or not UTF-8."""
+    not UTF-8, or an answer that a page exported twice, perhaps before it was corrected."""
     answers: list[Answer] = []
     num_dropped = 0
     inputs = None
     pages: dict[str, Path] = {}
+    exported: dict[tuple[str, ...], Path] = {}
     for path in paths:
         header, lines = read_table(path)
         if lines and PAGE in header:
@@ -128,6 +129,15 @@ def read_annotations(
             if unanswered or not worker or not any(map(str.strip, item)):
                 num_dropped += 1
                 continue
+            if PAGE in line and line.get(STARTED):
+                key = (worker, line[STARTED], *item)
+                if key in exported:
+                    raise InputError(
+                        f"{path}: annotator {worker:.40} answers {item[0]!r:.40} as begun at "
+                        f"{line[STARTED]:.40}, which {exported[key]} has too, so these are two "
+                        "exports of one person's work: give the last one alone"
+                    )
+                exported[key] = path
             right = project.spelled(line[names.right]) or None if names.right else None
             answer = project.spelled(line[names.answer])
             if project.are_texts:
