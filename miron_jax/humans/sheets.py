@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from miron_jax.errors import InputError
-from miron_jax.humans.annotations import Columns
+from miron_jax.humans.annotations import Columns, canonical
 from miron_jax.humans.tables import read_table
 from miron_jax.humans.task_labels import ANSWER, CHOICE, ROW
 from miron_jax.prompting.prompts import Prompt
@@ -58,6 +58,17 @@ def sheet_of_table(path: Path, columns: Columns, options: Sequence[str]) -> Shee
                 raise InputError(
                     f"{path}: no column {name}, it has {', '.join(header)}: name it with {flag}"
                 )
+    named = [*map(_bare, inputs)]
+    if len({*named}) < len(named):
+        raise InputError(
+            f"{path}: the columns {', '.join(inputs)} would be {', '.join(named)} in what people "
+            "give back, expected different ones: rename one, or leave it out of --input_columns"
+        )
+    if options and len({"", *map(canonical, options)}) < max(len(options), 2) + 1:
+        raise InputError(
+            f"--answers={','.join(options)}: expected two answers or more, all different and none "
+            "empty: mend them"
+        )
     answer = columns.answer or next((name for name in header if name.startswith(OUTPUT)), "")
     rows = dict[tuple[str, ...], SheetRow]()
     for line in lines:
@@ -69,16 +80,21 @@ def sheet_of_table(path: Path, columns: Columns, options: Sequence[str]) -> Shee
                 f"--answers={','.join(options)}: add it there"
             )
         if any(map(str.strip, cells)) and (right or cells not in rows):
-            shown = tuple(map(Shown, map(_bare, inputs), cells))
+            known = rows[cells].right if cells in rows else ""
+            if known not in ("", right):
+                raise InputError(
+                    f"{path}: {control} of {cells[0]!r:.40} is {known!r:.40} and {right!r:.40}, "
+                    "expected one right answer of an item: mend one of the lines"
+                )
+            shown = tuple(map(Shown, named, cells))
             rows[cells] = SheetRow(cells, " ".join(cells), shown, tuple(options), right)
     if not rows:
         raise InputError(f"{path} has no item, expected a line each: add them")
-    named = _bare(answer or control) or "answer"
     return Sheet(
         "answers",
         path.stem,
-        tuple(f"{INPUT}{_bare(name)}" for name in inputs),
-        f"{OUTPUT}{named}",
+        tuple(f"{INPUT}{name}" for name in named),
+        f"{OUTPUT}{_bare(answer or control) or 'answer'}",
         [*rows.values()],
     )
 

@@ -102,6 +102,17 @@ def test_exports_that_are_joined(tmp_path: Path) -> None:
         read_annotations([joined])
 
 
+def test_two_exports_of_one_work_are_refused(tmp_path: Path) -> None:
+    """An answer that was corrected after the first export has its start in both; another start is another answer."""
+    first = answers("w1", 2)
+    second = changed(first, "OUTPUT:sum", "7")
+    one, two = (write_tsv(tmp_path / f"{i}.tsv", lines) for i, lines in enumerate((first, second)))
+    with pytest.raises(InputError, match=r"1.tsv: annotator w1 answers '0' as begun at 2026-.*, which .*0.tsv has too"):
+        read_annotations([one, two])
+    restarted = changed(first, "ASSIGNMENT:started", "2027")[:1]
+    assert len(read_annotations([one, write_tsv(two, restarted)]).answers) == 3
+
+
 def test_an_annotator_twice_has_one_vote_and_is_told(miron: Any, tmp_path: Path) -> None:
     lines = answers("w1", 2)
     later = [{**line, "ASSIGNMENT:started": "2027", "OUTPUT:sum": "9"} for line in lines]
@@ -128,8 +139,16 @@ def test_a_table_is_asked_item_by_item(tmp_path: Path) -> None:
     assert sheet_of_table(path, Columns(right="GOLDEN:x"), ()).rows[0].cells == ("1",)
     with pytest.raises(InputError, match="no column c, it has INPUT:a, text, GOLDEN:x: name it with --input_columns"):
         sheet_of_table(path, Columns(inputs=("c",)), ())
-    with pytest.raises(InputError, match="GOLDEN:x of '2' is 'yes', expected one of --answers=no: add it there"):
-        sheet_of_table(path, Columns(), ("no",))
+    with pytest.raises(InputError, match="GOLDEN:x of '2' is 'yes', expected one of --answers=no,maybe: add it there"):
+        sheet_of_table(path, Columns(), ("no", "maybe"))
+    for options in (("yes",), ("yes", "yes"), ("yes", "no", ""), ("1", "2", "1.0")):
+        with pytest.raises(InputError, match="expected two answers or more, all different and none empty"):
+            sheet_of_table(path, Columns(), options)
+    path.write_text("text,INPUT:text,GOLDEN:x\n1,one,no\n1,one,\n1,one,yes\n")
+    with pytest.raises(InputError, match="columns text, INPUT:text would be text, text in what people give back"):
+        sheet_of_table(path, Columns(("text", "INPUT:text")), ())
+    with pytest.raises(InputError, match="GOLDEN:x of 'one' is 'no' and 'yes', expected one right answer of an item"):
+        sheet_of_table(path, Columns(), ())
     path.write_text("INPUT:a,INPUT:b\n,\n")
     with pytest.raises(InputError, match="has no item"):
         sheet_of_table(path, Columns(), ())
