@@ -125,8 +125,8 @@ _PAGE = {
     "page": Setting(
         None,
         "annotations",
-        "Write one offline HTML page on which people answer --annotations or a task of --tasks, "
-        "correct --stories, or with --export judge their gaps.",
+        "Write one offline HTML page for people: those of humans answer --annotations or a task of "
+        "--tasks; those of tasks correct --stories or, with --export, judge the gaps in them.",
         everyday=True,
     ),
 }
