@@ -4,7 +4,9 @@ Arrives: an open file.  Leaves: numbers, texts, lists and dicts, with a `Pickled
 or class that the pickle names.  It deliberately does not know what these mean.
 """
 
+import io
 import pickle
+import pickletools
 from typing import BinaryIO, Self
 
 from miron_jax.files.readers import Json
@@ -42,9 +44,18 @@ class _Reader(pickle.Unpickler):
 
 
 def read_pickle(file: BinaryIO) -> Json:
-    """The next pickle of the file.  Raises ValueError for bytes that are none."""
+    """The next pickle of the file.  Raises ValueError for bytes that are none.
+
+    It is first written anew: a place of pickle's memo takes memory for all places before it, and
+    `optimize` numbers them from 0.  Frames, which C's reader and this one cut differently, go too.
+    """
     try:
-        return _Reader(file).load()
+        start = file.tell()
+        for _ in pickletools.genops(file):
+            pass
+        size = file.tell() - start
+        file.seek(start)
+        return _Reader(io.BytesIO(pickletools.optimize(file.read(size)))).load()
     except Exception as error:  # a wrong byte may raise an error of any class
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"no pickle: {reason:.160}") from None

@@ -4,7 +4,10 @@ import io
 import json
 import pickle
 import shutil
+import tracemalloc
+import zipfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,7 @@ from miron_jax.errors import InputError
 from miron_jax.evaluation.detox_scorer import ROLES, detox_scorer
 from miron_jax.files.pickles import Pickled, read_pickle
 from miron_jax.metrics.calibration import Calibration, first_calibration, read_calibrations
+from miron_jax.model.checkpoints.torch_file import torch_tensors
 from miron_jax.model.encoder import label_logits
 from tests.support.classifiers import FLUENCY, MEANING, PHRASES, STYLE, classifier, probabilities
 from tests.support.command import command, run, samples
@@ -33,9 +37,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Style, meaning, fluency."""
     folder = tmp_path_factory.mktemp("classifiers")
     return [
-        classifier(folder / "style", "bert", STYLE),
-        classifier(folder / "meaning", "bert", MEANING, 1),
-        classifier(folder / "fluency", "roberta", FLUENCY, 2),
+        classifier(folder / "style", "bert", STYLE, 1, layer_norm_eps=0.3),
+        classifier(folder / "meaning", "bert", MEANING, 1, hidden_act="gelu_new"),
+        classifier(folder / "fluency", "roberta", FLUENCY, 2, layer_norm_eps=0.1, hidden_act="relu"),
     ]
 
 
@@ -187,6 +191,45 @@ def test_nothing_that_a_pickle_names_is_called(folders: list[Path], tmp_path: Pa
         detox_scorer(flag([tmp_path, *folders[1:]]))
 
 
+@pytest.mark.parametrize("frame", [b"", b"\x95" + (7).to_bytes(8, "little")])
+def test_a_pickle_takes_no_room_for_places_that_it_skips(frame: bytes) -> None:
+    """BININT1 1, LONG_BINPUT at place 2 ** 22, LONG_BINGET of it; also where a frame ends within the second."""
+    place = (1 << 22).to_bytes(4, "little")
+    tracemalloc.start()
+    assert read_pickle(io.BytesIO(b"\x80\x04" + frame + b"(K\x01r" + place + b"j" + place + b"t.")) == (1, 1)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("member", "change", "why"),
+    [
+        ("byteorder", {"compress_type": zipfile.ZIP_DEFLATED}, "byte order is not little-endian"),
+        ("data.pkl", {"compress_type": zipfile.ZIP_DEFLATED}, r"no data\.pkl in it"),
+        ("data/0", {"compress_type": zipfile.ZIP_DEFLATED}, "has no storage"),
+        ("data/0", {"file_size": 1 << 20}, "has no storage"),
+    ],
+)
+def test_members_of_torchs_zip_are_as_long_as_they_say(
+    tmp_path: Path, member: str, change: dict[str, int], why: str
+) -> None:
+    import torch
+
+    torch.save({"a": torch.ones(5)}, tmp_path / "whole.bin")
+    changed = tmp_path / "changed.bin"
+    with zipfile.ZipFile(tmp_path / "whole.bin") as whole, zipfile.ZipFile(changed, "w") as copy:
+        for each in whole.infolist():
+            is_changed = each.filename.endswith(f"/{member}")
+            copy.writestr(each.filename, whole.read(each), change.get("compress_type") if is_changed else None)
+            if is_changed and "file_size" in change:
+                copy.getinfo(each.filename).file_size = change["file_size"]
+    with ExitStack() as files:
+        assert torch_tensors(tmp_path / "whole.bin", files)["a"].array[:].tolist() == [1] * 5
+        with pytest.raises(InputError, match=rf"{why}.*expected a dict of tensors"):
+            torch_tensors(changed, files)
+
+
 def test_calibrations_are_scikit_learns(folders: list[Path], tmp_path: Path) -> None:
     from sklearn.isotonic import IsotonicRegression
 
@@ -206,8 +249,8 @@ def test_calibrations_are_scikit_learns(folders: list[Path], tmp_path: Path) -> 
     for values, wanted in zip(detox_scorer(flag(folders, path))(ORIGINALS, REWRITES), expected, strict=True):
         assert values == pytest.approx(wanted, abs=METRIC)  # a table is steep between its steps
     for content, why in (
-        (b"", "no pickle: Ran out of input"),
-        (pickle.dumps(fitted[0]), "no pickle: Ran out of input"),  # the published scoring code reads the first alone
+        (b"", "no pickle: pickle exhausted"),
+        (pickle.dumps(fitted[0]), "no pickle: pickle exhausted"),  # the published scoring code reads the first alone
         (pickle.dumps({"a": 1}) * 3, "holds {'a': 1}"),
         (pickle.dumps(IsotonicRegression().fit([0, 1], [0, 1])) * 3, "out_of_bounds is 'nan'"),
         (pickle.dumps(IsotonicRegression(out_of_bounds="clip").fit([0, 1], [0, 3.0])) * 3, "numbers outside 0 to 1"),
@@ -276,6 +319,11 @@ def test_other_names_are_refused(folders: list[Path], tmp_path: Path, monkeypatc
     with pytest.raises(InputError, match=f"--detox_scorer={ROLES[0].repository}: .*the hub is out of reach"):
         detox_scorer("published")
     tensors = load_file(style / "model.safetensors")
+    for path in style.iterdir():  # without its tokenizer at first
+        if not path.name.startswith("tokenizer"):
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(InputError, match=r"its tokenizer has 5 tokens, expected about \d+.*: put .* there"):
+        detox_scorer(flag([tmp_path, meaning, fluency]))
     for path in style.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     del tensors["classifier.weight"]

@@ -8,6 +8,7 @@ The format since torch 1.6: a zip without compression, in which data.pkl describ
 strided views of storages, each a member data/KEY.
 """
 
+import io
 import math
 import zipfile
 from contextlib import ExitStack
@@ -69,13 +70,14 @@ def torch_tensors(path: Path, files: ExitStack) -> dict[str, Stored]:
         archive = files.enter_context(zipfile.ZipFile(files.enter_context(open_regular(path))))
         members = {member.filename: member for member in archive.infolist()}
         described = next((name for name in members if name.endswith("/data.pkl")), None)
-        if described is None or members[described].compress_type != zipfile.ZIP_STORED:
+        if described is None or not _is_plain(members[described]):
             raise ValueError("no data.pkl in it")
         folder = described.removesuffix("data.pkl")
-        if f"{folder}byteorder" in members and archive.read(f"{folder}byteorder") != b"little":
+        order = members.get(f"{folder}byteorder")
+        is_short = order is None or (_is_plain(order) and order.file_size <= 16)
+        if not is_short or (order and archive.read(order) != b"little"):
             raise ValueError("its byte order is not little-endian")
-        with archive.open(described) as file:
-            content = read_pickle(file)  # pyright: ignore[reportArgumentType]
+        content = read_pickle(io.BytesIO(archive.read(described)))
         tensors = content.items if isinstance(content, Pickled) else content
         return {
             str(name): _stored(path, archive, _view(str(name), value, folder, members))
@@ -83,6 +85,12 @@ def torch_tensors(path: Path, files: ExitStack) -> dict[str, Stored]:
         }
     except Exception as error:  # a wrong byte may raise an error of any class
         raise _damaged(path, error) from None
+
+
+def _is_plain(member: zipfile.ZipInfo) -> bool:
+    """Whether the member is as many bytes of the file as it says, without compression."""
+    is_stored = member.compress_type == zipfile.ZIP_STORED
+    return is_stored and member.file_size == member.compress_size
 
 
 def _stored(path: Path, archive: zipfile.ZipFile, view: _View) -> Stored:
@@ -100,7 +108,7 @@ def _view(name: str, value: Json, folder: str, members: dict[str, zipfile.ZipInf
         raise ValueError(f"{name} is of {kind.name}, expected one of {', '.join(_DTYPES)}")
     view = _View(f"{folder}data/{key}", _DTYPES[kind.name][1], offset, shape, strides)
     member = members.get(view.member)
-    if member is None or member.compress_type != zipfile.ZIP_STORED:
+    if member is None or not _is_plain(member):
         raise ValueError(f"{name} has no storage {view.member}")
     numbers = (offset, *shape, *strides)
     if len(shape) != len(strides) or any(type(n) is not int or n < 0 for n in numbers):
