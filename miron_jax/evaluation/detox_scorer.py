@@ -177,6 +177,12 @@ def _find(role: Role, name: str) -> _Classifier:
         )
     label = _label(role, folder, encoder.labels)
     tokenizer = load_tokenizer(str(folder.absolute()), FLAG)
+    if 2 * len(tokenizer) < encoder.vocab_size:  # without files transformers makes special tokens
+        raise InputError(
+            f"{folder}: its tokenizer has {len(tokenizer)} tokens, expected about "
+            f"{encoder.vocab_size}, the classifier's vocab_size: put the classifier's "
+            "tokenizer.json there, or vocab.txt, or vocab.json and merges.txt"
+        )
     if not tokenizer("")["input_ids"]:
         raise InputError(
             f"{folder}: its tokenizer puts no token before a text, whose place a classifier reads: "
