@@ -31,6 +31,7 @@ class Totals:
     """Sums over the request batches of a run."""
 
     requests: int = 0
+    truncated: int = 0  # of these, those that lose tokens to the length limit
     plain_tokens: int = 0  # at one row per request
     unique_tokens: int = 0  # nodes of the plans
     control_tokens: int = 0  # of these, those of --controls
@@ -64,6 +65,7 @@ class Totals:
 
     def add(self, requests: Requests, plan: Plan) -> None:
         self.requests += len(requests)
+        self.truncated += int(requests.truncated.sum())
         self.plain_tokens += int((np.diff(requests.offsets) - 1).sum())
         self.unique_tokens += plan.unique_tokens
         self.padded_tokens += plan.padded_tokens

@@ -51,8 +51,9 @@ def print_plan(inputs: Inputs, totals: Totals) -> None:
             f"; {totals.without_draws} without --fewshot_draws, which costs {times:.2f} times as "
             "many"
         )
+    cut = f", {totals.truncated} of them cut to the length limit" if totals.truncated else ""
     for line in (
-        f"requests       {totals.requests}",
+        f"requests       {totals.requests}{cut}",
         f"plain tokens   {totals.plain_tokens} (one row a request)",
         f"unique tokens  {totals.unique_tokens} ({shared:.2f} times fewer){controls}{draws}",
         f"rows           {totals.rows} (rows x tokens: {rows})",
