@@ -370,7 +370,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         for name, declared in SETTINGS.items():
-            _check(name, declared, getattr(self, name))
+            check_setting(name, declared, getattr(self, name))
         if bool(self.mesh) != (self.sharding == "mesh"):
             raise InputError(
                 "--sharding=mesh wants the mesh's axes, and only it: --sharding=mesh "
@@ -451,7 +451,7 @@ SETTINGS: dict[str, Setting] = {
 }
 
 
-def _check(name: str, declared: Setting, value: Any) -> None:
+def check_setting(name: str, declared: Setting, value: Any) -> None:
     """Raises InputError for a value that is no choice, or beyond the declared bounds."""
     if declared.choices and value not in declared.choices and value is not declared.default:
         raise InputError(f"--{name} is {value!r}, expected one of {', '.join(declared.choices)}")

@@ -11,7 +11,8 @@ from absl import flags
 
 from miron_jax.cli.flags import EVERY, FLAGS, OF_COMMAND, define
 from miron_jax.cli.help import help_of
-from miron_jax.errors import BAD_INPUT, printable
+from miron_jax.config import check_setting
+from miron_jax.errors import BAD_INPUT, InputError, printable
 
 FULL = ("--helpfull", "-helpfull")
 ALIKE = 60.0  # of 100: likeness from which a flag of this command is suggested
@@ -30,7 +31,12 @@ def parse(command: str, arguments: Sequence[str]) -> list[str]:
     try:
         for argument in arguments:
             argument.encode()
-        return FLAGS(list(arguments))
+        rest = FLAGS(list(arguments))
+        for name in OF_COMMAND[command]:
+            check_setting(name, EVERY[name], FLAGS[name].value)
+        return rest
+    except InputError as error:
+        sentence = f"miron-jax {command}: {error}"
     except UnicodeEncodeError as error:
         sentence = (
             f"miron-jax {command}: {error.object} holds bytes that are not UTF-8, which no results "

@@ -22,11 +22,12 @@ from typing import NamedTuple
 import numpy as np
 
 from miron_jax.config import RunConfig
+from miron_jax.definitions.if_any import IfAny
 from miron_jax.engine.records import Score
 from miron_jax.errors import InputError
 from miron_jax.evaluation.session import Session
 from miron_jax.metrics.token_stats import min_k_plus_plus
-from miron_jax.prompting.row_texts import RowText
+from miron_jax.prompting.row_texts import RowsAndTwins
 from miron_jax.runtime.progress import Progress
 from miron_jax.statistics.paired import Difference, difference, holm, signed_ranks
 from miron_jax.tokens.ragged import common_length, end_to_end
@@ -55,6 +56,8 @@ class TaskRows(NamedTuple):
     row_ids: list[np.ndarray]  # int32 each, in the order of the file
     clusters: list[str]  # of each row: rows of one cluster are not independent
     twin_ids: list[np.ndarray] | None  # of each row, [0]: it has none; None: there are no twins
+    twin_clusters: Sequence[str] = ()  # of each twin, likewise
+    git_blob_sha1: str | None = None  # of the data file
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +77,10 @@ class TaskTests:
     task: str
     tokens: int  # of all its rows, shared prefixes once
     rows: int
+    git_blob_sha1: str | None  # of the data file
     # by test: two tuples of requests whose numbers are as likely either way round, and a cluster;
     # {}: they are tested
-    pairs: dict[str, list[tuple[tuple[int, ...], tuple[int, ...], str]]] = field(
+    pairs: IfAny[dict[str, list[tuple[tuple[int, ...], tuple[int, ...], str]]]] = field(
         default_factory=dict
     )
     scored: dict[str, int] = field(default_factory=dict)  # tokens by test
@@ -86,7 +90,7 @@ class TaskTests:
 
 def tests_of_rows(
     session: Session,
-    tasks: Mapping[str, tuple[list[RowText], list[RowText | None] | None]],
+    tasks: Mapping[str, RowsAndTwins],
     config: RunConfig,
     test_rows: int | None,
     progress: Progress,
@@ -95,19 +99,24 @@ def tests_of_rows(
     `session`: with numbers of distributions.  Raises InputError, SelfCheckFailed."""
     model = session.architecture.config
     tokenizer = session.architecture.tokenizer
-    limits = (config.max_length or MOST_TOKENS, model.num_positions, model.trained_length)
+    limits = [*filter(None, (model.num_positions, model.trained_length))]
     encode = partial(encode_each, encoder(tokenizer))
     task_rows = list[TaskRows]()
-    for name, (rows, twins) in tasks.items():
+    for name, (rows, twins, sha1) in tasks.items():
         twin_ids = None
         if twins is not None:
             twin_ids = encode(["" if twin is None else twin.text for twin in twins])
+        of_twins = ["" if twin is None else twin.cluster for twin in twins or ()]
         ids = encode([row.text for row in rows])
-        task_rows.append(TaskRows(name, ids, [row.cluster for row in rows], twin_ids))
+        clusters = [row.cluster for row in rows]
+        task_rows.append(TaskRows(name, ids, clusters, twin_ids, of_twins, sha1))
     first = first_tokens("as_tokenizer", tokenizer) or (prefix_token(tokenizer),)
     separator = tokenizer(SEPARATOR, add_special_tokens=False)["input_ids"]
-    room = min(filter(None, limits))
-    tests = Memorized(task_rows, first, separator, room, config.seed, test_rows)
+    wanted = config.max_length or MOST_TOKENS
+    room = min(wanted, *limits)
+    tests = Memorized(
+        task_rows, first, separator, room, config.seed, test_rows, room < min(limits, default=room)
+    )
     for sentence in tests.sentences():
         progress.say(sentence)
     return tests.results(session.scores(tests.requests))
@@ -124,18 +133,27 @@ class Memorized:
         room: int,
         seed: int,
         test_rows: int | None = None,
+        may_be_longer: bool = False,
     ) -> None:
         """`first`, `separator`: the tokens before a text, and between the rows of a block; `room`:
-        tokens of a request at most; `test_rows`: the tests take the tokens of so many rows.
+        tokens of a request at most; `test_rows`: the tests take the tokens of so many rows;
+        `may_be_longer`: a larger --max_length gives more room.
 
-        Raises InputError for a task with too few rows.
+        Raises InputError if no task has enough rows for any test.
         """
         self.first = np.asarray(first, np.int32)
         self.separator = np.asarray(separator, np.int32)
         self.room = room - len(first)
+        self.may_be_longer = may_be_longer
         self._ids: list[np.ndarray] = []
         self._start: list[int] = []
         self.plans = [self._plan(task, seed, test_rows) for task in tasks]
+        if not any(plan.pairs for plan in self.plans):
+            why = [f"no {test} test, {why}" for test, why in self.plans[0].left_out.items()]
+            raise InputError(
+                f"no task can be tested, {self.plans[0].task} has {'; '.join(why)}: name tasks of "
+                "more rows in --tasks, or twins in --twins"
+            )
 
     @property
     def requests(self) -> Requests:
@@ -151,8 +169,9 @@ class Memorized:
                 for test, pairs in plan.pairs.items()
             ]
             yield (
-                f"{plan.task}: {'; '.join(parts)}; {sum(plan.scored.values()) / plan.tokens:.1%} "
-                f"of the {plan.tokens:,} distinct tokens of its {plan.rows:,} rows"
+                f"{plan.task}: {'; '.join(parts) or 'no test'}; "
+                f"{sum(plan.scored.values()) / plan.tokens:.1%} of the {plan.tokens:,} distinct "
+                f"tokens of its {plan.rows:,} rows"
             )
 
     def results(self, scores: Sequence[Score]) -> list[TaskTests]:
@@ -170,6 +189,9 @@ class Memorized:
                 clusters = [pair[2] for pair in pairs]
                 how = {"clusters": clusters, "one_sided": True}
                 differs = difference(np.zeros(len(pairs)), differences, **how)
+                if test == TWINS:  # a correlation
+                    low, high = differs.ci95
+                    differs = replace(differs, ci95=(max(-1.0, low), min(1.0, high)))
                 plan.tests.append(RowTest(test, differs, unit, 0.0))
         p_values = [each.difference.p_value for plan in self.plans for each in plan.tests]
         adjusted = iter(holm(p_values))
@@ -179,13 +201,13 @@ class Memorized:
 
     def _plan(self, task: TaskRows, seed: int, test_rows: int | None) -> TaskTests:
         num_rows = len(task.row_ids)
-        plan = TaskTests(task.name, _num_distinct(task.row_ids), num_rows)
+        plan = TaskTests(task.name, _num_distinct(task.row_ids), num_rows, task.git_blob_sha1)
         rng = np.random.default_rng([seed, *task.name.encode()])
         wanted = test_rows or max(TEST_ROWS, TEST_SHARE * num_rows)
         budget = wanted * plan.tokens / max(1, num_rows)
         if task.twin_ids is None:
             self._add_blocks(plan, task.row_ids, budget, rng)
-            plan.left_out = dict.fromkeys((TWINS, GUIDED), "which wants --twins")
+            plan.left_out |= dict.fromkeys((TWINS, GUIDED), "which wants --twins")
         else:
             self._add_blocks(plan, task.row_ids, TESTS[ORDER][2] * budget, rng)
             self._add_twins(plan, task, task.twin_ids, budget, rng)
@@ -194,19 +216,21 @@ class Memorized:
     def _add_blocks(
         self, plan: TaskTests, rows: list[np.ndarray], budget: float, rng: np.random.Generator
     ) -> None:
-        """Blocks of rows forwards and backwards.  Raises InputError for too few."""
-        blocks = list[list[np.ndarray]]()
+        """Blocks of rows forwards and backwards, unless there are too few."""
+        every = blocks = list[list[np.ndarray]]()
         for size in BLOCK_ROWS:
             every = [rows[start : start + size] for start in range(0, len(rows) - size + 1, size)]
             blocks = [block for block in every if len(self._joined(block)) <= self.room]
             if len(blocks) >= max(LEAST, len(every) / 2):
                 break
         if len(blocks) < LEAST:
-            raise InputError(
-                f"{plan.task} has {len(blocks)} blocks of {BLOCK_ROWS[-1]} rows that fit "
-                f"{self.room} tokens, expected at least {LEAST} to test the order of its "
-                f"{len(rows)} rows: leave it out of --tasks, or raise --max_length"
+            plan.left_out[ORDER] = (
+                f"for {len(blocks)} blocks of {BLOCK_ROWS[-1]} of its {len(rows)} rows fit "
+                f"{self.room} tokens, expected at least {LEAST}"
             )
+            if self.may_be_longer and len(every) >= LEAST:
+                plan.left_out[ORDER] += " (raise --max_length)"
+            return
         pairs = plan.pairs[ORDER] = []
         plan.scored[ORDER] = 0
         for i in rng.permutation(len(blocks)).tolist():
@@ -227,12 +251,16 @@ class Memorized:
         rng: np.random.Generator,
     ) -> None:
         """Rows and twins, each alone; of every second long pair the second halves after the first
-        half of the twin of the long pair before, which is in no guided pair itself."""
+        half of the twin of the long pair before, which is in no guided pair itself.
+
+        Each cluster of rows stands against one cluster of twins: a pair of others is left out.
+        """
         third: np.ndarray | None = None
         counts = {TWINS: 0, GUIDED: 0}
         pairs = plan.pairs[TWINS] = []
         guided = plan.pairs[GUIDED] = []
-        for i in rng.permutation(len(twins)).tolist():
+        twins_of, rows_of = dict[str, str](), dict[str, str]()  # by cluster, of the other side
+        for i in map(int, rng.permutation(len(twins))):
             row = task.row_ids[i][: self.room]
             twin = twins[i][: self.room]
             if not (len(row) and len(twin)):
@@ -240,8 +268,12 @@ class Memorized:
             cost = len(row) + len(twin)
             if len(pairs) >= LEAST and counts[TWINS] + cost > TESTS[TWINS][2] * budget:
                 break
+            cluster, other = task.clusters[i], task.twin_clusters[i]
+            if twins_of.get(cluster, other) != other or rows_of.get(other, cluster) != cluster:
+                continue
+            twins_of[cluster], rows_of[other] = other, cluster
             alone = (self._add(row), self._add(twin))
-            pairs.append((alone[:1], alone[1:], task.clusters[i]))
+            pairs.append((alone[:1], alone[1:], cluster))
             counts[TWINS] += cost
             halves = (row[len(row) // 2 :], twin[len(twin) // 2 :])
             cost = sum(map(len, halves))  # the third text's half is computed already
@@ -252,18 +284,18 @@ class Memorized:
                 third = twin[: len(twin) // 2]
             elif fits:
                 after = [self._add(np.append(third, half), len(third)) for half in halves]
-                guided.append(((alone[0], after[1]), (alone[1], after[0]), task.clusters[i]))
+                guided.append(((alone[0], after[1]), (alone[1], after[0]), cluster))
                 counts[GUIDED] += cost
                 third = None
         plan.scored |= counts
-        if len(pairs) < LEAST:
-            raise InputError(
-                f"{plan.task} has {len(pairs)} rows with a twin, expected at least {LEAST}: give "
-                "more twins, or leave --twins out"
-            )
-        if len(guided) < LEAST:
-            del plan.pairs[GUIDED]
-            plan.left_out[GUIDED] = f"for it wants {LEAST} pairs of {LONG} tokens each"
+        for test, least in ((TWINS, 1), (GUIDED, LONG)):
+            clusters = {pair[2] for pair in plan.pairs[test]}
+            if len(clusters) < LEAST:
+                del plan.pairs[test]
+                plan.left_out[test] = (
+                    f"for {len(clusters)} clusters of its rows and twins have {least} tokens or "
+                    f"more, expected at least {LEAST}"
+                )
 
     def _joined(self, rows: Sequence[np.ndarray]) -> np.ndarray:
         between = [part for row in rows for part in (self.separator, row)]

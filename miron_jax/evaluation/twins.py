@@ -4,14 +4,16 @@ Arrives: a task with its rows, the folder of --twins or the name of this program
 Leaves: for each row its twin.  It deliberately does not know tokens.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.evaluation.inputs import find_inputs
-from miron_jax.prompting.row_texts import RowText, row_texts
+from miron_jax.prompting.row_texts import RowsAndTwins, RowText, row_texts
 
 GENERATED = "generated"
 # suite -> the one that has rows in its manner; a suite that makes its rows goes on making them
@@ -26,9 +28,9 @@ _SUITES = {
 
 def rows_and_twins(
     config: RunConfig, generated: bool, folders: Mapping[str, str] | None
-) -> dict[str, tuple[list[RowText], list[RowText | None] | None]]:
+) -> dict[str, RowsAndTwins]:
     """The rows of each task with their twins: generated ones, of folders, or none."""
-    tasks = dict[str, tuple[list[RowText], list[RowText | None] | None]]()
+    tasks = dict[str, RowsAndTwins]()
     for source in find_inputs(config).sources:
         name = source.task.name
         rows = row_texts(source.task, source.examples)
@@ -37,7 +39,7 @@ def rows_and_twins(
             twins = generated_twins(config, name, rows)
         elif folders:
             twins = read_twins(config, folders, name, rows)
-        tasks[name] = (rows, twins)
+        tasks[name] = RowsAndTwins(rows, twins, source.data.git_blob_sha1)
     return tasks
 
 
@@ -83,12 +85,25 @@ def read_twins(
     folder = folders.get(name.partition("/")[0], folders.get(""))
     if folder is None:
         return None
+    if not Path(folder).exists():
+        raise InputError(
+            f"--twins={folder} is not there, expected a folder laid out as the data of {name}"
+        )
     paths = (folder,) if config.task_path else None
     data_dir = tuple(folders.items())
     given = replace(
         config, tasks=(name,), data_dir=data_dir, task_path=paths, allow_changed_data=True
     )
-    [source] = find_inputs(given, fetch=False).sources
+    try:
+        [source] = find_inputs(given, fetch=False).sources
+    except InputError as error:
+        sentence = re.sub("--(data_dir|task_path)", "--twins", str(error))
+        raise InputError(f"--twins, twins of {name}: {sentence}") from None
+    if source.task.file is None:
+        raise InputError(
+            f"--twins={folder}: {name} makes its rows and reads no folder, expected "
+            f"--twins={GENERATED}: leave it out of --tasks, or name folders as SUITE=FOLDER"
+        )
     twins = row_texts(source.task, source.examples)
     expected = [each.name for each in rows]
     names = [each.name for each in twins]
@@ -102,5 +117,10 @@ def read_twins(
         raise InputError(
             f"--twins={folder}: row {number} of {name} is {names[number]!r} there and "
             f"{expected[number]!r} in its data, expected each twin in its row's place: sort them"
+        )
+    if [each.text for each in twins] == [each.text for each in rows]:
+        raise InputError(
+            f"--twins={folder}: all {len(rows)} rows of {name} there are those of its data, "
+            "expected texts that no model has read: name another folder"
         )
     return [*twins]

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 
 LOWEST_SHARE = 0.2  # of the tokens of a text, in Min-K%++
-LEAST_DEVIATION = 1e-3  # nats: float32 knows no smaller one
+# nats; a floor that the paper does not have, so that a sure token does not outweigh all others
+LEAST_DEVIATION = 1e-3
 HITS = (1, 5, 20)  # a target is a hit if it is among so many most probable tokens
 # in results and samples, not in tables
 TOKEN_STATS = (

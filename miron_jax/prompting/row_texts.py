@@ -6,6 +6,7 @@ deliberately does not know tokens.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from miron_jax.definitions.records import (
@@ -14,6 +15,7 @@ from miron_jax.definitions.records import (
     Cloze,
     Document,
     Problem,
+    Question,
     Wording,
 )
 from miron_jax.prompting.prompts import shot_parts
@@ -27,6 +29,14 @@ class RowText(NamedTuple):
     text: str
     group: str  # rows of one group are made alike: the category, or ""
     cluster: str  # rows of one cluster are not independent
+
+
+class RowsAndTwins(NamedTuple):
+    """The rows of a task."""
+
+    rows: list[RowText]
+    twins: list[RowText | None] | None  # of each row; None: there are none
+    git_blob_sha1: str | None  # of the data file
 
 
 def row_texts(task: AnyTask, examples: Sequence[AnyExample]) -> list[RowText]:
@@ -53,6 +63,7 @@ def _row_text(task: AnyTask, example: AnyExample) -> RowText:
         name = example.name
         text = example.prefix + example.target
         group = example.category
+        cluster = example.clean_prefix or example.prefix or name
     else:
         published = example.published or {}
         name = str(published.get("id", name))
@@ -60,6 +71,13 @@ def _row_text(task: AnyTask, example: AnyExample) -> RowText:
         if example.cluster is not None:
             cluster = f"cluster {example.cluster}"
         text = example.contexts[0]
+        space = ""
+        if isinstance(example, Question) and example.gold is None and example.accepted:
+            example = replace(example, gold=0, continuations=example.accepted[:1])
+            space = " "
         if example.gold is not None and isinstance(task.profile, Wording):
-            text = "".join(shot_parts(example, task.profile))
+            context, answer = shot_parts(example, task.profile)
+            if context[-1:].isspace() or answer[:1].isspace():
+                space = ""
+            text = context + space + answer
     return RowText(example.row, name, text, group, cluster)

@@ -65,6 +65,8 @@ MISTAKES = {
     "eval --tasks=@MODEL/config.json": ("it has no list of names under tasks", "such as compare --subset writes"),
     "eval --tasks=": ("--tasks is empty", "such as --tasks=core"),
     "eval --limit=99999999999999999999": ("--limit is 99999999999999999999", "or less; leave the flag out"),
+    "humans --votes_needed=0": ("--votes_needed is 0, expected 1 or more", "leave the flag out"),
+    "memorized --test_rows=0": ("--test_rows is 0, expected 1 or more", "leave the flag out"),
     "eval --limit=ten": ("--limit is 'ten'", "expected a whole number"),
     "eval --dtype=fp16": ("--dtype is 'fp16'", "expected one of float32, bfloat16"),
     "eval --model=MODEL --tasks=core --data_dir=TEXTS": ("no CORE data there", "unpack https://"),

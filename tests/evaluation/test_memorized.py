@@ -2,6 +2,7 @@
 command."""
 
 import json
+from collections import Counter
 from itertools import chain, product
 from pathlib import Path
 from typing import Any
@@ -58,10 +59,31 @@ def test_shorter_blocks_where_rows_are_long() -> None:
     rows = numbered(30, 8, first=10)
     tests = Memorized([TaskRows("t", rows, [*"x" * 30], None)], (1,), (7,), 20, 0)
     assert {len(scored) for _, scored in spans(tests)} == {17}
-    with pytest.raises(InputError, match=r"t has 0 blocks of 2 rows that fit 9 tokens, expected at least 10"):
-        Memorized([TaskRows("t", rows, [*"x" * 30], None)], (1,), (7,), 10, 0)
-    with pytest.raises(InputError, match=r"t has 9 blocks of 2 rows .* of its 19 rows: leave it out of --tasks"):
-        Memorized([TaskRows("t", rows[:19], [*"x" * 19], None)], (1,), (7,), 20, 0)
+    fits = TaskRows("t", rows, [*"x" * 30], None)
+    with pytest.raises(InputError, match=r"t has no order test, for 0 blocks of 2 of its 30 rows fit 9 tokens, .* 10;"):
+        Memorized([fits], (1,), (7,), 10, 0)
+    with pytest.raises(InputError, match=r"expected at least 10 \(raise --max_length\); no twins test"):
+        Memorized([fits], (1,), (7,), 10, 0, may_be_longer=True)
+    few = TaskRows("few", rows[:19], [*"x" * 19], None)
+    with pytest.raises(InputError, match=r"for 9 blocks of 2 of its 19 rows fit 19 tokens, expected at least 10; no"):
+        Memorized([few], (1,), (7,), 20, 0, may_be_longer=True)
+    plans = Memorized([few, fits], (1,), (7,), 20, 0).plans
+    assert [[*plan.pairs] for plan in plans] == [[], ["order"]], "one task does not stop another"
+    twins = TaskRows("t", rows, [*map(str, range(30))], [*rows], [*map(str, range(30))])
+    assert [*Memorized([twins], (1,), (7,), 10, 0).plans[0].pairs] == ["twins"], "nor one test another"
+
+
+def test_a_cluster_of_rows_stands_against_one_of_twins() -> None:
+    """Rows 0 and 1 are of one cluster, and their twins of one; of 2 and 3, whose twins are of two, one pair is taken; of
+    4 and 5, which share a cluster of twins, likewise."""
+    rows, clusters, of_twins = numbered(30, 8), [*map(str, range(30))], [*map(str, range(30))]
+    clusters[1], of_twins[1], clusters[3], of_twins[5] = "0", "0", "2", "4"
+    tests = Memorized([TaskRows("t", rows, clusters, [*rows], of_twins)], (1,), (7,), 50, 0, test_rows=1000)
+    taken = Counter(pair[2] for pair in tests.plans[0].pairs["twins"])
+    assert (taken["0"], taken["2"], taken["4"] + taken["5"], taken.total()) == (2, 1, 1, 28)
+    one = [TaskRows("t", rows, clusters, [*rows], ["x"] * 30)]
+    left_out = Memorized(one, (1,), (7,), 50, 0).plans[0].left_out
+    assert left_out["twins"] == "for 1 clusters of its rows and twins have 1 tokens or more, expected at least 10"
 
 
 def test_second_halves_stand_after_those_of_a_third_text() -> None:
@@ -69,7 +91,14 @@ def test_second_halves_stand_after_those_of_a_third_text() -> None:
     rows = numbered(60, LONG, first=10)
     twins: list[Any] = numbered(60, LONG, first=10_000)
     twins[3] = twins[3][:0]
-    tests = Memorized([TaskRows("t", rows, [*map(str, range(60))], twins)], (1,), (7,), 500, 0, test_rows=100_000)
+    tests = Memorized(
+        [TaskRows("t", rows, [*map(str, range(60))], twins, [*map(str, range(60))])],
+        (1,),
+        (7,),
+        500,
+        0,
+        test_rows=100_000,
+    )
     scored, pairs = spans(tests), tests.plans[0].pairs
     assert {name: len(each) for name, each in pairs.items()} == {"order": 12, "twins": 59, "guided prefix": 29}
     lenders = {*map(tuple, twins[:3] + twins[4:])}
@@ -94,7 +123,7 @@ def test_numbers_by_hand() -> None:
     -1 after its own first half and -1.5 after another's, the twin's -2 after both: (-1 - 2) / 2 less (-2 - 1.5) / 2.
     """
     rows, twins = numbered(50, LONG, first=10), numbered(50, LONG, first=10_000)
-    task = TaskRows("t", rows, [*map(str, range(50))], [*twins])
+    task = TaskRows("t", rows, [*map(str, range(50))], [*twins], [*map(str, range(50))])
     tests = Memorized([task], (1,), (7,), 500, 0, test_rows=100_000)
     scores = []
     guided = {pair[1][1] for pair in tests.plans[0].pairs["guided prefix"]}
@@ -111,6 +140,7 @@ def test_numbers_by_hand() -> None:
     by_name = {each.test: each for each in result.tests}
     values = {name: each.difference.value for name, each in by_name.items()}
     assert values == pytest.approx({"order": 1, "twins": 1, "guided prefix": 0.25}, abs=ROUNDING)
+    assert by_name["twins"].difference.ci95[1] == 1, "Student's t would end at 1.17"
     assert by_name["order"].difference.num_examples == 10
     assert by_name["order"].difference.p_value == 1 / 1024
     assert by_name["order"].holm == 1 / 1024  # the largest of three
@@ -141,7 +171,7 @@ def test_ten_thousand_rows_cost_a_tenth_of_their_tokens(with_twins: bool) -> Non
     twins: list[Any] = [np.append(row, row[:5]) for row in rows]
     for num_rows, most in ((10_000, 0.1), (400, 2.5)):
         clusters = [*map(str, range(num_rows))]
-        task = TaskRows("t", rows[:num_rows], clusters, twins[:num_rows] if with_twins else None)
+        task = TaskRows("t", rows[:num_rows], clusters, twins[:num_rows] if with_twins else None, clusters)
         tests = Memorized([task], (1,), (7,), 2048, 0)
         whole = sum(map(len, task.row_ids)) - 3 * (num_rows - 1)
         [sentence] = tests.sentences()
@@ -170,6 +200,23 @@ def test_rows_are_question_and_right_answer_in_the_order_of_the_file(tmp_path: P
     assert rows[0].text.startswith("Question 0?")
 
 
+def test_a_row_that_is_completed_has_its_first_accepted_answer() -> None:
+    config = RunConfig("demo", ("eval-ua-tion-gen-text/*",), items_per_category=2)
+    for source in find_inputs(config).sources:
+        for row, example in zip(row_texts(source.task, source.examples), source.examples, strict=False):
+            assert row.text == f"{example.contexts[0]} {example.accepted[0]}"
+
+
+def test_noisy_rows_are_of_the_cluster_of_their_clean_prefix() -> None:
+    [source] = find_inputs(RunConfig("demo", ("miron-gen/en",), items_per_category=20)).sources
+    clusters = {row.text: row.cluster for row in row_texts(source.task, source.examples)}
+    noisy = [each for each in source.examples if each.clean_prefix]
+    assert noisy
+    for each in noisy:
+        clean = each.clean_prefix + each.target
+        assert clusters[each.prefix + each.target] == clusters.get(clean, each.clean_prefix)
+
+
 def test_twins_stand_in_a_folder_laid_out_as_the_data(tmp_path: Path) -> None:
     config, rows = own_rows(tmp_path / "data", QUESTIONS)
     twins = [{**row, "q": f"Say {i}."} for i, row in enumerate(QUESTIONS)]
@@ -181,6 +228,17 @@ def test_twins_stand_in_a_folder_laid_out_as_the_data(tmp_path: Path) -> None:
     own_rows(tmp_path / "fewer", twins[:-1])
     with pytest.raises(InputError, match=r"own/x has 39 rows there, 40 in its data, expected a twin of each row"):
         read_twins(config, {"own": str(tmp_path / "fewer")}, "own/x", rows)
+    (tmp_path / "empty").mkdir()
+    for folder, sentence in (
+        ("absent", r"^--twins=.*/absent is not there, expected a folder laid out as the data of own/x$"),
+        ("empty", r"^--twins, twins of own/x: --twins=.*/empty: the folder has no .yaml file"),
+        ("data", r"data: all 40 rows of own/x there are those of its data, expected texts that no model has read"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            read_twins(config, {"own": str(tmp_path / folder)}, "own/x", rows)
+    made = RunConfig("demo", ("miron-gen/en",))
+    with pytest.raises(InputError, match=r"miron-gen/en makes its rows and reads no folder, .* --twins=generated"):
+        read_twins(made, {"": str(tmp_path / "twins")}, "miron-gen/en", [])
 
 
 def test_documents_are_paired_by_their_ids(tmp_path: Path) -> None:
@@ -220,7 +278,12 @@ def test_the_command_prints_a_table_and_its_costs(tmp_path: Path, run: Any) -> N
     ran = run(*given, f"--twins={tmp_path / 'twins'}", f"--json={tmp_path / 'x.json'}")
     assert ran.status == 0, ran.err
     assert "own/x: order 11 pairs, " in ran.out + ran.err
-    [written] = json.loads((tmp_path / "x.json").read_text())["tasks"]
+    document = json.loads((tmp_path / "x.json").read_text())
+    [written] = document["tasks"]
+    assert (document["step"], document["seed"], document["test_rows"]) == (None, 0, None)
+    assert document["twins"] == str(tmp_path / "twins")
+    assert len(written["git_blob_sha1"]) == 40
+    assert "pairs" not in written
     assert [each["test"] for each in written["tests"]][:2] == ["order", "twins"]
     for each in written["tests"]:
         differs = each["difference"]
@@ -231,5 +294,7 @@ def test_the_command_prints_a_table_and_its_costs(tmp_path: Path, run: Any) -> N
     own_rows(tmp_path / "few", QUESTIONS[:12])
     few = run(*given[:2], f"--task_path={tmp_path / 'few' / 'x.yaml'}", given[3], f"--json={tmp_path / 'y.json'}")
     assert few.status == 2
-    assert "own/x has 6 blocks of 2 rows that fit" in few.err
+    assert "own/x has no order test, for 6 blocks of 2 of its 12 rows fit" in few.err
+    steps = run(*given, "--steps=60,200")
+    assert (steps.status, "memorized tests one checkpoint, expected one step or latest" in steps.err) == (2, True)
     assert not (tmp_path / "y.json").exists()

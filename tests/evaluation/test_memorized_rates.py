@@ -19,6 +19,7 @@ from tests.support.own_models import users_promotion
 __all__ = ["users_promotion"]
 LEVEL, CLEAN_SETS = 0.05, 2_000
 MODELS, STEPS, WIDTH, VOCAB, LENGTH, NUM_ROWS = 12, 150, 128, 40, 32, 100
+NAMES = [*map(str, range(NUM_ROWS))]
 CONTEXT = 8  # tokens
 BOS, SEPARATOR = 1, 2
 
@@ -27,19 +28,22 @@ BOS, SEPARATOR = 1, 2
 def test_of_clean_sets_one_in_twenty_is_called_known() -> None:
     """Each token has a probability of its own wherever it stands, with heavy tails; each row is more or less probable as
     a whole, in every context by another amount; the later in a text, the more probable; a twin shares half with its row;
-    where the model is sure the deviation of log p is as small as it gets."""
+    two rows are of one cluster, which has its amount, and two twins of other rows likewise; where the model is sure the
+    deviation of log p is as small as it gets."""
     rng = np.random.default_rng(58)
     lengths = rng.integers(LENGTH, 60, 200)
     ends = np.cumsum([3, *lengths])
     rows = [np.arange(a, b, dtype=np.int32) for a, b in pairwise(ends)]
     of_twins = int(ends[-1])
     twins: list[Any] = [row + of_twins for row in rows]
-    task = TaskRows("clean", rows, [*map(str, range(200))], twins)
+    clusters = np.stack([np.arange(201) // 2, 101 + rng.permutation(201) // 2])  # of rows, and of twins
+    task = TaskRows("clean", rows, [*clusters[0, 1:].astype(str)], twins, [*clusters[1, 1:].astype(str)])
     tests = Memorized([task], (BOS,), (SEPARATOR,), 2048, 0, test_rows=600)
     requests = tests.requests
     ids = np.concatenate([scored[1:] for scored, _ in requests])
     row_of_id = np.repeat(np.arange(201), np.diff([0, *ends]))
     row_of_token = row_of_id[ids % of_twins]
+    cluster = clusters[(ids >= of_twins).astype(int), row_of_token]
     segment = np.cumsum(np.diff(row_of_token, prepend=0) != 0)
     position = np.concatenate([np.arange(len(scored) - 1) for scored, _ in requests])
     offsets = np.cumsum([0, *(len(scored) - 1 for scored, _ in requests)]).tolist()
@@ -50,8 +54,10 @@ def test_of_clean_sets_one_in_twenty_is_called_known() -> None:
     for _ in range(CLEAN_SETS):
         of_ids, spread = rng.standard_t(3, (2, 2 * of_twins))
         of_rows = rng.standard_t(3, 201)
+        of_clusters = rng.standard_t(3, 202)
         of_contexts = rng.standard_t(3, segment[-1] + 1)
-        nats = of_ids[ids] + of_rows[row_of_token] + 0.5 * of_contexts[segment] + 0.1 * np.log1p(position)
+        nats = of_ids[ids] + of_rows[row_of_token] + of_clusters[cluster] + 0.5 * of_contexts[segment]
+        nats += 0.1 * np.log1p(position)
         logprob = -np.exp(np.clip(-nats, -20, 4)).astype(np.float32)
         entropy = np.abs(spread[ids])
         variance = np.exp(np.clip(4 * spread[ids] - 2, -20, 4))
@@ -138,7 +144,7 @@ def test_half_of_a_set_read_in_training_is_noticed() -> None:
     for i in range(MODELS):
         of_model = jax.tree.map(lambda leaf, i=i: leaf[i], params)
         for counts, number in ((noticed, i), (unread, (i + 1) % MODELS)):
-            task = TaskRows("half", [*rows[number]], [*map(str, range(NUM_ROWS))], [*twins[number]])
+            task = TaskRows("half", [*rows[number]], NAMES, [*twins[number]], NAMES)
             tests = Memorized([task], (BOS,), (SEPARATOR,), 256, i)
             [result] = tests.results(scores_by(of_model, tests))
             counts.update({each.test: each.difference.p_value <= LEVEL for each in result.tests})

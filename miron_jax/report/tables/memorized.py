@@ -14,8 +14,9 @@ from miron_jax.report.tables.console import table_of
 LEGEND = (
     "effect: by how much the rows are better known than rows that no model has read, in nats a "
     "token or as the rank correlation of pairs (1: the row is higher in all); p: one-sided, of so "
-    "large an effect by chance; p (Holm): over all tests here; docs/memorized.md says what each "
-    "test can show"
+    "large an effect by chance; p (Holm): over all tests here; those of twins hold where row and "
+    "twin are exchangeable: a less probable wording makes a clean model look like a reader; "
+    "docs/memorized.md says what each test can show"
 )
 
 
