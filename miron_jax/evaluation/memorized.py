@@ -113,7 +113,7 @@ def tests_of_rows(
     first = first_tokens("as_tokenizer", tokenizer) or (prefix_token(tokenizer),)
     separator = tokenizer(SEPARATOR, add_special_tokens=False)["input_ids"]
     wanted = config.max_length or MOST_TOKENS
-    room = min(wanted, *limits)
+    room = min([wanted, *limits])
     tests = Memorized(
         task_rows, first, separator, room, config.seed, test_rows, room < min(limits, default=room)
     )
