@@ -34,7 +34,10 @@ MISTAKES = {
     "eval --modle=MODEL": ("there is no flag --modle", "the nearest is --model"),
     "eval model=MODEL": ("'model=MODEL' is no flag", "expected --name=value"),
     "eval --tasks core arc_easy": ("'arc_easy' is no flag", "lists have commas and no spaces"),
-    "report --model=MODEL": ("--model is a flag of eval, plan, bench, tasks, memorized, verify, not", "report --help lists"),
+    "report --model=MODEL": (
+        "--model is a flag of eval, plan, bench, tasks, memorized, verify, not",
+        "report --help lists",
+    ),
     "eval --model=nowhere": ("no such folder here", "name a local folder or go online"),
     "eval --model=notes.txt": ("notes.txt", "folder"),
     "eval --model=empty " + CORE: ("empty", "config.json"),
