@@ -259,7 +259,8 @@ class Memorized:
         counts = {TWINS: 0, GUIDED: 0}
         pairs = plan.pairs[TWINS] = []
         guided = plan.pairs[GUIDED] = []
-        twins_of, rows_of = dict[str, str](), dict[str, str]()  # by cluster, of the other side
+        twins_of = dict[str, str]()  # by cluster of rows
+        rows_of = dict[str, str]()  # by cluster of twins
         for i in map(int, rng.permutation(len(twins))):
             row = task.row_ids[i][: self.room]
             twin = twins[i][: self.room]
@@ -268,10 +269,12 @@ class Memorized:
             cost = len(row) + len(twin)
             if len(pairs) >= LEAST and counts[TWINS] + cost > TESTS[TWINS][2] * budget:
                 break
-            cluster, other = task.clusters[i], task.twin_clusters[i]
+            cluster = task.clusters[i]
+            other = task.twin_clusters[i]
             if twins_of.get(cluster, other) != other or rows_of.get(other, cluster) != cluster:
                 continue
-            twins_of[cluster], rows_of[other] = other, cluster
+            twins_of[cluster] = other
+            rows_of[other] = cluster
             alone = (self._add(row), self._add(twin))
             pairs.append((alone[:1], alone[1:], cluster))
             counts[TWINS] += cost
