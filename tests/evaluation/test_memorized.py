@@ -21,7 +21,7 @@ from miron_jax.statistics.paired import sign_flips, signed_ranks
 from tests.support.command import command
 from tests.support.own_task import CHOICE, read_task
 from tests.support.tiny_model import make_model
-from tests.support.tolerances import FLOAT64, ROUNDING
+from tests.support.tolerances import FLOAT64, RESAMPLED, ROUNDING
 
 __all__ = ["command"]
 run = pytest.fixture(command)
