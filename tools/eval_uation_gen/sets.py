@@ -6,10 +6,11 @@ Arrives: nothing.  Leaves: rows by set and split.  It deliberately does not know
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from miron_jax.files.durable import write_whole
 from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.generators.eval_uation_gen.language import UKRAINIAN, Language
 from miron_jax.tasks.generators.eval_uation_gen.language_sets import MADE
-from miron_jax.tasks.generators.eval_uation_gen.sets import write_parquet
+from miron_jax.tasks.generators.eval_uation_gen.sets import parquet_of
 from miron_jax.tasks.generators.eval_uation_gen.table import FROZEN, GENERATED, GeneratedSet
 from tools.eval_uation_gen import stories
 from tools.eval_uation_gen.numerals import table_of
@@ -33,4 +34,5 @@ def freeze() -> None:
     FROZEN.mkdir(exist_ok=True)
     for generated in GENERATED:
         for split, rows in make(generated).items():
-            write_parquet(FROZEN / f"{generated.name}_{split}.parquet", rows, compression_level=19)
+            path = FROZEN / f"{generated.name}_{split}.parquet"
+            write_whole(path, parquet_of(rows, path, compression_level=19))

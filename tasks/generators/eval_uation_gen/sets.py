@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from miron_jax.errors import InputError
 from miron_jax.files.durable import make_folder, write_whole
 from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.generators.eval_uation_gen.gaps import (
@@ -98,17 +99,19 @@ def export_stories(
 
 
 def write_rows(folder: Path, split: str, rows: list[JsonObject]) -> list[Path]:
-    """Writes SPLIT.jsonl and SPLIT.parquet with every column of the rows; returns both paths."""
-    make_folder(folder)
+    """Writes SPLIT.jsonl and SPLIT.parquet with every column of the rows; returns both paths.
+    Raises InputError, and writes neither, where a table cannot hold the rows."""
     lines = folder / f"{split}.jsonl"
     table = folder / f"{split}.parquet"
-    write_whole(lines, jsonl(rows))
-    write_parquet(table, rows)
-    return [lines, table]
+    contents = {lines: jsonl(rows), table: parquet_of(rows, table)}
+    make_folder(folder)
+    for path, content in contents.items():
+        write_whole(path, content)
+    return [*contents]
 
 
-def write_parquet(path: Path, rows: list[JsonObject], compression_level: int = 9) -> None:
-    """Write a table with every column that any row has.
+def parquet_of(rows: list[JsonObject], path: Path, compression_level: int = 9) -> bytes:
+    """The content of a table with every column that any row has, for `path`.
 
     Level 19 makes a file a tenth smaller in 25 times the time.
     """
@@ -116,14 +119,20 @@ def write_parquet(path: Path, rows: list[JsonObject], compression_level: int = 9
     from pyarrow import parquet
 
     names = dict.fromkeys(chain.from_iterable(rows))
-    table = pyarrow.Table.from_pylist([names | row for row in rows])
-    cited = table.replace_schema_metadata({"source": CITATION})
     content = io.BytesIO()
-    parquet.write_table(
-        cited,
-        content,
-        write_page_checksum=True,
-        compression="zstd",
-        compression_level=compression_level,
-    )
-    write_whole(path, content.getvalue())
+    try:
+        table = pyarrow.Table.from_pylist([names | row for row in rows])
+        cited = table.replace_schema_metadata({"source": CITATION})
+        parquet.write_table(
+            cited,
+            content,
+            write_page_checksum=True,
+            compression="zstd",
+            compression_level=compression_level,
+        )
+    except (pyarrow.ArrowException, OverflowError) as error:  # of columns that a user gave
+        raise InputError(
+            f"{path} cannot be written ({error!s:.120}); expected values of one kind in each "
+            "column: mend those of your files, such as columns of prompts.jsonl"
+        ) from None
+    return content.getvalue()
