@@ -14,9 +14,10 @@ preposition just before it: a plural (ведмеді).  The author of the story 
 one option is true, by `md_gap_sentence` and `options`.
 
 With a list of other nouns every gap has six options as in the published set: those of the story
-first, three to five of them with the answer, then nouns of the list that the story does not name,
-in an order drawn for the gap.  UA-CBT's code makes room for a listed noun in the same way; unlike
-it, no noun in capitals stands among others, and none of another gender.
+first, three to five of them with the answer (six where no listed noun fits), then nouns of the list
+that the story does not name, in an order drawn for the gap.  UA-CBT's code makes room for a listed
+noun in the same way; unlike it, no noun in capitals stands among others, and none of another
+gender.
 """
 
 import re

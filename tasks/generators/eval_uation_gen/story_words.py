@@ -1,8 +1,9 @@
 """Words that gaps may replace, with all forms: a user's, and nouns that come with the package.
 
 Arrives: records of a file; a list of nouns in the layout of UA-CBT's words_and_data.yaml.  Leaves:
-`StoryWord`s.  It deliberately inflects nothing: forms are looked up in nouns_uk.txt or written by
-the user, as a rule that is wrong for one word in six reveals which option is the answer.
+`StoryWord`s.  It deliberately inflects nothing but the longer dative of masculine animates: other
+forms are looked up in nouns_uk.txt or written by the user, as a rule that is wrong for one word in
+six reveals which option is the answer.
 """
 
 import re
@@ -55,24 +56,34 @@ class KnownNoun(NamedTuple):
 
 @cache
 def known_nouns() -> tuple[KnownNoun, ...]:
-    """The nouns of nouns_uk.txt; masculine animates have the form `dat_ovi` too."""
+    """The nouns of nouns_uk.txt; see `_with_longer_dative`."""
     nouns = []
     for line in NOUNS.read_text(encoding="utf-8").splitlines():
         lemma, gender, kind, *forms = line.split("\t")
         type_ = "NAMED_ENTITY" if kind in ("animal", "human") else "COMMON_NOUN"
         by_case = dict(zip(CASES, forms, strict=True))
-        if type_ == "NAMED_ENTITY" and gender == "m" and by_case["gen"][-1] in "ая":
-            by_case["dat_ovi"] = _longer_dative(by_case["gen"])
-        nouns.append(KnownNoun(StoryWord(lemma, type_, gender, by_case), kind))
+        nouns.append(KnownNoun(_with_longer_dative(StoryWord(lemma, type_, gender, by_case)), kind))
     return tuple(nouns)
 
 
-def _longer_dative(genitive: str) -> str:
-    """The dative and locative that masculine animates have beside the shorter one: вовка, вовкові;
-    ведмедя, ведмедеві; сторожа, сторожеві."""
-    stem = genitive[:-1]
-    is_soft = genitive[-1] == "я" or stem[-1] in "жчшщ"
-    return f"{stem}{'еві' if is_soft else 'ові'}"
+def _with_longer_dative(noun: StoryWord) -> StoryWord:
+    """The noun with `dat_ovi`, the dative and locative that masculine animates have beside the
+    shorter one, unless another form reads so: вовка, вовкові; ведмедя, ведмедеві; сторожа,
+    сторожеві; змія, змієві."""
+    stem = noun.forms["gen"][:-1]
+    ending = noun.forms["gen"][-1]
+    is_animate = (noun.type, noun.gender) == ("NAMED_ENTITY", "m")
+    if not is_animate or not stem or ending not in "ая" or "dat_ovi" in noun.forms:
+        return noun
+    vowel = "о"
+    if ending == "я" or stem[-1] in "жчшщ":
+        vowel = "е"
+    if ending == "я" and stem[-1] in "аеєиіїоуюя'":
+        vowel = "є"
+    longer = f"{stem}{vowel}ві"
+    if longer in noun.forms.values():
+        return noun
+    return noun._replace(forms={**noun.forms, "dat_ovi": longer})
 
 
 def plain(text: str) -> str:
@@ -104,7 +115,7 @@ def story_word(fields: Json) -> StoryWord:
         )
     if kind != "VERB" and gender not in ("m", "f", "n"):
         raise ValueError(f"the gender of {lemma!r} is {gender!r:.40}, not m, f or n")
-    if not isinstance(forms, dict) or not are_texts(list(forms.values())):
+    if not isinstance(forms, dict) or not are_texts([*forms, *forms.values()]):
         raise ValueError(f"the forms of {lemma!r} are {forms!r:.60}, not a form by its name")
     plain_forms = {name: plain(form).strip() for name, form in forms.items()}
     for form in plain_forms.values():
@@ -187,4 +198,4 @@ def _with_all_cases(entry: Json, type_: str, gender: str) -> StoryWord:
             f"{noun.lemma!r} has no {', '.join(missing)}; expected a form for each of "
             f"{', '.join(CASES)}: add what is missing"
         )
-    return noun
+    return _with_longer_dative(noun)

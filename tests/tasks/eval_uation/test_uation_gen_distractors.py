@@ -1,5 +1,6 @@
 """eval-ua-tion-gen: further options of a story's gaps from a user's list of nouns, and every bad list."""
 
+import json
 import re
 from pathlib import Path
 
@@ -180,6 +181,17 @@ def test_the_longer_dative_of_masculine_animates() -> None:
     assert sorted(row["options"]) == ["бикові", "вовкові", "левові", "тигрові"]
 
 
+def test_the_longer_dative_of_a_user_s_nouns(tmp_path: Path) -> None:
+    """змія has a vowel before its ending; Буй's dative is the longer one already, and Ілля has none."""
+    forms = {"змій": ("змія", "змію"), "Буй": ("Буя", "Буєві"), "Ілля": ("Іллі", "Іллі"), "гном": ("гнома", "гному")}
+    entries = ""
+    for lemma, (genitive, dative) in forms.items():
+        cases = dict.fromkeys(CASES, lemma) | {"gen": genitive, "dat": dative}
+        entries += f"    - {{lemma: {lemma}, forms: {json.dumps(cases, ensure_ascii=False)}}}\n"
+    nouns = read_distractors(list_file(tmp_path, f"NAMED_ENTITY:\n  male:\n{entries}"))
+    assert [noun.forms.get("dat_ovi") for noun in nouns] == ["змієві", None, None, "гномові"]
+
+
 def test_a_plural_that_reads_like_a_locative_is_no_gap() -> None:
     """ведмеді is the locative, of which коні, зайці and лебеді are too, and the nominative plural."""
     cast = ("ведмідь", "кінь", "заєць", "лебідь")
@@ -204,6 +216,10 @@ FORMS = ", ".join(f"{case}: лісник" for case in CASES)
             f"2 nouns have no forms: 'лісовик' ({PLACE}), 'жаба' ({PLACE}); expected one of the 331 nouns that come",
         ),
         (f"NAMED_ENTITY: {{male: [{{lemma: лісник, forms: {{{FORMS}, pl: а б}}}}]}}", "the form 'а б' of 'лісник' is no"),
+        (
+            f"NAMED_ENTITY: {{male: [{{lemma: лісник, forms: {{1: лісник, {FORMS}}}}}]}}",
+            "the forms of 'лісник' are {1: ",
+        ),
         ("NAMED_ENTITY: {animal: {male: [3]}}", f"{PLACE}: the word 3 has no lemma"),
         ("NAMED_ENTITY: {animal: {masculine: [кріт]}}", "NAMED_ENTITY/animal/masculine is ['кріт'], expected lists of"),
         ("NAMED_ENTITY: {animal: [кріт]}", "NAMED_ENTITY/animal is ['кріт'], expected lists of nouns below NAMED_ENTITY"),
