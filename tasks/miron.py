@@ -274,6 +274,13 @@ def is_language(templates: Path) -> bool:
     return is_language(templates)
 
 
+def has_word_forms(templates: Path) -> bool:
+    """Whether items of a user's folder are of words.csv."""
+    from miron_jax.tasks.generators.miron_gen.items import has_word_forms
+
+    return has_word_forms(templates)
+
+
 def export_language(
     folder: Path, templates: Path, words: Path | None, items_per_category: int
 ) -> list[Path]:

@@ -237,6 +237,12 @@ def export(
             made: list[language_sets.LanguageSet] = []
             if of_user.is_given or not has_items:
                 made = language_sets.sets_of(of_user)
+            has_words = language_sets.have_words(made)
+            if words is not None and not has_words and not miron.has_word_forms(of_user.folder):
+                raise InputError(
+                    f"--words={words}: none of the sets of --templates={of_user.folder} has words "
+                    "of a file: leave out --words"
+                )
             paths: list[Path] = []
             if has_items:
                 paths += miron.export_language(folder, of_user.folder, words, items_per_category)
@@ -244,7 +250,10 @@ def export(
         return [*miron.export(folder, items_per_category), *sets.export(folder)]
     paths = []
     if articles is not None:
-        number_words = of_user.number_words if spelled else ()
+        number_words: Collection[str] = ()
+        if spelled:
+            language_sets.check_folder(of_user)
+            number_words = of_user.number_words
         paths += sets.export_titles(folder, articles, number_words)
     if stories is not None:
         of_people = reviews or sets.Reviews()

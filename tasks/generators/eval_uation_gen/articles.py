@@ -29,6 +29,8 @@ _WORDS = {
     "months": ("month", "month_of", "in_month"),
 }
 _OF_FRAME = ("actors", "towns", "doings", "things")
+_ONE_TEXT = ("actor", "gender", "tag", "town")  # for all genders
+_FIELDS = tuple(dict.fromkeys(chain(*_WORDS.values(), _OF_ARTICLE)))
 _TEMPLATES = ("titles", "openings", "middle", "end")
 _PER_ARTICLE = 3  # sentences of the middle
 
@@ -50,14 +52,13 @@ class Frames(NamedTuple):
 def read_frames(language: Language) -> Frames:
     """Raises InputError."""
     fields = language.mapping(UP_TITLES)
-    unknown = fields.keys() - {*_WORDS, *_TEMPLATES, "numbers"}
-    if unknown:
-        raise language.wrong(UP_TITLES, f"key {min(unknown)!r} is not known: remove it")
+    for key in fields:
+        if key not in (*_WORDS, *_TEMPLATES, "numbers"):
+            raise language.wrong(UP_TITLES, f"key {key!r} is not known: remove it")
     words = {name: _words(language, name, fields.get(name)) for name in _WORDS}
     numbers = fields.get("numbers")
     if not isinstance(numbers, list) or not all(type(n) is int for n in numbers) or not numbers:
         raise language.wrong(UP_TITLES, f"numbers is {shown(numbers)}, expected whole numbers")
-    names = [*dict.fromkeys(chain(*_WORDS.values(), _OF_ARTICLE))]
     templates: dict[str, list[_Title]] = {}
     for name in _TEMPLATES:
         given = fields.get(name)
@@ -67,7 +68,7 @@ def read_frames(language: Language) -> Frames:
             text = title.get("template")
             if not isinstance(text, str):
                 raise language.wrong(UP_TITLES, f"{name} {i} is {shown(each)}, expected a text")
-            check_fields(text, names, f"{language.file(UP_TITLES)}: {name} {i}")
+            check_fields(text, _FIELDS, f"{language.file(UP_TITLES)}: {name} {i}")
             templates[name].append(_Title(text, title.get("gender")))
         if len(templates[name]) < (_PER_ARTICLE if name == "middle" else 1):
             raise language.wrong(UP_TITLES, f"{name} is {shown(given)}, expected a list of texts")
@@ -93,13 +94,19 @@ def _words(language: Language, name: str, given: Json) -> Sequence[JsonObject]:
     for i, word in enumerate(given):
         for key in _WORDS[name]:
             form = word.get(key) if isinstance(word, dict) else None
+            at = f"{name} {i} is {shown(word)}"
+            is_blank = key in ("actor", "town") and not str(form).strip()
+            if key in _ONE_TEXT and (isinstance(form, dict) or is_blank):
+                raise language.wrong(UP_TITLES, f"{at}, expected one text for {key}: mend it")
             forms = form if isinstance(form, dict) else dict.fromkeys(genders or ("",), form)
             for gender in sorted(genders or {""}):
-                if not isinstance(forms.get(gender), str):
+                text = forms.get(gender)
+                if not isinstance(text, str):
                     of = f" for gender {gender!r}" if isinstance(form, dict) else ""
-                    raise language.wrong(
-                        UP_TITLES, f"{name} {i} is {shown(word)}, without {key}{of}: add it"
-                    )
+                    raise language.wrong(UP_TITLES, f"{at}, without {key}{of}: add it")
+                if key == "purpose":
+                    at_purpose = f"{language.file(UP_TITLES)}: purpose of {name} {i}"
+                    check_fields(text, [*filter(key.__ne__, _FIELDS)], at_purpose)
     return given
 
 
@@ -122,16 +129,15 @@ def articles(language: Language, count: int) -> list[Article]:
 def _article(draw: Stream, frames: Frames, idxs: Sequence[int]) -> Article:
     month = draw.choice(frames.words["months"])
     of_frame = [frames.words[name][i] for name, i in zip(_OF_FRAME, idxs, strict=True)]
-    actor, *_ = of_frame
+    actor, town, doing, thing = of_frame
     gender = actor["gender"]
     words = {}
-    tags = []
-    for word in (*of_frame, month):
-        tags += filter(None, [word.get("tag") or word.get("town", "").lower()])
-        for key, form in word.items():
-            words[key] = form
-            if isinstance(form, dict):
-                words[key] = form[gender]
+    for name, word in zip((*_OF_FRAME, "months"), (*of_frame, month), strict=True):
+        for key in _WORDS[name]:
+            words[key] = word[key]
+            if isinstance(word[key], dict):
+                words[key] = word[key][gender]
+    tags = filter(None, (actor["tag"], town["town"].lower(), doing["tag"], thing["tag"]))
     words |= {
         "actor_low": actor["actor"][0].lower() + actor["actor"][1:],
         "number": draw.choice(frames.numbers),
@@ -141,10 +147,12 @@ def _article(draw: Stream, frames: Frames, idxs: Sequence[int]) -> Article:
         "money": _many(draw, 105, 9990),
         "more": _many(draw, 5, 98),
     }
+    words["purpose"] = words["purpose"].format(**words)
     sentences = draw.sample(frames.templates["middle"], _PER_ARTICLE)
     middle = [sentence.format(**words) for sentence in sentences]
     opening = draw.choice(frames.templates["openings"]).format(**words)
-    body = [opening, words["purpose"], *middle, draw.choice(frames.templates["end"])]
+    end = draw.choice(frames.templates["end"]).format(**words)
+    body = [opening, words["purpose"], *middle, end]
     title = draw.choice(_titles(frames.titles, gender)).format(**words)
     return Article(title, " ".join(body), tuple(tags))
 

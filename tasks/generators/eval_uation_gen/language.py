@@ -34,6 +34,9 @@ MID = 8  # of the longest middling one
 NUM_WORDS = 5  # words of a list
 SHOTS_SHARE = 10  # every tenth word and sentence is for few-shot examples, which no question uses
 SHOTS_MEMBERS = 3  # of each category: every third word
+# all but the templates
+FILES = ("language.yaml", "words.csv", "word_classes.yaml", "sentences.txt", "numerals.csv")
+_MARKS = ",.!?:;"
 _CAPITALS = re.compile(r"(?<![^\W_])[^\W\d_]{2,}(?![^\W_])")
 
 
@@ -129,16 +132,17 @@ class Language:
         """language.yaml: texts by name."""
         name = "language.yaml"
         fields = self.mapping(name)
-        keys = ("alphabet", "yes", "no", "question", "answer", "which_title")
+        fields.setdefault("out_of_order", "out_of_order")
+        keys = ("alphabet", "yes", "no", "question", "answer", "which_title", "out_of_order")
         for key in keys:
             if not isinstance(fields.get(key), str) or not fields[key].strip():
                 raise self.wrong(name, f"{key} is {shown(fields.get(key))}, expected a text")
-        unknown = fields.keys() - {*keys, "out_of_order"}
-        if unknown:
-            raise self.wrong(
-                name, f"key {min(unknown)!r} is not known, expected {', '.join(keys)}, out_of_order"
-            )
-        return {"out_of_order": "out_of_order", **fields}
+        for key in fields:
+            if key not in keys:
+                raise self.wrong(name, f"key {key!r} is not known, expected {', '.join(keys)}")
+        if fields["yes"].strip().casefold() == fields["no"].strip().casefold():
+            raise self.wrong(name, f"yes and no are both {fields['no']!r:.60}: mend one of them")
+        return fields
 
     @cached_property
     def _rank(self) -> Mapping[str, int]:
@@ -162,11 +166,12 @@ class Language:
                 )
             word = Word(row["word"], row.get("pos", ""), int(tokens))
             strangers = set(word.text.lower()).difference(self._rank)
-            if strangers or word.text in seen or len(word.text) < 2:
+            if strangers or word.text in seen or len(set(word.text)) < 2:
                 raise self.wrong(
                     "words.csv",
                     f"line {line}: the word is {word.text!r:.60}, expected another one than before,"
-                    " of letters of the alphabet in language.yaml: mend or remove the line",
+                    " of letters of the alphabet in language.yaml, two of them different: mend or "
+                    "remove the line",
                 )
             seen.add(word.text)
             cells.setdefault((word.pos, word.size), []).append(word)
@@ -174,17 +179,24 @@ class Language:
         num_shots = len(in_turn) // SHOTS_SHARE
         return tuple(in_turn[:num_shots] if split == "fewshot" else in_turn[num_shots:])
 
-    def sentences(self, split: str) -> tuple[str, ...]:
+    @cached_property
+    def sentences(self) -> Mapping[str, tuple[str, ...]]:
+        """sentences.txt, by split."""
         by_length = self._text("sentences.txt").splitlines()
         for line, sentence in enumerate(by_length, 1):
-            if len(set(sentence.split())) < 2:
+            words = tokens_of(sentence)
+            is_spaced = sentence.split() == sentence.split(" ")
+            if not is_spaced or "" in words or len(set(map(str.casefold, words))) < 2:
                 raise self.wrong(
                     "sentences.txt",
-                    f"line {line} is {sentence!r:.60}, expected a sentence of several words: mend "
-                    "or remove it",
+                    f"line {line} is {sentence!r:.60}, expected two different words or more, one "
+                    "space between words, and marks only behind words: mend or remove it",
                 )
         shots = by_length[:: len(by_length) // max(1, len(by_length) // SHOTS_SHARE) or 1]
-        return _of_split(split, by_length, shots)
+        splits = {}
+        for split in ("train", "fewshot"):
+            splits[split] = _of_split(split, by_length, shots)
+        return splits
 
     def categories(self, split: str) -> tuple[Category, ...]:
         """All categories; each split has other words of them."""
@@ -193,6 +205,10 @@ class Language:
         category_of: dict[str, str] = {}
         least = SHOTS_MEMBERS * (NUM_WORDS - 1) + 2
         for category, words in self.mapping(name).items():
+            if not isinstance(category, str):
+                raise self.wrong(
+                    name, f"the category {category!r:.60} is no text: put it in quotes"
+                )
             if not are_texts(words) or len(words) < least:
                 raise self.wrong(
                     name, f"{category} is {shown(words)}, expected a list of {least} words or more"
@@ -219,6 +235,10 @@ class Language:
         rows = dict[str, Mapping[str, str]]()
         for line, row in self.table(name, ("n",)):
             n = row.pop("n")
+            if LAST in rows:
+                raise self.wrong(
+                    name, f"line {line} stands behind {LAST}, expected it at the end: move it there"
+                )
             if n != LAST and n != str(len(rows) + 1):
                 raise self.wrong(
                     name, f"line {line}: n is {n!r}, expected {len(rows) + 1}, or {LAST} at the end"
@@ -229,8 +249,9 @@ class Language:
                         name, f"line {line}: {n} has no form {form!r}: add it to the line"
                     )
             rows[n] = row
-        if LAST not in rows:
-            raise self.wrong(name, f"has no row {LAST!r}, the word for the last place: add it")
+        for n, place in ((LAST, "last"), ("1", "first")):
+            if n not in rows:
+                raise self.wrong(name, f"has no row {n!r}, the word for the {place} place: add it")
         return rows
 
     def numeral(self, template: Template, n: str) -> str:
@@ -331,6 +352,11 @@ class Language:
         return template._replace(
             text=f"{template.text[:start]}{{n}}{template.text[end:]}", form=form
         )
+
+
+def tokens_of(sentence: str) -> list[str]:
+    """The words of a sentence without the marks behind them."""
+    return [token.rstrip(_MARKS) for token in sentence.split(" ")]
 
 
 def check_fields(text: str, fields: Collection[str], at: str, needs_all: bool = False) -> None:

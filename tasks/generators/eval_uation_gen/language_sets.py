@@ -5,21 +5,22 @@ them, and the task's YAML.  It deliberately does not know how files are written.
 """
 
 import json
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable, Collection, Mapping
+from operator import attrgetter
 from typing import NamedTuple
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, JsonObject
 from miron_jax.tasks.generators.eval_uation_gen import odd_words, pairs, places
 from miron_jax.tasks.generators.eval_uation_gen.articles import UP_TITLES, articles
-from miron_jax.tasks.generators.eval_uation_gen.language import Language
+from miron_jax.tasks.generators.eval_uation_gen.language import FILES, Language, tokens_of
 from miron_jax.tasks.generators.eval_uation_gen.rows import META
 from miron_jax.tasks.generators.eval_uation_gen.table import GENERATED, NAME
 from miron_jax.tasks.generators.eval_uation_gen.titles import masked_row, title_rows
 from miron_jax.tasks.groups import written
 
 NUM_FEWSHOT = 3
+_ENDINGS = (".yaml", ".yml", ".csv", ".txt")
 _GENERATED = {generated.name: generated for generated in GENERATED}
 
 
@@ -44,19 +45,50 @@ class LanguageSet(NamedTuple):
 
 def sets_of(language: Language) -> list[LanguageSet]:
     """All sets whose templates there are.  Raises InputError."""
-    if not language.folder.is_dir():
-        raise InputError(
-            f"--templates={language.folder} is no folder: name one with the files of a language "
-            "(docs/eval_uation.md)"
-        )
+    check_folder(language)
     made = {name: made for name, made in MADE.items() if language.has(made.file)}
     if not made:
-        files = dict.fromkeys(f"{made.file}.yaml" for made in MADE.values())
         raise InputError(
-            f"--templates={language.folder} has no templates, expected some of {', '.join(files)}: "
-            "copy the package's and edit them"
+            f"--templates={language.folder} has no templates, expected some of "
+            f"{', '.join(_template_files())}: copy the package's and edit them"
         )
     return [_set(language, name, of_set) for name, of_set in made.items()]
+
+
+def check_folder(language: Language) -> None:
+    """Raises InputError for what is no folder, a folder with none of a language's files, and one
+    with other files of the same endings."""
+    at = f"--templates={language.folder}"
+    if not language.folder.is_dir():
+        raise InputError(
+            f"{at} is no folder: name one with the files of a language (docs/eval_uation.md)"
+        )
+    known = (*FILES, *_template_files())
+    names = {path.name for path in language.folder.iterdir() if path.is_file()}
+    if names.isdisjoint(known):
+        raise InputError(
+            f"{at} has none of the files of a language, {', '.join(known)}: copy the package's and "
+            "edit them"
+        )
+    others = {"stems.txt"}  # of miron-gen
+    if language.words_file is not None:
+        others.add(language.words_file.name)
+    for name in sorted(names.difference(known, others)):
+        if name.lower().endswith(_ENDINGS) and not name.startswith("."):
+            raise InputError(
+                f"{at}: {name} is none of the files of a language, {', '.join(known)}: rename it, "
+                "or take it out of the folder"
+            )
+
+
+def have_words(sets: Collection[LanguageSet]) -> bool:
+    """Whether any of the sets asks of words.csv."""
+    names = map(attrgetter("name"), sets)
+    return not {"lmes_low", "lmes_wordalpha", "lmes_wordlength"}.isdisjoint(names)
+
+
+def _template_files() -> list[str]:
+    return [*dict.fromkeys(f"{made.file}.yaml" for made in MADE.values())]
 
 
 def _set(language: Language, name: str, made: Made) -> LanguageSet:
@@ -122,13 +154,10 @@ def _letters(language: Language, split: str, row: JsonObject) -> JsonObject:
     return {"options": [*dict.fromkeys(word)], "answer": row["correctAnswer"], "cluster": word}
 
 
-_sentences = cache(Language.sentences)
-
-
 def _words(language: Language, split: str, row: JsonObject) -> JsonObject:
-    sentence = _sentences(language, split)[row[f"{META}sentence"]]
+    sentence = language.sentences[split][row[f"{META}sentence"]]
     by_form: dict[str, str] = {}
-    for token in places.tokens_of(sentence):
+    for token in tokens_of(sentence):
         by_form.setdefault(token.casefold(), token)
     answer = by_form[row["correctAnswer"].casefold()]
     return {"options": [*by_form.values()], "answer": answer, "cluster": sentence}

@@ -12,13 +12,18 @@ from itertools import chain, islice
 
 from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.draw import Stream
-from miron_jax.tasks.generators.eval_uation_gen.language import LAST, Language, Template, Word
+from miron_jax.tasks.generators.eval_uation_gen.language import (
+    LAST,
+    Language,
+    Template,
+    Word,
+    tokens_of,
+)
 from miron_jax.tasks.generators.eval_uation_gen.rows import numbered, row
 from miron_jax.tasks.generators.eval_uation_gen.table import NAME, VERSION
 
 PER_WORD = 4
 THE_LAST = -1  # the position, where it is named as the last
-_MARKS = ",.!?:;"
 
 
 def letters(language: Language, split: str, count: int) -> list[JsonObject]:
@@ -57,7 +62,7 @@ def sentence_words(language: Language, split: str, count: int) -> list[JsonObjec
     """WIS: equally many rows of every sentence, give or take one; no question twice, rows in a
     drawn order."""
     templates = language.templates("WISTask", ("SENT",), counts=True)
-    sentences = language.sentences(split)
+    sentences = language.sentences[split]
     num_each, num_longer = divmod(count, max(1, len(sentences)))
     rows: list[JsonObject] = []
     for i, sentence in enumerate(sentences):
@@ -65,11 +70,6 @@ def sentence_words(language: Language, split: str, count: int) -> list[JsonObjec
         rows += islice(of_sentence, num_each + (i < num_longer))
     draw = Stream(NAME, VERSION, "wis", split, "order")
     return numbered("wis", split, draw.shuffled(rows))
-
-
-def tokens_of(sentence: str) -> list[str]:
-    """The words of a sentence without the marks behind them."""
-    return [token.rstrip(_MARKS) for token in sentence.split(" ")]
 
 
 def _of_sentence(

@@ -76,12 +76,21 @@ def is_language(folder: Path) -> bool:
     return any((folder / name).is_file() for name in FILES)
 
 
+def has_word_forms(folder: Path) -> bool:
+    """Whether Morphology is of words.csv with all forms, not of stems and rules."""
+    return (folder / "frames.json").is_file() and _words(folder).get("rules") is None
+
+
+def _words(folder: Path) -> JsonObject:
+    return read_file(folder / "words.json") if (folder / "words.json").is_file() else {}
+
+
 def read_generators(folder: Path, words_file: Path | None = None) -> Generators:
     """Those of the categories whose files are there; `words_file`: in place of words.csv.  Raises
     InputError."""
     drafters: dict[str, Drafter] = {}
     pool: list[str] = []
-    words = read_file(folder / "words.json") if (folder / "words.json").is_file() else {}
+    words = _words(folder)
     if (folder / "frames.json").is_file():
         drafters["Morphology"] = _morphology(folder, words_file, words)
     if (folder / "facts.json").is_file():

@@ -12,6 +12,7 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.generators.eval_uation_gen.language import UKRAINIAN, Language
 from miron_jax.tasks.generators.eval_uation_gen.language_sets import MADE
 from miron_jax.tasks.generators.eval_uation_gen.table import GENERATED, jsonl
+from miron_jax.tasks.generators.miron_gen.draft import package_folder
 from miron_jax.tasks.own_tasks.yaml_task import read_suite
 from miron_jax.tasks.registry import export
 from tests.support.languages import (
@@ -140,6 +141,36 @@ def test_number_words_of_a_language_are_masked(tmp_path: Path) -> None:
     assert {row["masked_text"] for row in rows_of(tmp_path / "out", "up_masked")} == {"X X zu."}
 
 
+def test_ends_and_purposes_of_articles_are_filled(tmp_path: Path) -> None:
+    things = [{**thing, "purpose": {"a": "Ne {town}.", "b": "No {town}."}} for thing in TITLES["things"]]
+    titles = {**TITLES, "end": ["{number} za {actor_low}."], "things": things}
+    folder = write_language(tmp_path / "zena", UPTitles=json.dumps(titles), **dict.fromkeys(TEMPLATES))
+    export(tmp_path / "out", 1, templates=folder)
+    for row in rows_of(tmp_path / "out", "up_unmasked"):
+        assert re.search(r" N[eo] (Toma|Peka)\. .* 1[56] za (zeno|mako)\.$", row["ukr_text"]), row["ukr_text"]
+
+
+def test_a_second_export_reads_the_files_again(tmp_path: Path) -> None:
+    of_wis = write_language(tmp_path / "zena", **dict.fromkeys([*TEMPLATES, "UPTitles"]))
+    (of_wis / "WISTask.yaml").write_text(json.dumps({"templates": TEMPLATES["WISTask"]}))
+    for sentences in ("Zena pita mako.\nMako pita zena.\n", "Toma peka zo.\nPeka toma zi.\n"):
+        (of_wis / "sentences.txt").write_text(sentences)
+        export(tmp_path / "out", 1, templates=of_wis)
+        rows = rows_of(tmp_path / "out", "lmes_wis")
+        assert {row["cluster"] for row in rows} <= {*sentences.splitlines()}
+        assert all(row["cluster"] in row["question"] for row in rows)
+
+
+def test_words_that_no_set_reads_are_refused(tmp_path: Path) -> None:
+    titles = write_language(tmp_path / "zena", **dict.fromkeys(TEMPLATES))
+    for folder in (titles, package_folder("en")):
+        with pytest.raises(
+            InputError, match=r"none of the sets of --templates=.* has words of a file: leave out --words"
+        ):
+            export(tmp_path / "out", 5, templates=folder, words=tmp_path / "none.csv")
+    assert not (tmp_path / "out").exists()
+
+
 def without(table: dict, *keys: str) -> dict:
     return {key: value for key, value in table.items() if key not in keys}
 
@@ -186,6 +217,30 @@ BAD = [
     ({"UPTitles": json.dumps({**TITLES, "titles": ["{actr}"]})}, "UPTitles.yaml: titles 0 names the field {actr}"),
     ({"UPTitles": json.dumps({**TITLES, "end": []})}, "UPTitles.yaml: end is [], expected a list of texts"),
     ({"UPTitles": json.dumps({**TITLES, "titels": []})}, "UPTitles.yaml: key 'titels' is not known"),
+    ({"language": json.dumps({**LANGUAGE, "out_of_order": 3})}, "language.yaml: out_of_order is 3, expected a text"),
+    ({"language": json.dumps(LANGUAGE)[:-1] + ", 1: a, foo: b}"}, "language.yaml: key 1 is not known, expected alphabet"),
+    ({"language": json.dumps({**LANGUAGE, "no": "Ta"})}, "language.yaml: yes and no are both 'Ta': mend one"),
+    ({"UPTitles": json.dumps(TITLES)[:-1] + ", 1: a, foo: b}"}, "UPTitles.yaml: key 1 is not known"),
+    ({"word_classes": f"{{null: {json.dumps(categories()['peto'])}}}"}, "the category None is no text: put it in quotes"),
+    ({"numerals": "n,a,u\nlast,lasta,\n"}, "numerals.csv: has no row '1', the word for the first place: add it"),
+    ({"numerals": "n,a,u\nlast,lasta,\nlast,lasta,\n"}, "line 3 stands behind last, expected it at the end"),
+    (
+        {"UPTitles": json.dumps({**TITLES, "actors": [{"actor": " ", "gender": "a", "tag": "z"}]})},
+        "actors 0 is {'actor': ' ', 'gender': 'a', 'tag': 'z'}, expected one text for actor: mend it",
+    ),
+    (
+        {"UPTitles": json.dumps({**TITLES, "towns": [{"town": {"a": "x", "b": "y"}, "at": "en"}]})},
+        "expected one text for town: mend it",
+    ),
+    (
+        {"UPTitles": json.dumps({**TITLES, "things": [{"things": "z", "tag": "z", "purpose": {"a": "", "b": "{actr}"}}]})},
+        "UPTitles.yaml: purpose of things 0 names the field {actr}",
+    ),
+    ({"words": "word\nzz\n"}, "words.csv: line 2: the word is 'zz', expected"),
+    *(
+        ({"sentences": f"Zena pita.\n{line}\n"}, f"sentences.txt: line 2 is {line!r}, expected two different words")
+        for line in ("Zena  pita.", " Zena pita.", "Zena pita. ", "Zena ... pita.", "Zena\tpita mako.", "Zena, zena.")
+    ),
 ]  # fmt: skip
 
 
@@ -197,7 +252,12 @@ def test_bad_files(tmp_path: Path, changed: dict[str, str | None], words: str) -
 
 
 def test_bad_folders(tmp_path: Path, miron) -> None:
+    (tmp_path / "empty").mkdir()
+    misnamed = write_language(tmp_path / "misnamed")
+    (misnamed / "LOWTask.yaml").rename(misnamed / "LOW.yml")
     for flags, words in (
+        ((f"--templates={tmp_path / 'empty'}",), "has none of the files of a language, language.yaml, words.csv"),
+        ((f"--templates={misnamed}",), "LOW.yml is none of the files of a language"),
         ((f"--templates={tmp_path / 'none'}",), "is no folder: name one"),
         (
             (f"--templates={write_language(tmp_path / 'bare', **dict.fromkeys([*TEMPLATES, 'UPTitles']))}",),
