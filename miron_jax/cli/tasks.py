@@ -11,6 +11,7 @@ from pathlib import Path
 
 from absl import flags
 
+from miron_jax.cli.flags import OF_COMMAND
 from miron_jax.cli.json_output import json_output
 from miron_jax.cli.run_config import data_dir, local, rows, task_path
 from miron_jax.config import RunConfig
@@ -19,6 +20,20 @@ from miron_jax.files.places import local_path, place
 from miron_jax.files.readers import JsonObject
 
 FLAGS = flags.FLAGS
+# flag that asks for a work, in the order in which they are looked at -> others that the work reads
+_OF_LIST = ("data_dir", "icl_tasks", "eval_gauntlet", "task_path", "requests")
+_READS = {
+    "story_prompts": ("export", "seed"),
+    "export": (
+        "articles", "mask_number_words", "stories", "distractors", "page", "verdicts",
+        "corrections", "templates", "words", "items_per_category",
+    ),
+    "page": ("stories", "corrections"),
+    "check": ("model", "tokenizer"),
+    "describe": (
+        *_OF_LIST, "model", "tokenizer", "num_fewshot", "rows", "items_per_category", "max_length",
+    ),
+}  # fmt: skip
 # flags that ask for something else than the list of tasks
 _NO_LIST = ("check", "describe", "human", "export")
 
@@ -41,6 +56,9 @@ def command(words: list[str]) -> None:
 
 def _check_flags(words: list[str]) -> None:
     """Raises InputError for flags, or words, that have no meaning together."""
+    for name in ("export", "articles", "stories", "distractors", "templates", "words"):
+        if FLAGS[name].value == "":
+            raise InputError(f"--{name} is empty: name a file or folder, or leave it out")
     if FLAGS.articles is not None and FLAGS.export is None:
         raise InputError("--articles wants --export=FOLDER, where its sets of titles are written")
     if FLAGS.stories is not None and FLAGS.export is None and FLAGS.page is None:
@@ -88,6 +106,34 @@ def _check_flags(words: list[str]) -> None:
         )
     if FLAGS.json is not None and others:
         raise InputError(f"--json is of the list of tasks: leave out --json or --{others[0]}")
+    _check_reads()
+
+
+def _check_reads() -> None:
+    """Raises InputError for a flag that the chosen work does not read."""
+    given = [name for name in OF_COMMAND["tasks"] if FLAGS[name].present]
+    work = "the list of tasks"
+    reads = {*_OF_LIST, "human", "json"}
+    for name, others in _READS.items():
+        if FLAGS[name].value not in (None, []):
+            work = f"--{name}"
+            reads = {name, *others}
+            break
+    if work == "--export" and not _makes_items():
+        reads.remove("items_per_category")
+        work = "an --export of other sets than miron-gen"
+    for name in given:
+        if name not in reads:
+            raise InputError(f"--{name} is not read by {work}: leave it out")
+
+
+def _makes_items() -> bool:
+    """Whether --export writes items of miron-gen."""
+    from miron_jax.tasks.miron import is_language
+
+    if FLAGS.templates is not None and FLAGS.articles is None:
+        return is_language(local_path(FLAGS.templates))
+    return FLAGS.words is None and FLAGS.stories is None and FLAGS.articles is None
 
 
 def _export() -> None:

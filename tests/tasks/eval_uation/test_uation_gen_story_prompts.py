@@ -20,6 +20,7 @@ from miron_jax.tasks.generators.eval_uation_gen.story_prompts import (
     write_prompts,
 )  # fmt: skip
 from miron_jax.tasks.generators.eval_uation_gen.story_words import known_nouns
+from miron_jax.tasks.registry import export
 from tests.support.people_pages import exported, write_tsv
 from tests.support.uation_gen_rows import BY_NAME
 
@@ -193,6 +194,20 @@ def test_bad_stories_of_prompts(tmp_path: Path, miron, story: bytes | None, mess
     assert not (tmp_path / "out").exists()
 
 
+def test_columns_of_several_kinds_are_refused(tmp_path: Path) -> None:
+    first, second, *_ = masculine(story_prompts(6, seed=4))
+    lines = ""
+    for record, value in ((first, 1), (second, "x")):
+        lines += json.dumps({"id": record["id"], "columns": {"a": value}}) + "\n"
+        (tmp_path / f"{record['id']}.1.story.txt").write_text(tale(record), encoding="utf-8")
+    (tmp_path / TABLE).write_text(lines)
+    nouns = tmp_path / "nouns.yaml"
+    nouns.write_text(LIST, encoding="utf-8")
+    with pytest.raises(InputError, match=r"train.parquet cannot be written \(.*; expected values of one kind in each"):
+        export(tmp_path / "out", 1, stories=tmp_path, distractors=nouns)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_table_that_is_missing_or_wrong(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"prompts.jsonl cannot be read .*: name a file of JSON objects with id"):
         read_prompted(tmp_path, [], print)
@@ -211,6 +226,17 @@ def test_a_table_that_is_missing_or_wrong(tmp_path: Path) -> None:
         ("--story_prompts=3", "--story_prompts wants --export=FOLDER"),
         ("--story_prompts=3 --export=x --stories=y", "without --stories and --articles"),
         ("--export=x --seed=3", "--seed wants --story_prompts=N, which it draws"),
+        ("--export=x --story_prompts=2 --templates=y", "--templates is not read by --story_prompts: leave it out"),
+        ("--export=x --story_prompts=2 --words=y", "--words is not read by --story_prompts"),
+        ("--export=x --story_prompts=2 --items_per_category=3", "--items_per_category is not read by --story_prompts"),
+        ("--export=x --check=y", "--check is not read by --export"),
+        ("--export=x --stories=y --items_per_category=3", "not read by an --export of other sets than miron-gen"),
+        ("--export=x --words=y --items_per_category=3", "not read by an --export of other sets than miron-gen"),
+        ("--export=x --templates=y --items_per_category=3", "not read by an --export of other sets than miron-gen"),
+        ("--page=x --stories=y --distractors=z", "--distractors is not read by --page"),
+        ("--max_length=9", "--max_length is not read by the list of tasks"),
+        ("--export=x --templates=", "--templates is empty: name a file or folder, or leave it out"),
+        ("--export=x --stories=", "--stories is empty"),
     ],
 )
 def test_flags_that_have_no_meaning_together(miron, arguments: str, message: str) -> None:
