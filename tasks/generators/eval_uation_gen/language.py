@@ -372,6 +372,11 @@ def check_fields(text: str, fields: Collection[str], at: str, needs_all: bool = 
         if name is not None and (name not in fields or spec or how):
             expected = ", ".join(map("{{{}}}".format, fields))
             raise InputError(f"{at} names the field {{{name}}}, expected {expected}: mend it")
+        if name is not None and (not name.strip("0123456789") or {*".["} & set(name)):
+            raise InputError(
+                f"{at} names the field {{{name}}}, expected no number and no . or [ in its name: "
+                "rename it"
+            )
         lacking.pop(name or "", None)
     if lacking:
         raise InputError(f"{at} lacks the field {{{min(lacking)}}}: add it")

@@ -4,12 +4,13 @@ Arrives: the folder of a language, such as `en` of this folder or a user's.  Lea
 `Frames`, checked values.  It deliberately does not know the generators.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from miron_jax.errors import InputError
-from miron_jax.files.readers import Json, JsonObject, are_texts, parse_json, shown
+from miron_jax.files.readers import Json, JsonObject, parse_json, shown
 from miron_jax.files.regular import read_regular, read_text
 from miron_jax.tasks.generators.eval_uation_gen.language import check_fields
 
@@ -46,7 +47,7 @@ def frames_of(folder: Path) -> tuple[Frames, Frames]:
     language none)."""
     frames = read_file(folder / "frames.json")
     benchmark = frames.get("benchmark")
-    if not isinstance(benchmark, dict) or not all(map(are_texts, benchmark.values())):
+    if not isinstance(benchmark, dict) or not benchmark:
         raise InputError(
             f"{folder / 'frames.json'}: benchmark is {shown(benchmark)}, expected a list of "
             "wordings for each form: mend it"
@@ -54,20 +55,54 @@ def frames_of(folder: Path) -> tuple[Frames, Frames]:
     return benchmark, frames.get("training", {})
 
 
-def check_frames(folder: Path, frames: Frames, fields: Collection[str]) -> None:
-    """Raises InputError for a wording that names another field."""
+def check_frames(
+    folder: Path, frames: Frames, forms: Sequence[str], slots: Collection[str]
+) -> None:
+    """Raises InputError for a wording that names another field or its answer, or no form."""
+    path = folder / "frames.json"
     for form, wordings in frames.items():
-        for i, wording in enumerate(wordings):
-            check_fields(wording, fields, f"{folder / 'frames.json'}: {form} {i}")
+        others = [name for name in forms if name != form]
+        for i, wording in enumerate(texts_of(path, form, wordings)):
+            at = f"{path}: {form} {i}"
+            check_fields(wording, (*others, *slots), at)
+            if not any(f"{{{name}}}" in wording for name in others):
+                raise InputError(
+                    f"{at} is {wording!r:.60}, expected the word in it, as "
+                    f"{', '.join(map('{{{}}}'.format, others)):.90}: add it"
+                )
 
 
 def texts_of(path: Path, where: str, value: Json, least: int = 1) -> tuple[str, ...]:
-    """Raises InputError for what is no list of `least` texts or more."""
-    if not are_texts(value) or len(value) < least:
+    """Raises InputError for what is no list of `least` texts or more, none of them empty or with
+    white space at an end."""
+    if not isinstance(value, list) or len(value) < least:
         raise InputError(
-            f"{path}: {where} is {shown(value)}, expected a list of {least} texts or more: add them"
+            f"{path}: {where} is {shown(value)}, expected a list of {least} texts or more: mend it"
         )
+    for i, text in enumerate(value):
+        if not isinstance(text, str) or not text.strip() or text != text.strip():
+            raise InputError(
+                f"{path}: text {i} of {where} is {shown(text)}, expected a text that neither is "
+                "empty nor has a space at an end: mend it"
+            )
     return tuple(value)
+
+
+def rows_of(
+    path: Path, where: str, value: Json, cells: Sequence[str], least: int = 0
+) -> tuple[tuple[str, ...], ...]:
+    """Raises InputError for what is no list of `least` rows or more of these cells; none: of any
+    number of texts."""
+    if not isinstance(value, list) or len(value) < least:
+        raise InputError(f"{path}: {where} is {shown(value)}, expected a list of rows: mend it")
+    rows = []
+    for i, row in enumerate(value):
+        rows.append(texts_of(path, f"row {i} of {where}", row))
+        if cells and len(row) != len(cells):
+            raise InputError(
+                f"{path}: row {i} of {where} is {shown(row)}, expected {', '.join(cells)}: mend it"
+            )
+    return tuple(rows)
 
 
 def slots_of(folder: Path, words: JsonObject) -> Mapping[str, Sequence[str]]:
@@ -84,11 +119,14 @@ def stems_of(folder: Path) -> list[str]:
     path = folder / "stems.txt"
     try:
         stems = read_text(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}): write a stem a line") from None
-    if not stems.split():
-        raise InputError(f"{path} has no stems: write one a line")
-    return stems.split("\n\n")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read ({error!s:.160}): write a stem a line") from None
+    for stem in stems.split() or [""]:
+        if len(stem) < 2:
+            raise InputError(
+                f"{path}: a stem is {stem!r}, expected two letters or more: write one a line"
+            )
+    return re.split(r"\n\s*\n", stems.strip())
 
 
 def check_forms(folder: Path, frames: Frames, forms: Collection[str]) -> None:

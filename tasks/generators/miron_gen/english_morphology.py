@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from miron_jax.errors import InputError
 from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.miron_gen.draft import (
     Draft,
@@ -123,8 +124,12 @@ def read_material(folder: Path) -> EnglishMaterial:
     slots = slots_of(folder, read_file(folder / "words.json"))
     frames, _ = frames_of(folder)
     check_forms(folder, frames, FORMS)
-    check_frames(folder, frames, ("stem", *FORMS, *slots))
-    return EnglishMaterial(tuple(stems_of(folder)[0].split()), frames, slots)
+    check_frames(folder, frames, ("stem", *FORMS), slots)
+    stems = tuple(stems_of(folder)[0].split())
+    for form in FORMS:
+        if not any(fits(stem, form) for stem in stems):
+            raise InputError(f"{folder / 'stems.txt'}: no stem has the form {form}: add some")
+    return EnglishMaterial(stems, frames, slots)
 
 
 def draft(draw: Stream, material: EnglishMaterial = BENCHMARK) -> Draft:

@@ -27,7 +27,13 @@ from miron_jax.errors import InputError
 from miron_jax.files.readers import shown
 from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.eval_uation_gen.language import check_fields
-from miron_jax.tasks.generators.miron_gen.draft import Draft, package_folder, read_file, texts_of
+from miron_jax.tasks.generators.miron_gen.draft import (
+    Draft,
+    package_folder,
+    read_file,
+    rows_of,
+    texts_of,
+)
 
 NUM_DISTRACTORS = 3
 
@@ -50,7 +56,7 @@ class FactTable:
     training_templates: tuple[str, ...]
     more_answers: tuple[str, ...] = ()  # of the same sort but in no row: distractors only
     # (first form, answer): too nearly right to be its distractor
-    arguable: tuple[tuple[str, str], ...] = ()
+    arguable: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,24 +93,23 @@ def read_tables(folder: Path) -> FactTables:
         if not isinstance(fields, dict):
             raise InputError(f"{path}: {name} is {shown(fields)}, expected a table: mend it")
         form_names = texts_of(path, f"forms of {name}", fields.get("forms"))
-        given = fields.get("rows")
-        for i, row in enumerate(given if isinstance(given, list) else [given]):
-            if len(texts_of(path, f"row {i} of {name}", row)) != len(form_names) + 1:
-                raise InputError(
-                    f"{path}: row {i} of {name} is {shown(row)}, expected the forms "
-                    f"{', '.join(form_names)} and the answer: add what is missing"
-                )
+        given = rows_of(path, name, fields.get("rows"), (*form_names, "the answer"), 1)
+        training = fields.get("training_templates", [])
+        more = fields.get("more_answers", [])
+        arguable = fields.get("arguable", [])
         table = FactTable(
             name=name,
             form_names=form_names,
-            rows=rows(*fields["rows"]),
+            rows=rows(*given),
             templates=texts_of(path, f"templates of {name}", fields.get("templates")),
-            training_templates=tuple(fields.get("training_templates", ())),
-            more_answers=tuple(fields.get("more_answers", ())),
-            arguable=tuple(map(tuple, fields.get("arguable", ()))),
+            training_templates=texts_of(path, f"training_templates of {name}", training, 0),
+            more_answers=texts_of(path, f"more_answers of {name}", more, 0),
+            arguable=rows_of(path, f"arguable of {name}", arguable, ("entity", "answer")),
         )
         _check(table, path)
         tables.append(table)
+    if not tables:
+        raise InputError(f"{path}: it has no table, expected one or more: add them")
     return FactTables(folder.name, tuple(tables))
 
 

@@ -24,7 +24,13 @@ from miron_jax.errors import InputError
 from miron_jax.files.readers import shown
 from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.eval_uation_gen.language import check_fields
-from miron_jax.tasks.generators.miron_gen.draft import Draft, package_folder, read_file, texts_of
+from miron_jax.tasks.generators.miron_gen.draft import (
+    Draft,
+    package_folder,
+    read_file,
+    rows_of,
+    texts_of,
+)
 
 NUM_DISTRACTORS = 3
 RUN_LEN = 5  # terms; the shortest series: four shown and the answer
@@ -94,11 +100,12 @@ def read_words(folder: Path) -> LogicWords:
     fields = read_file(path)
     families = list[PuzzleFamily]()
     stated = fields.get("families")
-    if not isinstance(stated, dict) or not stated:
+    if not isinstance(stated, dict) or not stated or not all(map(str.strip, stated)):
         raise InputError(f"{path}: families is {shown(stated)}, expected some with their wordings")
     for names, wordings in stated.items():
         given = wordings if isinstance(wordings, dict) else {}
         frames = texts_of(path, f"frames of {names}", given.get("frames"))
+        training = texts_of(path, f"training of {names}", given.get("training", []), 0)
         for name in names.split():
             if name not in _PUZZLES:
                 raise InputError(
@@ -106,7 +113,9 @@ def read_words(folder: Path) -> LogicWords:
                     f"{', '.join(_PUZZLES)}: remove it"
                 )
             for i, frame in enumerate(frames):
-                check_fields(frame, _FIELDS.get(name, ("terms",)), f"{path}: frame {i} of {name}")
+                fields_of = _FIELDS.get(name, ("terms",))
+                at = f"{path}: frame {i} of {name}"
+                check_fields(frame.replace("{Most}", "{most}"), fields_of, at, needs_all=True)
             for needed, least in _NEEDED.get(name, {}).items():
                 value = fields.get(needed)
                 if not isinstance(value, list) or len(value) < least:
@@ -114,31 +123,46 @@ def read_words(folder: Path) -> LogicWords:
                         f"{path}: {needed} is {shown(value)}, and the family {name} wants "
                         f"{least} or more: add them, or remove the family"
                     )
-            families.append(PuzzleFamily(name, frames, tuple(given.get("training", ()))))
+            families.append(PuzzleFamily(name, frames, training))
     statement = fields.get("statement", "")
-    check_fields(statement, ("subject", "more", "compared"), f"{path}: statement")
-    try:
-        return LogicWords(
-            language=folder.name,
-            families=tuple(families),
-            alphabets=tuple(fields.get("alphabets", ())),
-            weekdays=tuple(fields.get("weekdays", ())),
-            months=tuple(fields.get("months", ())),
-            rivals=tuple(map(tuple, fields.get("rivals", ()))),
-            numbers=tuple(fields.get("numbers", ())),
-            tens=tuple(fields.get("tens", ())),
-            ordinals=tuple(fields.get("ordinals", ())),
-            nouns=tuple(fields.get("nouns", ())),
-            people=tuple(starmap(Person, fields.get("people", ()))),
-            scales=tuple(starmap(Scale, fields.get("scales", ()))),
-            statement=statement,
-            optional_letters=fields.get("optional_letters", ""),
-        )
-    except TypeError as error:
+    optional = fields.get("optional_letters", "")
+    if not isinstance(statement, str) or not isinstance(optional, str):
         raise InputError(
-            f"{path}: people wants [subject, the form after than] and scales [more, less, most, "
-            f"least] ({error}): mend it"
-        ) from None
+            f"{path}: statement is {shown(statement)} and optional_letters {shown(optional)}, "
+            "expected texts: mend it"
+        )
+    if statement or "comparison" in " ".join(stated).split():
+        said = ("subject", "more", "compared")
+        check_fields(statement, said, f"{path}: statement", needs_all=True)
+
+    def listed(name: str) -> tuple[str, ...]:
+        return texts_of(path, name, fields.get(name, []), 0)
+
+    def rows(name: str, cells: Sequence[str] = ()) -> tuple[tuple[str, ...], ...]:
+        return rows_of(path, name, fields.get(name, []), cells)
+
+    words = LogicWords(
+        language=folder.name,
+        families=tuple(families),
+        alphabets=listed("alphabets"),
+        weekdays=listed("weekdays"),
+        months=listed("months"),
+        rivals=rows("rivals"),
+        numbers=listed("numbers"),
+        tens=listed("tens"),
+        ordinals=listed("ordinals"),
+        nouns=listed("nouns"),
+        people=tuple(starmap(Person, rows("people", Person._fields))),
+        scales=tuple(starmap(Scale, rows("scales", Scale._fields))),
+        statement=statement,
+        optional_letters=optional,
+    )
+    for alphabet in words.alphabets:
+        if len(alphabet) < RUN_LEN:
+            raise InputError(
+                f"{path}: an alphabet is {alphabet!r}, expected {RUN_LEN} letters or more: add them"
+            )
+    return words
 
 
 class Puzzle(NamedTuple):
@@ -415,10 +439,10 @@ _PUZZLES: dict[str, Callable[[Stream, LogicWords], Puzzle | None]] = {
 }
 
 
-_FIELDS = {  # of a family's frames; of the others: terms
+_FIELDS = {  # of a family's frames, {Most} as {most}; of the others: terms
     "copy": ("terms", "shown"),
     "reverse": ("terms", "shown"),
-    "comparison": ("facts", "most", "Most"),
+    "comparison": ("facts", "most"),
 }
 _LONG = RUN_LEN + NUM_DISTRACTORS
 _NEEDED = {  # lists that a family wants, and how long they must be

@@ -22,6 +22,7 @@ from typing import Literal, NamedTuple, get_args
 from rapidfuzz.distance import OSA
 
 from miron_jax.errors import InputError
+from miron_jax.files.readers import shown
 from miron_jax.tasks.draw import Stream
 from miron_jax.tasks.generators.miron_gen.draft import Draft, package_folder, read_file, texts_of
 
@@ -295,15 +296,23 @@ def read_rules(folder: Path) -> NoiseRules:
     not made.  Raises InputError."""
     path = folder / "words.json"
     words = read_file(path)
-    operators = [*_COMMON, *words.get("rare_typos", ())]
+    operators = [*_COMMON, *texts_of(path, "rare_typos", words.get("rare_typos", []), 0)]
     for key, operator in (("keyboard", "keyboard"), ("homoglyphs", "homoglyph")):
         if not words.get(key):
             operators.remove(operator)
-    keyboard = words.get("keyboard") or ["", "", ""]
+    keyboard = ("", "", "")
+    if words.get("keyboard"):
+        keyboard = texts_of(path, "keyboard", words["keyboard"], 3)
     homoglyphs = words.get("homoglyphs") or {}
+    if not isinstance(homoglyphs, dict):
+        raise InputError(
+            f"{path}: homoglyphs is {shown(homoglyphs)}, expected letters with their look-alikes: "
+            "mend it"
+        )
+    texts_of(path, "homoglyphs", [*homoglyphs.values()], 0)
     frozen = words.get("frozen", "")
     is_known = set(operators) <= set(get_args(Operator)) and isinstance(frozen, str)
-    if not is_known or len(texts_of(path, "keyboard", keyboard, 3)) != 3:
+    if not is_known or len(keyboard) != 3:
         raise InputError(
             f"{path}: expected a keyboard of three rows, rare_typos of {', '.join(sorted(_RARE))}, "
             "and frozen as one text of words: mend it"

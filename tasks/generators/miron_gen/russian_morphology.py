@@ -71,7 +71,7 @@ def root(lemma: str) -> str:
 def attach(root: str, ending: str) -> str:
     """Root and ending: "ы" is spelt и after г к х; the wrong ending "и" becomes whichever of both
     is a misspelling."""
-    if root[-1] in "гкх":
+    if root.endswith(("г", "к", "х")):
         ending = {"ы": "и", "и": "ы"}.get(ending, ending)
     return root + ending
 
@@ -111,7 +111,7 @@ def read_material(folder: Path) -> RussianMaterial:
     slots = slots_of(folder, read_file(folder / "words.json"))
     frames, _ = frames_of(folder)
     check_forms(folder, frames, FORMS)
-    check_frames(folder, frames, ("lemma", *slots))
+    check_frames(folder, frames, ("lemma",), slots)
     lemmas = _by_family(stems_of(folder)[0])
     if lemmas.keys() != _LEMMA_ENDING.keys():
         raise InputError(

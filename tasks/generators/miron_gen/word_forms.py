@@ -35,10 +35,10 @@ def read_material(folder: Path, words_file: Path | None, fields: JsonObject) -> 
     language = Language(folder, words_file)
     frames, _ = frames_of(folder)
     slots = slots_of(folder, fields)
-    check_frames(folder, frames, ("word", *frames, *slots))
+    check_frames(folder, frames, ("word", *frames), slots)
     words = []
     for line, row in language.table(WORDS, ("word", *frames)):
-        for form in frames:
+        for form in ("word", *frames):
             if not row[form].strip():
                 raise InputError(
                     f"{language.file(WORDS)}: line {line}: {row['word']!r} has no form {form!r}: "
