@@ -46,6 +46,12 @@ def written(name: str) -> str:
     return re.sub(r"[^\w.+:=@-]", "_", name)
 
 
+def part_of_task(name: str) -> str:
+    """A folder's name as a part of `task` in a task's file: of letters, digits and . + - _, at most
+    100, the first no point."""
+    return re.sub(r"^\.|[^\w.+-]", "_", name)[:100]
+
+
 class Groups(NamedTuple):
     of: Mapping[str, WeightedSum]  # by name of the group
 

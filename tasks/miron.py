@@ -35,7 +35,7 @@ from miron_jax.files.durable import make_folder, write_whole
 from miron_jax.files.hub import Repository, cache_folder, fetch_data_set, revision_of
 from miron_jax.files.readers import Json, are_texts
 from miron_jax.files.regular import read_regular
-from miron_jax.tasks.groups import missing_of, written
+from miron_jax.tasks.groups import missing_of, part_of_task
 
 if TYPE_CHECKING:
     from miron_jax.tasks.generators.miron_gen.items import Item
@@ -290,7 +290,7 @@ def export_language(
     generators = read_generators(templates, words)
     items = make_items(generators, items_per_category)
     data = _write_items(folder / "miron_gen.parquet", items)
-    name = f"{written(generators.language)}/miron_gen"
+    name = f"{part_of_task(generators.language)}/miron_gen"
     task = f"task: {name}\nkind: cloze\ndata: {data.name}\nname: id\n"
     for key in (*COLUMNS, "distractors", "clean_prefix", "operator", "num_edits"):
         task += f"{key}: {key}\n"

@@ -17,7 +17,7 @@ from miron_jax.tasks.generators.eval_uation_gen.language import FILES, Language,
 from miron_jax.tasks.generators.eval_uation_gen.rows import META
 from miron_jax.tasks.generators.eval_uation_gen.table import GENERATED, NAME
 from miron_jax.tasks.generators.eval_uation_gen.titles import masked_row, title_rows
-from miron_jax.tasks.groups import written
+from miron_jax.tasks.groups import part_of_task
 
 NUM_FEWSHOT = 3
 _ENDINGS = (".yaml", ".yml", ".csv", ".txt")
@@ -125,7 +125,7 @@ def _keys(
         question = f"{{{{{text}}}}}\n{asks} {which}\n{listed}{answer}"
     first = splits["train"][0]
     keys: dict[str, Json] = {
-        "task": f"{written(language.folder.resolve().name)}/{name}",
+        "task": f"{part_of_task(language.folder.resolve().name)}/{name}",
         "data": f"{name}/train.jsonl",
         "question": question,
         "choices": "options",

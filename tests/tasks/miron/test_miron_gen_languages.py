@@ -13,6 +13,7 @@ from miron_jax.tasks.generators.miron_gen.draft import package_folder
 from miron_jax.tasks.generators.miron_gen.english_morphology import read_material
 from miron_jax.tasks.generators.miron_gen.items import items_of, make_items, read_generators
 from miron_jax.tasks.miron import read_parquet
+from miron_jax.tasks.own_tasks.yaml_task import read_suite
 from miron_jax.tasks.registry import export
 
 NAMES = ["zeno", "mako", "tumi", "pako", "kizu", "neto", "pomi", "zatu", "kino", "muzo"]
@@ -204,3 +205,11 @@ def test_stems_of_training_stay_out_whatever_ends_the_lines(tmp_path: Path) -> N
     folder = shutil.copytree(package_folder("en"), tmp_path / "zena")
     (folder / "stems.txt").write_bytes(b"\r\nblib\r\nglop\r\n \r\nzzib\r\n")
     assert read_material(folder).stems == ("blib", "glop")
+
+
+@pytest.mark.parametrize("name", ["zena@2", "a:b=c", ".zena", "z" * 120])
+def test_a_folder_of_any_name_makes_a_task_that_is_read(tmp_path: Path, name: str) -> None:
+    folder = write_folder(tmp_path / name, logic=None, words=None, frames=None)
+    export(tmp_path / "out", 1, templates=folder)
+    [task] = read_suite([str(tmp_path / "out")]).tasks
+    assert re.fullmatch(r"own/(zena_2|a_b_c|_zena|z{100})/miron_gen", task.name)
