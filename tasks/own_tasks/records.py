@@ -66,10 +66,13 @@ def _related(
     for key in ("cluster", "swapped"):
         if key in takes:
             shared[key] = checked_text(_trait(takes[key](record)), key)
+            if not shared[key].strip():
+                raise ValueError(f"{key} is empty, expected a text in each record")
     traits = list[tuple[str, str]]()
     for name, value in takes.get("traits", {}).items():
         text = _trait(value(record))
-        if text is not None and text == text:  # an empty field of a table is NaN
+        # a blank cell is "" in a .csv, null or, in a column of numbers, NaN in a .parquet
+        if text not in (None, "") and text == text:
             traits.append((name, checked_text(text, f"trait {name}")))
     if not shared and "traits" not in takes:
         return example
@@ -77,7 +80,7 @@ def _related(
 
 
 def _trait(value: Json) -> Json:
-    if isinstance(value, bool):
+    if isinstance(value, bool) or value in ("True", "False"):  # a template writes the latter
         return str(value).lower()
     return as_written(value)
 

@@ -65,9 +65,12 @@ def test_without_clusters_every_record_is_one(tmp_path: Path) -> None:
     report = report_of(*read_task(tmp_path, keys, [{"q": "?", **row} for row in ROWS]))
     assert report is not None
     assert (report.cluster, report.clusters, report.template_spread) == ("record", 5, None)
-    assert report.by["wide"]["True"].n == 5
+    assert report.by["wide"]["true"].n == 5
     # As a plain standard error with n - 1: sqrt(5 / 4 * (3 * .16 + 2 * .36)) / 5
     assert report.metrics["accuracy"].cluster_stderr == pytest.approx(math.sqrt(1.25 * 1.2) / 5, abs=ROUNDING)
+    blank = "traits: [long]\n"  # of a .csv: of no value
+    _, [example] = read_task(tmp_path, CHOICE + blank, [{"q": "?", **ROWS[0], "long": ""}])
+    assert example.traits == ()
     task, examples = read_task(tmp_path, CHOICE, [{"q": "?", **row} for row in ROWS])
     assert report_of(task, examples) is None
     _, [example] = read_task(tmp_path, TEXT + RELATED, [{"q": "?", **ROWS[0], "long": "1.50"}])
@@ -126,6 +129,8 @@ def test_means_of_categories_are_those_of_miron() -> None:
         ("traits: [none]\n", {}, "field 'none' is missing"),
         ("traits: [long]\n", {"long": [1]}, "trait long holds [1], expected a text"),
         ("cluster: story\n", {"story": None}, "cluster holds None, expected a text"),
+        ("cluster: story\n", {"story": " "}, "cluster is empty, expected a text in each record"),
+        ("swapped: pair\n", {"pair": ""}, "swapped is empty, expected a text in each record"),
         ("cluster: [story]\n", {}, "cluster is ['story'], expected a field's name or a template"),
     ],
 )
