@@ -296,7 +296,9 @@ def read_rules(folder: Path) -> NoiseRules:
     not made.  Raises InputError."""
     path = folder / "words.json"
     words = read_file(path)
-    operators = [*_COMMON, *texts_of(path, "rare_typos", words.get("rare_typos", []), 0)]
+    rare = words.get("rare_typos", [])
+    texts_of(path, "rare_typos", rare, 0)
+    operators = [*_COMMON, *rare]
     for key, operator in (("keyboard", "keyboard"), ("homoglyphs", "homoglyph")):
         if not words.get(key):
             operators.remove(operator)
