@@ -160,7 +160,7 @@ def read_words(folder: Path) -> LogicWords:
     for alphabet in words.alphabets:
         if len(alphabet) < RUN_LEN:
             raise InputError(
-                f"{path}: an alphabet is {alphabet!r}, expected {RUN_LEN} letters or more: add them"
+                f"{path}: an alphabet is {alphabet!r}, expected {RUN_LEN} letters or more"
             )
     return words
 
