@@ -159,9 +159,7 @@ def read_words(folder: Path) -> LogicWords:
     )
     for alphabet in words.alphabets:
         if len(alphabet) < RUN_LEN:
-            raise InputError(
-                f"{path}: an alphabet is {alphabet!r}, expected {RUN_LEN} letters or more"
-            )
+            raise InputError(f"{path}: the alphabet {alphabet!r} has less than {RUN_LEN} letters")
     return words
 
 

@@ -162,7 +162,7 @@ BAD = [
     (logic(""), "logic.json: families is {'': {'frames': ['{terms},']}}, expected some"),
     (logic("squres"), "the family 'squres' is not known"),
     (logic("letters"), "alphabets is None, and the family letters wants 1"),
-    (logic("letters", alphabets=["abcd"]), "logic.json: an alphabet is 'abcd', expected 5 letters or more"),
+    (logic("letters", alphabets=["abcd"]), "logic.json: the alphabet 'abcd' has less than 5 letters"),
     (logic("weekdays", weekdays=[1, 2, 3, 4, 5]), "logic.json: text 0 of weekdays is 1, expected a text"),
     (logic(frame="{shown}"), "frame 0 of squares names the field {shown}"),
     (logic(frame="Ki?"), "frame 0 of squares lacks the field {terms}: add it"),
