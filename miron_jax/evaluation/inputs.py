@@ -19,6 +19,7 @@ from miron_jax.evaluation.task_kinds.interface import LoadedTask
 from miron_jax.evaluation.task_kinds.kinds import kind_of
 from miron_jax.evaluation.task_kinds.prompted import PromptedKind
 from miron_jax.files.places import public
+from miron_jax.files.regular import read_regular
 from miron_jax.humans.task_labels import check_folder, file_of, read_labels
 from miron_jax.model import demo
 from miron_jax.model.checkpoints.training_run import Checkpoint
@@ -192,7 +193,7 @@ def with_labels(config: RunConfig, inputs: Inputs) -> Inputs:
             )
         label_of = partial(kind.label_of, task)
         labels = read_labels(file, task.name, source.examples, label_of, config.human_baseline)
-        data = source.data._replace(labels=git_blob_sha1(file.read_bytes()))
+        data = source.data._replace(labels=git_blob_sha1(read_regular(file)))
         sources.append(source._replace(labels=labels, data=data))
     return inputs._replace(sources=sources)
 
