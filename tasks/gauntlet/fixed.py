@@ -1,4 +1,4 @@
-"""The Gauntlet with its known faults mended, beside the exact one and under names of its own.
+"""The Gauntlet with its known faults mended, beside the exact one and under other names.
 
 Arrives: an entry of the table.  Leaves: `fixed_task`.  It deliberately does not know averages.
 
