@@ -49,7 +49,7 @@ WIDTH = 80  # columns of the screen
 DEMO = ["miron-jax", "eval"]
 # Of evaluations into these folders only the flags are read, as of those that name no folder.
 READ_OUTPUTS = {
-    "own-model", "capitals", "run", "one", "cheap", "uation-text-run", "own-gaps-run",
+    "own-model", "capitals", "run", "cheap", "uation-text-run", "own-gaps-run",
     "cot-fix-run", "programs-run", "copies", "two-sets", "gen-run", "small-run", "both", "job",
     "scored",
 }  # fmt: skip
