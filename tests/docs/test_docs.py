@@ -50,7 +50,7 @@ DEMO = ["miron-jax", "eval"]
 # Of evaluations into these folders only the flags are read, as of those that name no folder.
 READ_OUTPUTS = {
     "own-model", "capitals", "run", "cheap", "uation-text-run", "own-gaps-run",
-    "cot-fix-run", "programs-run", "copies", "two-sets", "gen-run", "small-run", "both", "job",
+    "cot-fix-run", "programs-run", "copies", "gen-run", "small-run", "both", "job",
     "scored",
 }  # fmt: skip
 ran: list[list[str]] = []  # commands of all pages so far
