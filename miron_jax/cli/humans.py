@@ -1,6 +1,6 @@
 """`miron-jax humans`: crowd annotations to a human baseline; --page asks people.
 
-Arrives: files of answers, the names of their columns.  Leaves: humans.json and labels.  It
+Arrives: files of answers, the names of their columns.  Leaves: humans.json, a page and labels.  It
 deliberately does not know how votes are counted.
 """
 
@@ -26,6 +26,7 @@ def command() -> None:
     from miron_jax.humans.ethics import ethics_values, read_ethics_gold
     from miron_jax.humans.glad import abilities
     from miron_jax.humans.gold import gold_of
+    from miron_jax.report.html.humans import humans_page
     from miron_jax.report.tables.humans import print_baseline, print_ethics
 
     people_page.check_flags()
@@ -89,11 +90,14 @@ def command() -> None:
     store.put(
         "humans.json", json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False).encode()
     )
+    title = f"Human baseline of {', '.join(path.name for path in paths)}"
+    store.put("humans.html", humans_page(computed, title).encode())
     print_baseline(computed)
     print_ethics(by_procedure)
     print(
         printable(
-            f"written to {output}/humans.json, human_labels.jsonl (A) and human_labels_b.jsonl"
+            f"written to {output}/humans.json, humans.html, human_labels.jsonl (A) and "
+            "human_labels_b.jsonl"
         )
     )
 

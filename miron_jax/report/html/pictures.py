@@ -7,6 +7,7 @@ made.
 import io
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
@@ -36,13 +37,18 @@ class Picture(NamedTuple):
 
 def pictures_of(runs: Sequence[Run]) -> list[Picture]:
     """The pictures that these runs have numbers for."""
-    import matplotlib
-
-    with matplotlib.rc_context(_STYLE):
+    with style():
         return [
             Picture(inline_svg(drawn.figure, drawn.caption), drawn.caption)
             for drawn in figures_of(runs)
         ]
+
+
+def style() -> AbstractContextManager[None]:
+    """Of all figures that are drawn within it."""
+    import matplotlib
+
+    return matplotlib.rc_context(_STYLE)
 
 
 def inline_svg(figure: "Figure", caption: str) -> str:

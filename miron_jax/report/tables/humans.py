@@ -1,7 +1,7 @@
 """Human baselines on screen.
 
-Arrives: a `Baseline`, or suites with published ones.  Leaves: a table and lines on standard output.
-It deliberately computes nothing.
+Arrives: a `Baseline`, or suites with published ones.  Leaves: rows and lines, on standard output or
+for a page.  It deliberately computes nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,17 +12,35 @@ from miron_jax.humans.ethics import EthicsValues
 from miron_jax.report.numbers import shown
 from miron_jax.report.tables.console import console, table_of
 
+PROCEDURE = (
+    "labels", "n", "coverage", "accuracy", "95 % interval", "right", "macro F1", "MCC", "decided by",
+)  # fmt: skip
+AGREEMENT = ("equal votes needed", "labels", "coverage", "accuracy", "95 % interval")
+
 
 def print_baseline(measured: Baseline) -> None:
     """Prints both procedures and a single annotator, then annotators and their agreement."""
     out = console()
-    numbers = ("n", "coverage", "accuracy", "95 % interval", "right", "macro F1", "MCC")
     table = table_of(
         ("labels",),
-        numbers,
+        PROCEDURE[1:-1],
         ("decided by",),
         gives_way=("decided by", "MCC", "macro F1", "right", "coverage"),
     )
+    for row in procedure_rows(measured):
+        table.add_row(*row)
+    out.print(table)
+    if measured.by_agreement:
+        table = table_of(AGREEMENT[:1], AGREEMENT[1:])
+        for row in agreement_rows(measured):
+            table.add_row(*row)
+        out.print(table)
+    for line in baseline_lines(measured):
+        out.print(line, soft_wrap=True)
+
+
+def procedure_rows(measured: Baseline) -> Iterator[tuple[str, ...]]:
+    """Cells under PROCEDURE."""
     for name, procedure in (
         ("A: enough votes, else dropped", measured.a),
         ("B: plurality, then skills", measured.b),
@@ -33,12 +51,24 @@ def print_baseline(measured: Baseline) -> None:
             shown(procedure.mcc, ".3f"),
         )
         origins = ", ".join(f"{rule} {count}" for rule, count in procedure.origins.items())
-        table.add_row(name, str(procedure.labelled), f"{procedure.coverage:.3f}", *scores, origins)
-    table.add_row("one annotator", "", "", *_accuracy(measured.single_annotator), "", "", "")
-    out.print(table)
-    _print_by_agreement(measured)
+        yield name, str(procedure.labelled), f"{procedure.coverage:.3f}", *scores, origins
+    yield "one annotator", "", "", *_accuracy(measured.single_annotator), "", "", ""
+
+
+def agreement_rows(measured: Baseline) -> Iterator[tuple[str, ...]]:
+    """Cells under AGREEMENT."""
+    for needed in measured.by_agreement:
+        bounds = ""
+        if needed.ci95 is not None:
+            bounds = "{:.3f} - {:.3f}".format(*needed.ci95)
+        accuracy = shown(needed.accuracy, ".3f")
+        yield str(needed.votes), str(needed.labelled), f"{needed.coverage:.3f}", accuracy, bounds
+
+
+def baseline_lines(measured: Baseline) -> list[str]:
+    """Annotators, their agreement, what else qualifies the numbers."""
     rejected = sum(controls for controls, _ in measured.rejected.values())
-    for line in (
+    return [
         f"{measured.rows} answers by {measured.workers} annotators to {measured.items} items; "
         "answers an item: "
         + ", ".join(f"{count} x {votes}" for votes, count in measured.overlap.items()),
@@ -52,8 +82,7 @@ def print_baseline(measured: Baseline) -> None:
         *_of_annotators(measured),
         *_f1_of_texts(measured),
         *_notes(measured),
-    ):
-        out.print(line, soft_wrap=True)
+    ]
 
 
 def print_human_values(suites: Iterable[Suite]) -> None:
@@ -106,21 +135,6 @@ def print_ethics(by_procedure: Mapping[str, EthicsValues]) -> None:
             "out",
             soft_wrap=True,
         )
-
-
-def _print_by_agreement(measured: Baseline) -> None:
-    numbers = ("labels", "coverage", "accuracy", "95 % interval")
-    table = table_of(("equal votes needed",), numbers)
-    for needed in measured.by_agreement:
-        bounds = ""
-        if needed.ci95 is not None:
-            bounds = "{:.3f} - {:.3f}".format(*needed.ci95)
-        accuracy = shown(needed.accuracy, ".3f")
-        table.add_row(
-            str(needed.votes), str(needed.labelled), f"{needed.coverage:.3f}", accuracy, bounds
-        )
-    if measured.by_agreement:
-        console().print(table)
 
 
 def _of_annotators(measured: Baseline) -> Iterator[str]:
