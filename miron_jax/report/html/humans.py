@@ -87,5 +87,5 @@ def _figure_of(measured: Baseline) -> "Figure":
     axes.set_xticks([each.votes for each in curve])
     axes.set_xlabel("equal votes needed")
     axes.set_ylim(0, 1.02)
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="lower left")
     return figure
