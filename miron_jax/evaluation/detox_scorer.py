@@ -9,9 +9,10 @@ package has; the harness of v1 and the human baselines read three tables, which 
 flag names holds.  (MERA-Evaluation/MERA, lm_eval/tasks/rudetox; s-nlp/russe_detox_2022.)
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,8 +21,9 @@ import numpy as np
 
 from miron_jax.errors import InputError
 from miron_jax.files.places import local_path
-from miron_jax.metrics.calibration import first_calibration, read_calibrations
+from miron_jax.metrics.calibration import Calibration, first_calibration, read_calibrations
 from miron_jax.metrics.detox import Scorer
+from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint, weights_fingerprint
 from miron_jax.model.checkpoints.hf_reader import from_hub
 from miron_jax.model.encoder import (
     PICKLED,
@@ -32,6 +34,7 @@ from miron_jax.model.encoder import (
     read_encoder,
 )
 from miron_jax.model.own import import_from, is_factory
+from miron_jax.runtime.devices import Tree
 from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer
 
 FLAG = "--detox_scorer"
@@ -82,29 +85,46 @@ def detox_scorer(name: str) -> Scorer:
             "classifiers STYLE,MEANING,FLUENCY (folders or hub ids); behind these two may stand "
             ",CALIBRATIONS.pkl"
         )
-    style, meaning, fluency = map(_find, ROLES, names)
+    of_role = {}
+    for role, folder, calibration in zip(ROLES, names, calibrations, strict=True):
+        of_role[role.name] = (_find(role, folder), calibration)
+    return Classifiers(of_role)
 
-    def score(
-        originals: Sequence[str], rewrites: Sequence[str]
+
+@dataclass(frozen=True, slots=True)
+class Classifiers:
+    """A `Scorer`: MERA's three classifiers."""
+
+    of_role: Mapping[str, tuple["_Classifier", Calibration]]
+
+    def __call__(
+        self, originals: Sequence[str], rewrites: Sequence[str]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if not rewrites:
             return np.empty(0), np.empty(0), np.empty(0)
-        neutral, same, fluent = calibrations
+        (style, neutral), (meaning, same), (fluency, fluent) = self.of_role.values()
         return (
             neutral(style.probabilities(rewrites)),
             same(meaning.probabilities(originals, rewrites)),
             fluent(fluency.probabilities(rewrites)),
         )
 
-    return score
+    def fingerprints(self) -> dict[str, str]:
+        """Of the classifiers that have scored, and of the calibrations."""
+        digest = blake2b(digest_size=16)
+        for _, table in self.of_role.values():
+            digest.update(np.asarray(table).tobytes())
+        every = {name: each.fingerprint for name, (each, _) in self.of_role.items()}
+        return {**every, "calibrations": digest.hexdigest()}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Classifier:
     folder: Path
     encoder: Encoder
     tokenizer: Tokenizer
     label: int
+    fingerprint: str = ""  # of all that moves its numbers; "": it has scored nothing
 
     def probabilities(self, *texts: Sequence[str]) -> np.ndarray:
         """The label's probability for each text or pair of texts, float64 [N].
@@ -129,6 +149,7 @@ class _Classifier:
             )
         device = jax.local_devices()[0]
         weights = load_encoder(self.folder, self.encoder, device)
+        self.fingerprint = self._fingerprint(weights)
         logits_NC = np.empty((len(rows), len(self.encoder.labels)), np.float32)
         for length, indices in _batches([*map(len, rows)]):
             num_rows = 1 << (len(indices) - 1).bit_length()
@@ -144,6 +165,15 @@ class _Classifier:
             logits_NC[indices] = label_logits(self.encoder, weights, *batch)[: len(indices)]
         powers_NC = np.exp(logits_NC - logits_NC.max(1, keepdims=True))
         return (powers_NC[:, self.label] / powers_NC.sum(1)).astype(np.float64)
+
+    def _fingerprint(self, weights: Tree) -> str:
+        every = (
+            weights_fingerprint(weights),
+            tokenizer_fingerprint(self.tokenizer),
+            self.encoder,
+            self.label,
+        )
+        return blake2b(repr(every).encode(), digest_size=16).hexdigest()
 
 
 def _batches(lengths: list[int]) -> Iterator[tuple[int, list[int]]]:

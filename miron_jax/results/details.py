@@ -99,6 +99,8 @@ class GenerationDetails(Details):
     truncated: int = 0
     # prompts with a shot that asks what the prompt asks; None: there are none
     leaked_prompts: IfAny[int | None] = None
+    # fingerprints of the classifiers that made J, and of their calibrations
+    classifiers: IfAny[Mapping[str, str] | None] = None
 
     def notes(self, task: TaskResult) -> Iterator[str]:
         if self.alike:

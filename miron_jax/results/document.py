@@ -69,7 +69,7 @@ TASK_KEYS = (
     "tied", "rounded_to_a_tie", "first_option_accuracy", "empty_span", "inexact_prefix",
     "crossed_pairs", "dialogue",
     "max_new_tokens", "ended", "always_right_rows", "answer_holds_stop_rows", "never_right_rows",
-    "alike", "prompts_end_in_space", "sandboxed", "no_sandbox", "bounded_by",
+    "alike", "prompts_end_in_space", "classifiers", "sandboxed", "no_sandbox", "bounded_by",
     "no_cgroup",
     "ceiling", "not_judged", "tokens",
     "bytes", "windows", "empty_documents", "truncated", "beyond_trained_length", "leaked_prompts",

@@ -359,3 +359,10 @@ def test_a_run_has_the_j_of_its_completions(
     metrics = results["tasks"][f"{suite}/rudetox"]["metrics"]
     expected = {"sta": sta.mean(), "sim": sim.mean(), "fl": fl.mean(), "j": (sta * sim * fl).mean()}
     assert {name: metrics[name]["value"] for name in expected} == pytest.approx(expected, abs=METRIC)
+    same, other = (detox_scorer(flag([each, meaning, fluency])) for each in (style, meaning))
+    for scorer in (same, other):
+        scorer(ORIGINALS, REWRITES)
+    kept = results["tasks"][f"{suite}/rudetox"]["classifiers"]
+    assert kept == same.fingerprints() and all(kept.values())  # type: ignore[attr-defined]
+    differing = {name for name, digest in other.fingerprints().items() if digest != kept[name]}  # type: ignore[attr-defined]
+    assert differing == {"style"}, "other weights show"

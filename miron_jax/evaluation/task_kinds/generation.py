@@ -12,6 +12,7 @@ from typing import Literal
 
 from miron_jax.definitions.records import AnyExample, PromptedTask, Question
 from miron_jax.engine.text_requests import Generated, Sampling, TextRequest, plain_text
+from miron_jax.evaluation.detox_scorer import Classifiers
 from miron_jax.evaluation.task_kinds.interface import TaskScores
 from miron_jax.evaluation.task_kinds.prompted import PromptedKind, PromptedRow
 from miron_jax.evaluation.task_kinds.summary import (
@@ -156,6 +157,9 @@ class GenerationKind(PromptedKind[GenerationRow]):
             if not may_be_right(question.accepted, profile):
                 never_right.append(question.row)
             num_end_in_space += row.prompt.tail != without_end_spaces(row.prompt.tail)
+        fingerprints = None
+        if profile.match is DETOX and isinstance(self.setup.detox, Classifiers):
+            fingerprints = self.setup.detox.fingerprints()
         return GenerationDetails(
             max_new_tokens=self.requests.max_new_tokens,
             ended=Counter(row.completion.ended for row in scores.rows),
@@ -167,6 +171,7 @@ class GenerationKind(PromptedKind[GenerationRow]):
             truncated=sum(row.truncated for row in scores.rows),
             beyond_trained_length=self.requests.num_longer_than(self.setup.trained_length),
             leaked_prompts=num_leaked([row.prompt for row in scores.rows]),
+            classifiers=fingerprints,
         )
 
     def example_results(self, scores: TaskScores[GenerationRow]) -> Iterator[ExampleResult]:
