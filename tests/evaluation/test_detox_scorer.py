@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 
 from miron_jax.errors import InputError
-from miron_jax.evaluation.detox_scorer import ROLES, detox_scorer
+from miron_jax.evaluation.detox_scorer import ROLES, Classifiers, detox_scorer
 from miron_jax.files.pickles import Pickled, read_pickle
 from miron_jax.metrics.calibration import Calibration, first_calibration, read_calibrations
 from miron_jax.model.checkpoints.torch_file import torch_tensors
@@ -359,10 +360,11 @@ def test_a_run_has_the_j_of_its_completions(
     metrics = results["tasks"][f"{suite}/rudetox"]["metrics"]
     expected = {"sta": sta.mean(), "sim": sim.mean(), "fl": fl.mean(), "j": (sta * sim * fl).mean()}
     assert {name: metrics[name]["value"] for name in expected} == pytest.approx(expected, abs=METRIC)
-    same, other = (detox_scorer(flag([each, meaning, fluency])) for each in (style, meaning))
+    same, other = (cast(Classifiers, detox_scorer(flag([each, meaning, fluency]))) for each in (style, meaning))
     for scorer in (same, other):
         scorer(ORIGINALS, REWRITES)
     kept = results["tasks"][f"{suite}/rudetox"]["classifiers"]
-    assert kept == same.fingerprints() and all(kept.values())  # type: ignore[attr-defined]
-    differing = {name for name, digest in other.fingerprints().items() if digest != kept[name]}  # type: ignore[attr-defined]
+    assert kept == same.fingerprints()
+    assert all(kept.values())
+    differing = {name for name, digest in other.fingerprints().items() if digest != kept[name]}
     assert differing == {"style"}, "other weights show"
