@@ -13,7 +13,8 @@ from miron_jax.report.numbers import shown
 from miron_jax.report.tables.console import console, table_of
 
 PROCEDURE = (
-    "labels", "n", "coverage", "accuracy", "95 % interval", "right", "macro F1", "MCC", "decided by",
+    "labels", "n", "coverage", "accuracy", "95 % interval", "right", "macro F1", "MCC",
+    "decided by",
 )  # fmt: skip
 AGREEMENT = ("equal votes needed", "labels", "coverage", "accuracy", "95 % interval")
 
