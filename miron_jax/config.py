@@ -345,7 +345,7 @@ class RunConfig:
     detox_scorer: str | None = setting(
         None,
         "answers",
-        "ruDetox's classifiers: published, STYLE,MEANING,FLUENCY (folders or hub ids), or "
+        "ruDetox's classifiers: {published|STYLE,MEANING,FLUENCY}[,CALIBRATIONS.pkl], or "
         "package.module:function(originals, rewrites) -> three arrays; absent: J is null.",
     )
     seed: int = setting(0, "tasks", "Random seed of all sampling that no protocol fixes.")
