@@ -96,8 +96,8 @@ def command() -> None:
     print_ethics(by_procedure)
     print(
         printable(
-            f"written to {output}/humans.json, humans.html, human_labels.jsonl (A) and "
-            "human_labels_b.jsonl"
+            f"written to {output}/humans.json and humans.html,\n"
+            "labels to human_labels.jsonl (A) and human_labels_b.jsonl"
         )
     )
 
