@@ -110,12 +110,13 @@ class Classifiers:
         )
 
     def fingerprints(self) -> dict[str, str]:
-        """Of the classifiers that have scored, and of the calibrations."""
+        """Of the classifiers that have scored, and of the calibrations; {} if none has."""
         digest = blake2b(digest_size=16)
         for _, table in self.of_role.values():
             digest.update(np.asarray(table).tobytes())
-        every = {name: each.fingerprint for name, (each, _) in self.of_role.items()}
-        return {**every, "calibrations": digest.hexdigest()}
+        items = self.of_role.items()
+        every = {name: each.fingerprint for name, (each, _) in items if each.fingerprint}
+        return every and {**every, "calibrations": digest.hexdigest()}
 
 
 @dataclass(slots=True)

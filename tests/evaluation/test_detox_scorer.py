@@ -362,6 +362,8 @@ def test_a_run_has_the_j_of_its_completions(
     assert {name: metrics[name]["value"] for name in expected} == pytest.approx(expected, abs=METRIC)
     same, other = (cast(Classifiers, detox_scorer(flag([each, meaning, fluency]))) for each in (style, meaning))
     for scorer in (same, other):
+        scorer([], [])
+        assert scorer.fingerprints() == {}, "nothing is scored"
         scorer(ORIGINALS, REWRITES)
     kept = results["tasks"][f"{suite}/rudetox"]["classifiers"]
     assert kept == same.fingerprints()
