@@ -4,6 +4,7 @@ import gc
 import importlib.util
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -65,10 +66,13 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def programs_of_one_file() -> Iterator[None]:
-    """Programs stay mapped while a cache of jax holds them: those of all files reach Linux's 65,530 maps a process, and then
-    XLA crashes."""
+    """Programs stay mapped while a cache holds them: those of all files reach Linux's 65,530 maps a process, and then XLA
+    crashes."""
     yield
     jax.clear_caches()
+    plain = sys.modules.get("miron_jax.engine.plain")
+    if plain is not None:
+        plain.PROGRAMS.clear()
     gc.collect()
 
 

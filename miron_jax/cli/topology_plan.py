@@ -210,7 +210,8 @@ class _Planner:
         """`checked`: tokens and scored tokens of each request; `lengths`: of its row."""
         for length in sorted({*lengths}):
             with _refused(f"the self-check of {length} tokens"):
-                program = PlainProgram(self.model, length).compile()
+                plain = PlainProgram(self.model, length)
+                program = plain.compile()
             passes = []
             for (_, scored), each in zip(checked, lengths, strict=True):
                 if each == length:
@@ -218,7 +219,8 @@ class _Planner:
             mean = sum(passes) / len(passes)
             flops = self._flops(length, length * (length + 1) / 2, mean * MULTIPLE)
             loops = {"plain_head/while": mean}
-            self._add(f"self-check {length}", program, len(passes), loops, flops)
+            calls = -(-len(passes) // len(plain.places))
+            self._add(f"self-check {length}", program, calls, loops, flops)
 
     # Generation
 

@@ -5,8 +5,8 @@ Arrives: a model and a few requests.  Leaves: log-probabilities of their spans. 
 shares neither plan nor kernels with `forward.py`.
 """
 
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Hashable, Iterator, Sequence
+from functools import partial
 from itertools import starmap
 from typing import Any, NamedTuple
 
@@ -14,16 +14,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import entr
-from jax.sharding import Sharding
+from jax.sharding import PartitionSpec, Sharding
 
 from miron_jax.engine.model import Graph, Model, without_kernels
 from miron_jax.engine.records import no_distribution
 from miron_jax.kernels.forest_attention import reference
 from miron_jax.kernels.target_logprob.xla import DISTRIBUTION
+from miron_jax.model.decoder.decoder import Head
 from miron_jax.model.network import bind, logit_size
 from miron_jax.model.visibility import Visibility
-from miron_jax.runtime.devices import Device, Placement, Tree
-from miron_jax.runtime.program_cache import library_matmuls
+from miron_jax.runtime.devices import Placement, Tree
 
 # Lengths of rows are multiples of it, so that runs share programs; as many positions go through the
 # head at once.
@@ -84,8 +84,7 @@ def plain_length(num_tokens: int, num_positions: int | None = None) -> int:
 
 
 class _Hashed:
-    """A network as a static argument, hashed once: jit asks at every call, and a graphdef takes a
-    millisecond."""
+    """A network as a key of `PROGRAMS`, hashed once: a graphdef takes a millisecond."""
 
     def __init__(self, network: Graph) -> None:
         self.network = network
@@ -98,58 +97,83 @@ class _Hashed:
         return isinstance(other, _Hashed) and self.network == other.network
 
 
-@cache  # jax keeps a part of each one that is made
-def _jitted(device: Device, read_by_all: Sharding | Device | None) -> jax.stages.Wrapped:
-    how = {"out_shardings": read_by_all, "compiler_options": library_matmuls(device)}
-    return jax.jit(_score_plain, static_argnums=(0, 1), **how)
+# by all that decides them: later weights use them too
+PROGRAMS: dict[tuple[Hashable, ...], jax.stages.Compiled] = {}
 
 
 class PlainProgram:
-    """Scores one request a row of this length, with dense attention and the whole vocabulary at
-    once at the scored positions."""
+    """Scores requests a row of this length, with dense attention and the whole vocabulary at once
+    at the scored positions: a row for each device, or for the devices that share its weights and
+    not its rows."""
 
     def __init__(self, model: Model, length: int) -> None:
-        self.model = model = without_kernels(model.on_one_device)
+        self.model = model = without_kernels(model)
+        self._placement = placement = model.placement or Placement.of(model.state)
         self._length = length
-        self._what = model.with_distribution, _Hashed(model.graphdef)
-        placement = model.placement or Placement.of(model.state)
-        self._program = _jitted(placement.device, placement.read_by_all)
+        # rows of a call: [shards, rows of a shard]
+        self._shape = placement.shards, placement.size(*placement.row_axes)
+        leaves = tuple((x.shape, x.dtype, x.sharding) for x in jax.tree.leaves(model.state))
+        precision = jax.config.jax_default_matmul_precision
+        what = _Hashed(model.graphdef), model.with_distribution, precision
+        self._key = *what, placement, length, leaves
+
+    @property
+    def places(self) -> list[tuple[int, ...]]:
+        """(shard, row of it) of each row of a call."""
+        return [*np.ndindex(self._shape)]
 
     def compile(self) -> jax.stages.Compiled:
-        """Compile it before its first call, which then finds it."""
-        arguments = self._arguments(np.zeros(1, np.int32), 1, None)
-        return self._program.lower(*self._what, self.model.state, *arguments).compile()
+        """The program; compiled before its first call, which then finds it."""
+        return self._compiled(self._arguments([(np.zeros(1, np.int32), 1, None)]))
 
     def __call__(
-        self, token_ids: np.ndarray, start: int, id_set: np.ndarray | None = None
+        self, requests: Sequence[tuple[np.ndarray, int, np.ndarray | None]]
     ) -> tuple[jax.Array, ...]:
-        """What `PlainScore` has, as arrays of the row's length, on their way."""
-        arguments = self._arguments(token_ids, start, id_set)
-        return self._program(*self._what, self.model.state, *arguments)
+        """What `PlainScore` has, as arrays [shards, rows of a shard, row's length], on their way.
+
+        `requests`: token ids, start of the span and id set of each, as many as `places` at most.
+        """
+        arguments = self._arguments(requests)
+        return self._compiled(arguments)(self.model.state, *arguments)
+
+    def _compiled(self, arguments: Sequence[jax.Array]) -> jax.stages.Compiled:
+        if self._key not in PROGRAMS:
+            placement = self._placement
+            what = self.model.graphdef, self.model.with_distribution, placement.row_sharding
+            score = partial(_score_plain, *what)
+            PROGRAMS[self._key] = placement.compile(score, (self.model.state,), (*arguments,))
+        return PROGRAMS[self._key]
 
     def _arguments(
-        self, token_ids: np.ndarray, start: int, id_set: np.ndarray | None
-    ) -> tuple[np.ndarray | np.int32 | None, ...]:
+        self, requests: Sequence[tuple[np.ndarray, int, np.ndarray | None]]
+    ) -> list[jax.Array]:
+        """The last request again in rows that are left over."""
         config = self.model.config
-        row = np.zeros(self._length, np.int32)
-        row[: len(token_ids)] = token_ids
-        in_set = np.zeros(config.vocab_size, bool)
-        if id_set is not None:
-            in_set[id_set] = True
-        length_class = None
-        if config.rope_classes is not None:
-            length_class = np.int32(config.rope_classes.class_of(len(token_ids)))
-        return row, np.int32(start), np.int32(len(token_ids)), in_set, length_class
+        rows = np.zeros((*self._shape, self._length), np.int32)
+        spans = np.zeros((*self._shape, 2), np.int32)
+        in_set = np.zeros((*self._shape, config.vocab_size), bool)
+        rope_class = np.zeros(self._shape, np.int32)
+        for i, place in enumerate(self.places):
+            token_ids, start, id_set = requests[min(i, len(requests) - 1)]
+            rows[place][: len(token_ids)] = token_ids
+            spans[place] = start, len(token_ids)
+            if id_set is not None:
+                in_set[place][id_set] = True
+            if config.rope_classes is not None:
+                rope_class[place] = config.rope_classes.class_of(len(token_ids))
+        more = [] if config.rope_classes is None else [rope_class]
+        return [*map(self._placement.put, (rows, spans, in_set, *more))]
 
 
 class PlainRow(NamedTuple):
     """A request whose scores are on their way."""
 
     num_scored: int  # tokens
-    outputs: tuple[jax.Array, ...]  # what `PlainScore` has, of the row's length
+    outputs: tuple[jax.Array, ...]  # of the rows of its call
+    place: tuple[int, ...] = ()  # its row among them
 
     def read(self) -> PlainScore:
-        *columns, set_logprob = map(np.asarray, self.outputs)
+        *columns, set_logprob = (np.asarray(output)[self.place] for output in self.outputs)
         logprob, margin, size, *more = (column[: self.num_scored] for column in columns)
         distribution = no_distribution(self.num_scored)
         if more:
@@ -164,15 +188,25 @@ def launch_plainly(
     lengths: Sequence[int],
     id_sets: Sequence[np.ndarray] | None = None,
 ) -> Iterator[PlainRow]:
-    """Start to score requests one per row, each when the iterator is asked for it.
+    """Start to score requests one per row, each when the iterator is asked for it, and with it
+    later ones that the call has rows for.
 
     `lengths`: of each request's row.  `id_sets`: of each request, the token ids that are summed at
     the node before its span.
     """
     programs = {length: PlainProgram(model, length) for length in sorted({*lengths})}
-    for i, (ids, start, length) in enumerate(zip(token_ids, span_start, lengths, strict=True)):
-        outputs = programs[length](ids, start, *(id_sets or ())[i : i + 1])
-        yield PlainRow(len(ids) - start, outputs)
+    sets = id_sets or [None] * len(lengths)
+    requests = [*zip(token_ids, span_start, sets, strict=True)]
+    launched: dict[int, PlainRow] = {}
+    for i, length in enumerate(lengths):
+        if i not in launched:
+            program = programs[length]
+            waiting = [j for j, each in enumerate(lengths) if each == length and j not in launched]
+            places = dict(zip(waiting, program.places, strict=False))
+            outputs = program([requests[j] for j in places])
+            for j, place in places.items():
+                launched[j] = PlainRow(len(token_ids[j]) - span_start[j], outputs, place)
+        yield launched[i]
 
 
 def moved_by_rounding(
@@ -232,25 +266,38 @@ def score_plainly(
 
 
 def _score_plain(
+    network: Graph,
     with_distribution: bool,
-    hashed: _Hashed,
+    row_sharding: Sharding | PartitionSpec | None,
     state: Tree,
-    token_ids_T: jax.Array,
-    start: jax.Array,
-    stop: jax.Array,
-    in_set_V: jax.Array,
-    rope_class: jax.Array | None,
+    token_ids_BT: jax.Array,
+    span_B2: jax.Array,
+    in_set_BV: jax.Array,
+    *rope_class_B: jax.Array,
 ) -> tuple[jax.Array, ...]:
-    """(log p, margin, size of the logits) of the tokens from start to stop, if asked (entropy,
-    largest log p, variance of log p) of their distributions, and log p of a set in place of the
-    first.  Padding is on the right, where causal attention never looks."""
-    decoder = bind(hashed.network, state)
-    length = token_ids_T.shape[0]
-    position_1T = jnp.arange(length, dtype=jnp.int32)[None]
-    visibility = PlainVisibility(jnp.full((1, length), length, jnp.int32), position_1T)
-    more = () if rope_class is None else (jnp.full((1, length), rope_class),)
-    hidden_TD = decoder(token_ids_T[None], position_1T, visibility, *more)[0]
-    head = decoder.head()
+    """Of a shard's rows: (log p, margin, size of the logits) of the tokens of each span, if asked
+    (entropy, largest log p, variance of log p) of their distributions, and log p of a set in place
+    of the first.  Padding is on the right, where causal attention never looks."""
+    decoder = bind(network, state)
+    length = token_ids_BT.shape[1]
+    if row_sharding is not None:
+        token_ids_BT = jax.lax.with_sharding_constraint(token_ids_BT, row_sharding)
+    position_BT = jnp.broadcast_to(jnp.arange(length, dtype=jnp.int32), token_ids_BT.shape)
+    visibility = PlainVisibility(jnp.full_like(position_BT, length), position_BT)
+    more = (jnp.broadcast_to(each[:, None], position_BT.shape) for each in rope_class_B)
+    hidden_BTD = decoder(token_ids_BT, position_BT, visibility, *more)
+    if isinstance(row_sharding, PartitionSpec):  # the head is split over the same devices
+        hidden_BTD = jax.lax.with_sharding_constraint(hidden_BTD, PartitionSpec())
+    score_row = partial(_score_row, decoder.head(), with_distribution)
+    with jax.named_scope("plain_head"):
+        return jax.lax.map(score_row, (hidden_BTD, token_ids_BT, span_B2, in_set_BV))
+
+
+def _score_row(
+    head: Head, with_distribution: bool, row: tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+) -> tuple[jax.Array, ...]:
+    hidden_TD, token_ids_T, (start, stop), in_set_V = row
+    length = len(token_ids_T)
 
     def scored(first: jax.Array) -> tuple[jax.Array, ...]:
         """Of MULTIPLE positions from this one, and log p of the set in place of the first."""
@@ -284,6 +331,5 @@ def _score_plain(
 
     room = jnp.zeros(-(-length // MULTIPLE) * MULTIPLE, jnp.float32)
     num_passes = (stop - start + MULTIPLE - 1) // MULTIPLE
-    with jax.named_scope("plain_head"):
-        rooms = (room,) * (3 + DISTRIBUTION * with_distribution)
-        return jax.lax.fori_loop(0, num_passes, add, (*rooms, jnp.float32(0)))
+    rooms = (room,) * (3 + DISTRIBUTION * with_distribution)
+    return jax.lax.fori_loop(0, num_passes, add, (*rooms, jnp.float32(0)))

@@ -7,7 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -15,7 +14,7 @@ from miron_jax.cli import verification
 from miron_jax.cli.verification import SCHEMA, Verified, _cut, _difference, _differences, texts_for, token_ids_of
 from miron_jax.engine.batches import Batch, Shape, assemble
 from miron_jax.engine.model import load_model
-from miron_jax.engine.plain import score_plainly
+from miron_jax.engine.plain import PROGRAMS, score_plainly
 from miron_jax.engine.records import Score
 from miron_jax.model.config import RopeClasses
 from miron_jax.model.decoder.decoder import Decoder
@@ -233,11 +232,11 @@ def test_faults_are_named_by_the_ways_that_show_them(
 ) -> None:
     folder, oracle = tiny
     plant, ways = WRONG[wrong]
-    jax.clear_caches()
+    PROGRAMS.clear()
     with monkeypatch.context() as planted:
         plant(planted)
         ran = verified(miron, folder, oracle)
-    jax.clear_caches()
+    PROGRAMS.clear()
     assert ran.status == bool(ways), ran.err
     last = (ran.err.splitlines() or [""])[-1]
     assert [way for way in (ONE_A_ROW, OTHER_ROWS, ORACLE) if way in last] == list(ways), ran.out

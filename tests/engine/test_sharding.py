@@ -16,6 +16,7 @@ from miron_jax.config import RunConfig, parse_mesh
 from miron_jax.engine import model as model_module
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.model import Model
+from miron_jax.engine.plain import launch_plainly
 from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention import tpu
 from miron_jax.kernels.forest_attention.choose import AttentionChoice
@@ -102,6 +103,29 @@ def test_one_two_three_and_eight_devices_agree(family: str, places: tuple[str, .
 def test_meshes_of_eight_devices(vocabulary: str, budget: str, meshes: tuple[str, ...], tmp_path: Path) -> None:
     """XLA's own split of a gather ends the process at some sizes."""
     assert in_devices(check_places, "llama", str(make_model(tmp_path)), vocabulary, budget, *meshes) == [*meshes]
+
+
+def check_plain_rows(folder: str, *places: str) -> None:
+    """The self-check's rows of two lengths: each device, or those that share its rows, computes another one."""
+    alone, state = on_one_device(folder, CONFIGS["llama"])
+    rng = np.random.default_rng(0)
+    ids = [rng.integers(1, 331, 3 + 11 * i).astype(np.int32) for i in range(11)]
+    asked = ids, [1 + i for i in range(11)], [64 if i < 6 else 128 for i in range(11)]
+    sets = [np.arange(i, dtype=np.int32) for i in range(11)]
+    expected = [row.read() for row in launch_plainly(alone, *asked, sets)]
+    for place in places:
+        rows = [*launch_plainly(placed(alone.config, state, placement_of(place)), *asked, sets)]
+        for computed, wanted in zip([row.read() for row in rows], expected, strict=True):
+            for column, of_one in zip(computed, wanted, strict=True):
+                np.testing.assert_allclose(column, of_one, rtol=0, atol=TOKEN, err_msg=place)
+        print(place, len({id(row.outputs) for row in rows}), flush=True)
+
+
+def test_each_device_computes_another_row_of_the_self_check(tmp_path: Path) -> None:
+    """Six rows of 64 slots and five of 128, so many at a time as a batch has shards and a shard devices for its rows."""
+    rows = {"pmap 3": 3, "data=8": 8, "fsdp=4": 4, "data=2,fsdp=2,model=2": 4, "data=2,expert=2": 4, "model=3": 1}
+    computed = in_devices(check_plain_rows, str(make_model(tmp_path)), *rows)
+    assert computed == [f"{place} {-(-6 // count) - (-5 // count)}" for place, count in rows.items()]
 
 
 def check_bfloat16(folder: str) -> None:
