@@ -7,7 +7,8 @@ weights are shapes, devices only compile.  What a program takes is said by `topo
 Programs are compiled by the code that a run compiles them with.
 """
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -25,7 +26,7 @@ from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.growing import READ
 from miron_jax.engine.model import Model, with_experts
-from miron_jax.engine.plain import MULTIPLE, PlainProgram
+from miron_jax.engine.plain import MULTIPLE, PlainProgram, calls_of
 from miron_jax.engine.slot_programs import ProgramKey
 from miron_jax.errors import InputError
 from miron_jax.evaluation.records import Inputs
@@ -140,17 +141,23 @@ class _Planner:
         totals = Totals()
         batches = Counter[Shape]()
         parents = Counter[Shape]()
-        checked = list[tuple[int, int]]()
+        checked = list[list[tuple[int, int]]]()
         config = self.model.config
-        choice = CheckedRequests(cost_model(config), num_positions=config.num_positions)
+        choice = CheckedRequests(
+            cost_model(config),
+            num_positions=config.num_positions,
+            together=math.prod(self.placement.row_places),
+        )
         for batch in self.tasks.request_batches(totals):
             self._score(batch, batches, parents)
+            of_batch = list[tuple[int, int]]()
             for r in choice.choose(batch):
                 num_tokens = len(batch.fresh.tokens(r))
-                checked.append((num_tokens, num_tokens - int(batch.fresh.span_start[r])))
+                of_batch.append((num_tokens, num_tokens - int(batch.fresh.span_start[r])))
+            checked.append(of_batch)
         for shape in sorted(batches, key=lambda shape: shape.length):
             self._add_scoring(shape, batches[shape], parents[shape] / batches[shape])
-        self._add_self_check(checked, choice.lengths_of([tokens for tokens, _ in checked]))
+        self._add_self_check(checked, choice)
         self._add_generation(kinds)
         self._add_dialogues(kinds)
         self._add_loading()
@@ -206,21 +213,25 @@ class _Planner:
             pairs=pairs,
         )
 
-    def _add_self_check(self, checked: list[tuple[int, int]], lengths: list[int]) -> None:
-        """`checked`: tokens and scored tokens of each request; `lengths`: of its row."""
-        for length in sorted({*lengths}):
+    def _add_self_check(
+        self, checked: list[list[tuple[int, int]]], choice: CheckedRequests
+    ) -> None:
+        """`checked`: tokens and scored tokens of each request of each batch."""
+        passes = defaultdict[int, list[int]](list)  # of the head, by row length
+        calls = Counter[int]()
+        for of_batch in checked:
+            lengths = choice.lengths_of([tokens for tokens, _ in of_batch])
+            for (_, scored), length in zip(of_batch, lengths, strict=True):
+                passes[length].append(-(-scored // MULTIPLE))
+            calls.update(lengths[call[0]] for call in calls_of(self.model, lengths))
+        for length in sorted(calls):
             with _refused(f"the self-check of {length} tokens"):
-                plain = PlainProgram(self.model, length)
-                program = plain.compile()
-            passes = []
-            for (_, scored), each in zip(checked, lengths, strict=True):
-                if each == length:
-                    passes.append(-(-scored // MULTIPLE))
-            mean = sum(passes) / len(passes)
+                program = PlainProgram(self.model, length).compile()
+            mean = sum(passes[length]) / len(passes[length])
             flops = self._flops(length, length * (length + 1) / 2, mean * MULTIPLE)
+            flops *= self.placement.row_places[1]
             loops = {"plain_head/while": mean}
-            calls = -(-len(passes) // len(plain.places))
-            self._add(f"self-check {length}", program, calls, loops, flops)
+            self._add(f"self-check {length}", program, calls[length], loops, flops)
 
     # Generation
 

@@ -22,8 +22,8 @@ CHECKED_SHARE = 1 / 1000
 # A plain row takes as long as 1.2 (448 tokens) to 2.3 (1,920) forest rows of its length, on a CPU
 # with SmolLM2-135M.
 PLAIN_PRICE = 2.0
-COST_SHARE = 1 / 10  # of the run's rows, that the check may cost
-# What it may cost in a short run: about 2 s of a 2-core CPU, less of an accelerator.
+COST_SHARE = 1 / 10  # of the time of the run's rows, that the check may take
+# What a device may spend in a short run: about 2 s of a 2-core CPU, less of an accelerator.
 LEAST_FLOPS = {"cpu": 2e11}
 LEAST_FLOPS_ELSEWHERE = 2e13
 # tokens of a request that is checked for its kind: dense attention takes memory for all pairs
@@ -66,15 +66,18 @@ class CheckedRequests:
     """Chooses the requests of a run that are checked, batch by batch, and the lengths of their
     plain rows: a program each, two in a run.
 
-    Plans, digests and costs alone decide, so all hosts and a resumed run choose the same.
+    Plans, digests, costs and the number of devices alone decide, so all hosts choose the same.
+    FLOPs are those of one device.
     """
 
     cost: CostModel
     least_flops: float = LEAST_FLOPS_ELSEWHERE  # that the check may cost in any run
     num_positions: int | None = None  # that the model has learned
+    together: int = 1  # plain rows that the devices of the process which checks compute at a time
+    processes: int = 1  # that share the rows of the run; one of them checks
     lengths: set[int] = field(default_factory=set)  # of plain rows
     planned: float = 0.0  # FLOPs of all rows so far
-    spent: float = 0.0  # of these, by plain rows
+    spent: float = 0.0  # by plain rows
 
     def choose(self, batch: RequestBatch) -> list[int]:
         """The requests of the next batch that are checked.
@@ -85,7 +88,8 @@ class CheckedRequests:
         share by the digests.  In a run that costs more than `least_flops` / COST_SHARE the longest
         is that which a half of what is left pays for.
         """
-        self.planned += float(self.cost.rows_of(batch.plan).sum())
+        flops = float(self.cost.rows_of(batch.plan).sum())
+        self.planned += flops / (self.together * self.processes)
         allowed = max(self.least_flops, COST_SHARE * self.planned)
         spare = allowed - self.spent
         num_tokens = np.diff(batch.fresh.offsets)
@@ -144,7 +148,7 @@ class CheckedRequests:
         price = np.full(len(num_tokens), math.inf)
         rows = steps[np.searchsorted(steps, num_tokens[requests])]
         price[requests] = PLAIN_PRICE * self.cost.row(rows)
-        basket = _Basket(price, spare, lengths)
+        basket = _Basket(price, spare, lengths, self.together)
         _cover(batch, requests, basket)
         num_checked = max(CHECKED_AT_LEAST, math.ceil(CHECKED_SHARE * len(requests)))
         for r in sorted(requests.tolist(), key=batch.digests.__getitem__):
@@ -161,11 +165,13 @@ Choices = dict[int, tuple[list[int], CheckedRequests]]
 class _Basket:
     """Requests that are chosen, and what is left to spend."""
 
-    def __init__(self, price: np.ndarray, spare: float, lengths: set[int]) -> None:
-        """`price`: of each request of the batch."""
+    def __init__(self, price: np.ndarray, spare: float, lengths: set[int], together: int) -> None:
+        """`price`: of each request of the batch, in rows of one length the same."""
         self.price = price
         self.spare = spare
         self.lengths = lengths
+        self.together = together
+        self.room: dict[float, int] = {}  # price of a row -> such rows that cost nothing more
         self.cost = 0.0
         self.chosen: dict[int, None] = {}
 
@@ -174,10 +180,13 @@ class _Basket:
         case."""
         if r not in self.chosen:
             price = float(self.price[r])
-            if self.cost + price > self.spare and len(self.chosen) >= CHECKED_ALWAYS:
+            room = self.room.get(price, 0)
+            paid = 0.0 if room else price
+            if self.cost + paid > self.spare and len(self.chosen) >= CHECKED_ALWAYS:
                 return False
+            self.room[price] = (room or self.together) - 1
             self.chosen[r] = None
-            self.cost += price
+            self.cost += paid
         return True
 
 

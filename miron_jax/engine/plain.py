@@ -5,6 +5,7 @@ Arrives: a model and a few requests.  Leaves: log-probabilities of their spans. 
 shares neither plan nor kernels with `forward.py`.
 """
 
+import math
 from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 from itertools import starmap
@@ -110,17 +111,15 @@ class PlainProgram:
         self.model = model = without_kernels(model)
         self._placement = placement = model.placement or Placement.of(model.state)
         self._length = length
-        # rows of a call: [shards, rows of a shard]
-        self._shape = placement.shards, placement.size(*placement.row_axes)
         leaves = tuple((x.shape, x.dtype, x.sharding) for x in jax.tree.leaves(model.state))
-        precision = jax.config.jax_default_matmul_precision
+        precision = jax.config.values["jax_default_matmul_precision"]
         what = _Hashed(model.graphdef), model.with_distribution, precision
         self._key = *what, placement, length, leaves
 
     @property
     def places(self) -> list[tuple[int, ...]]:
         """(shard, row of it) of each row of a call."""
-        return [*np.ndindex(self._shape)]
+        return [*np.ndindex(self._placement.row_places)]
 
     def compile(self) -> jax.stages.Compiled:
         """The program; compiled before its first call, which then finds it."""
@@ -149,10 +148,11 @@ class PlainProgram:
     ) -> list[jax.Array]:
         """The last request again in rows that are left over."""
         config = self.model.config
-        rows = np.zeros((*self._shape, self._length), np.int32)
-        spans = np.zeros((*self._shape, 2), np.int32)
-        in_set = np.zeros((*self._shape, config.vocab_size), bool)
-        rope_class = np.zeros(self._shape, np.int32)
+        shape = self._placement.row_places
+        rows = np.zeros((*shape, self._length), np.int32)
+        spans = np.zeros((*shape, 2), np.int32)
+        in_set = np.zeros((*shape, config.vocab_size), bool)
+        rope_class = np.zeros(shape, np.int32)
         for i, place in enumerate(self.places):
             token_ids, start, id_set = requests[min(i, len(requests) - 1)]
             rows[place][: len(token_ids)] = token_ids
@@ -198,15 +198,29 @@ def launch_plainly(
     sets = id_sets or [None] * len(lengths)
     requests = [*zip(token_ids, span_start, sets, strict=True)]
     launched: dict[int, PlainRow] = {}
+    due = 0
+    for call in calls_of(model, lengths):
+        program = programs[lengths[call[0]]]
+        outputs = program([requests[i] for i in call])
+        for i, place in zip(call, program.places, strict=False):
+            launched[i] = PlainRow(len(token_ids[i]) - span_start[i], outputs, place)
+        while due in launched:
+            yield launched.pop(due)
+            due += 1
+
+
+def calls_of(model: Model, lengths: Sequence[int]) -> list[list[int]]:
+    """Which requests go in each call: those with rows of one length, as many as the devices compute
+    at a time.  `lengths`: of each request's row."""
+    most = math.prod((model.placement or Placement.of(model.state)).row_places)
+    calls: list[list[int]] = []
+    last: dict[int, list[int]] = {}  # length -> its latest call
     for i, length in enumerate(lengths):
-        if i not in launched:
-            program = programs[length]
-            waiting = [j for j, each in enumerate(lengths) if each == length and j not in launched]
-            places = dict(zip(waiting, program.places, strict=False))
-            outputs = program([requests[j] for j in places])
-            for j, place in places.items():
-                launched[j] = PlainRow(len(token_ids[j]) - span_start[j], outputs, place)
-        yield launched[i]
+        if len(last.get(length, ())) % most == 0:
+            last[length] = []
+            calls.append(last[length])
+        last[length].append(i)
+    return calls
 
 
 def moved_by_rounding(
@@ -289,8 +303,7 @@ def _score_plain(
     if isinstance(row_sharding, PartitionSpec):  # the head is split over the same devices
         hidden_BTD = jax.lax.with_sharding_constraint(hidden_BTD, PartitionSpec())
     score_row = partial(_score_row, decoder.head(), with_distribution)
-    with jax.named_scope("plain_head"):
-        return jax.lax.map(score_row, (hidden_BTD, token_ids_BT, span_B2, in_set_BV))
+    return jax.lax.map(score_row, (hidden_BTD, token_ids_BT, span_B2, in_set_BV))
 
 
 def _score_row(
@@ -332,4 +345,5 @@ def _score_row(
     room = jnp.zeros(-(-length // MULTIPLE) * MULTIPLE, jnp.float32)
     num_passes = (stop - start + MULTIPLE - 1) // MULTIPLE
     rooms = (room,) * (3 + DISTRIBUTION * with_distribution)
-    return jax.lax.fori_loop(0, num_passes, add, (*rooms, jnp.float32(0)))
+    with jax.named_scope("plain_head"):
+        return jax.lax.fori_loop(0, num_passes, add, (*rooms, jnp.float32(0)))

@@ -78,9 +78,12 @@ def score_planned(
 
     distinct = _DistinctScores()
     planner = ThreadPoolExecutor(1, initializer=counted_in_thread())
-    batches = _prepared(_in_turn(planned, planner, hosts, name), forward, check)
+    batches = _in_turn(planned, planner, hosts, name)
+    share_rows = hosts.count > 1 and not forward.placement.is_global
+    if hosts.is_first or not share_rows:  # it compares scores
+        batches = _prepared(batches, forward, check, hosts.count if share_rows else 1)
     try:
-        if hosts.count > 1 and not forward.placement.is_global:
+        if share_rows:
             assert journal is not None, "hosts meet in the journal"
             scored = _score_shares(batches, forward, progress, journal, hosts, name)
         else:
@@ -116,10 +119,10 @@ def _in_turn(
 
 
 def _prepared(
-    batches: Iterable[tuple[str, RequestBatch]], forward: Forward, check: SelfCheck
+    batches: Iterable[tuple[str, RequestBatch]], forward: Forward, check: SelfCheck, processes: int
 ) -> Iterator[tuple[str, RequestBatch]]:
     for name, batch in batches:
-        check.prepare(forward.model, batch)
+        check.prepare(forward.model, batch, processes)
         yield name, batch
 
 

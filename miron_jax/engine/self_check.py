@@ -123,15 +123,15 @@ class SelfCheck:
         return 0 if self._checked is None else len(self._checked.lengths)
 
     @spent_on("self_check")
-    def prepare(self, model: Model, batch: RequestBatch) -> None:
+    def prepare(self, model: Model, batch: RequestBatch, processes: int = 1) -> None:
         """Choose the requests of a batch that will be compared, and compile what scores them in
-        threads while the batch is scored."""
+        threads while the batch is scored.  `processes`: the number that share the rows."""
         if self.kept is not None and id(batch) in self.kept:
             # earlier weights have compiled what scores them
             self._prepared[id(batch)], checked = self.kept[id(batch)]
             self._checked = replace(checked)
             return
-        checked = self._checked_of(model)
+        checked = self._checked_of(model, processes)
         self._prepared[id(batch)] = chosen = checked.choose(batch)
         if self.kept is not None:
             self.kept[id(batch)] = chosen, replace(checked)
@@ -145,12 +145,13 @@ class SelfCheck:
         lengths = sorted(self._checked_of(model).lengths)
         return [PlainProgram(model, length).compile() for length in lengths]
 
-    def _checked_of(self, model: Model) -> CheckedRequests:
+    def _checked_of(self, model: Model, processes: int = 1) -> CheckedRequests:
         if self._checked is None:
-            platform = _placement_of(model).device.platform
-            flops = LEAST_FLOPS.get(platform, LEAST_FLOPS_ELSEWHERE)
-            cost = cost_model(model.config)
-            self._checked = CheckedRequests(cost, flops, model.config.num_positions)
+            placement = _placement_of(model)
+            flops = LEAST_FLOPS.get(placement.device.platform, LEAST_FLOPS_ELSEWHERE)
+            together = math.prod(placement.row_places)
+            what = cost_model(model.config), flops, model.config.num_positions
+            self._checked = CheckedRequests(*what, together, processes)
         return self._checked
 
     @spent_on("self_check")
@@ -339,7 +340,7 @@ class Unchecked(SelfCheck):
     """A self-check that does nothing, where all scores are compared by other means, or times alone
     count."""
 
-    def prepare(self, model: Model, batch: RequestBatch) -> None: ...
+    def prepare(self, *_: object) -> None: ...
 
     def launch(self, *_: object, **more: object) -> None: ...
 

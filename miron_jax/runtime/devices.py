@@ -153,6 +153,11 @@ class Placement:
         return self.size(DATA) if self.how in ("pmap", "mesh") else 1
 
     @property
+    def row_places(self) -> tuple[int, int]:
+        """Shards of a batch, and rows of a shard that its devices compute side by side."""
+        return self.shards, self.size(*self.row_axes)
+
+    @property
     def is_described(self) -> bool:
         """Whether the devices only compile: arrays on them are shapes, dtypes and shardings."""
         return self.memory is not None

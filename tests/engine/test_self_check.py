@@ -1,6 +1,7 @@
 """What the self-check chooses, and faults of the engine that lie in one program or one row only."""
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -358,21 +359,23 @@ def test_a_short_run_checks_the_longest_and_the_one_with_most_row_mates() -> Non
     assert slots[chosen[1]] == slots[1:].max(), "the last of its row sees whatever it must not see"
 
 
-def test_a_long_run_pays_a_tenth_of_its_cost_for_the_check() -> None:
-    """Batches of a run share it: what the first leaves is there for the second."""
+@pytest.mark.parametrize(("together", "processes"), [(1, 1), (4, 1), (1, 3), (4, 3)])
+def test_a_long_run_pays_a_tenth_of_its_time_for_the_check(together: int, processes: int) -> None:
+    """Batches of a run share it: what the first leaves is there for the second.  A call's other rows cost nothing."""
     rng = np.random.default_rng(0)
     lengths = [2000, *rng.integers(20, 300, 600).tolist()]
     batch = planned(requests_of([(rng.integers(1, 331, n).tolist(), n - 2) for n in lengths]))
-    choice = CheckedRequests(COST, 1e-9)
-    price = 0.0
+    choice = CheckedRequests(COST, 1e-9, together=together, processes=processes)
+    price, devices = 0.0, together * processes
     for _ in range(2):
         chosen = choice.choose(batch)
         num_tokens = np.diff(batch.fresh.offsets)[chosen]
         assert len(chosen) >= CHECKED_AT_LEAST
         assert choice.spent <= COST_SHARE * choice.planned
         assert num_tokens[0] == num_tokens.max()
-        price += PLAIN_PRICE * COST.row(np.asarray(choice.lengths_of(num_tokens.tolist()))).sum()
-    assert choice.planned == pytest.approx(2 * COST.rows_of(batch.plan).sum())
+        calls = Counter(choice.lengths_of(num_tokens.tolist()))
+        price += PLAIN_PRICE * sum(COST.row(length) * -(-count // together) for length, count in calls.items())
+    assert choice.planned == pytest.approx(2 * COST.rows_of(batch.plan).sum() / devices)
     assert choice.spent == pytest.approx(price)
 
 

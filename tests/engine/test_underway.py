@@ -100,7 +100,11 @@ def scored(model: Model, parts: list[Any], patch: pytest.MonkeyPatch, journal: J
     cost = replace(cost_model(model.config), length_multiple=16, flops_per_program=1e6)
     device = FakeDevice(model)
     patch.setattr(self_check, "launch_plainly", device.launch_plainly)
-    patch.setattr(self_check, "_placement_of", lambda _: SimpleNamespace(device=SimpleNamespace(platform="gpu")))
+    patch.setattr(
+        self_check,
+        "_placement_of",
+        lambda _: SimpleNamespace(device=SimpleNamespace(platform="gpu"), row_places=(1, 1)),
+    )
     patch.setattr(self_check, "in_thread", lambda _: SimpleNamespace(result=lambda: None))
     num_settled = 0
 
