@@ -7,7 +7,6 @@ weights are shapes, devices only compile.  What a program takes is said by `topo
 Programs are compiled by the code that a run compiles them with.
 """
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -42,7 +41,7 @@ from miron_jax.model.checkpoints.fingerprint import compile_sums
 from miron_jax.model.checkpoints.hf_reader import shapes_of
 from miron_jax.model.checkpoints.loading import check_one_copy, own_params
 from miron_jax.model.config import ModelConfig, attention_flops_per_pair, matmul_params
-from miron_jax.model.costs import cost_model, network_flops
+from miron_jax.model.costs import network_flops
 from miron_jax.model.decoder.decoder import abstract
 from miron_jax.model.decoder.sharding import placed_shapes
 from miron_jax.model.families.family_model import FamilyModel
@@ -142,12 +141,7 @@ class _Planner:
         batches = Counter[Shape]()
         parents = Counter[Shape]()
         checked = list[list[tuple[int, int]]]()
-        config = self.model.config
-        choice = CheckedRequests(
-            cost_model(config),
-            num_positions=config.num_positions,
-            together=math.prod(self.placement.row_places),
-        )
+        choice = CheckedRequests.of(self.model.config, self.placement)
         for batch in self.tasks.request_batches(totals):
             self._score(batch, batches, parents)
             of_batch = list[tuple[int, int]]()

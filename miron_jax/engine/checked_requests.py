@@ -7,21 +7,26 @@ scores.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from miron_jax.engine.plain import plain_length
+from miron_jax.model.config import ModelConfig
+from miron_jax.model.costs import cost_model
+from miron_jax.model.network import Network
 from miron_jax.planning.records import CostModel, Plan
 from miron_jax.planning.request_batches import RequestBatch
+from miron_jax.runtime.devices import Placement
 
 # of a batch whose scores are compared, whatever they cost
 CHECKED_ALWAYS = 2
 CHECKED_AT_LEAST = 8  # as far as they may cost so much
 CHECKED_SHARE = 1 / 1000
-# A plain row takes as long as 1.2 (448 tokens) to 2.3 (1,920) forest rows of its length, on a CPU
-# with SmolLM2-135M.
-PLAIN_PRICE = 2.0
+# A plain row takes as long as so many forest rows of its length: of SmolLM2-135M 1.2 (448 tokens)
+# to 2.3 (1,920) on a CPU, 10 and 2.4 on an H100, 4.5 and 8.8 on a TPU v5e (1,344 and 5,376 tokens;
+# the last two by the compilers' programs, on a GPU weighted by their seconds in CORE).
+PLAIN_PRICE = {"cpu": 2.0, "gpu": 3.0, "tpu": 8.0}
 COST_SHARE = 1 / 10  # of the time of the run's rows, that the check may take
 # What a device may spend in a short run: about 2 s of a 2-core CPU, less of an accelerator.
 LEAST_FLOPS = {"cpu": 2e11}
@@ -75,9 +80,22 @@ class CheckedRequests:
     num_positions: int | None = None  # that the model has learned
     together: int = 1  # plain rows that the devices of the process which checks compute at a time
     processes: int = 1  # that share the rows of the run; one of them checks
+    price: float = PLAIN_PRICE["cpu"]  # of a plain row, in forest rows of its length
     lengths: set[int] = field(default_factory=set)  # of plain rows
     planned: float = 0.0  # FLOPs of all rows so far
     spent: float = 0.0  # by plain rows
+
+    @classmethod
+    def of(cls, config: ModelConfig | Network, placement: Placement, processes: int = 1) -> Self:
+        platform = placement.device.platform
+        return cls(
+            cost_model(config),
+            LEAST_FLOPS.get(platform, LEAST_FLOPS_ELSEWHERE),
+            config.num_positions,
+            math.prod(placement.row_places),
+            processes,
+            PLAIN_PRICE.get(platform, PLAIN_PRICE["gpu"]),
+        )
 
     def choose(self, batch: RequestBatch) -> list[int]:
         """The requests of the next batch that are checked.
@@ -97,7 +115,7 @@ class CheckedRequests:
         if not len(scored):
             return []
         length = np.asarray([plain_length(n, self.num_positions) for n in num_tokens.tolist()])
-        price = PLAIN_PRICE * self.cost.row(length)
+        price = self.price * self.cost.row(length)
         requests = self._candidates(scored, length)
         most = math.inf
         if allowed > self.least_flops:
@@ -147,7 +165,7 @@ class CheckedRequests:
         requests = requests[num_tokens[requests] <= steps[-1]]
         price = np.full(len(num_tokens), math.inf)
         rows = steps[np.searchsorted(steps, num_tokens[requests])]
-        price[requests] = PLAIN_PRICE * self.cost.row(rows)
+        price[requests] = self.price * self.cost.row(rows)
         basket = _Basket(price, spare, lengths, self.together)
         _cover(batch, requests, basket)
         num_checked = max(CHECKED_AT_LEAST, math.ceil(CHECKED_SHARE * len(requests)))

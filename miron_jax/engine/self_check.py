@@ -17,12 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.stages import Compiled
 
-from miron_jax.engine.checked_requests import (
-    LEAST_FLOPS,
-    LEAST_FLOPS_ELSEWHERE,
-    CheckedRequests,
-    Choices,
-)
+from miron_jax.engine.checked_requests import CheckedRequests, Choices
 from miron_jax.engine.model import Model
 from miron_jax.engine.plain import (
     PlainProgram,
@@ -34,7 +29,6 @@ from miron_jax.engine.plain import (
 from miron_jax.engine.records import Score, Scores
 from miron_jax.errors import SelfCheckFailed
 from miron_jax.model.config import ModelConfig
-from miron_jax.model.costs import cost_model
 from miron_jax.model.network import Network, rounding_bounds
 from miron_jax.model.own import OwnModel
 from miron_jax.model.own_probe import check_own_model
@@ -147,11 +141,7 @@ class SelfCheck:
 
     def _checked_of(self, model: Model, processes: int = 1) -> CheckedRequests:
         if self._checked is None:
-            placement = _placement_of(model)
-            flops = LEAST_FLOPS.get(placement.device.platform, LEAST_FLOPS_ELSEWHERE)
-            together = math.prod(placement.row_places)
-            what = cost_model(model.config), flops, model.config.num_positions
-            self._checked = CheckedRequests(*what, together, processes)
+            self._checked = CheckedRequests.of(model.config, _placement_of(model), processes)
         return self._checked
 
     @spent_on("self_check")

@@ -374,7 +374,7 @@ def test_a_long_run_pays_a_tenth_of_its_time_for_the_check(together: int, proces
         assert choice.spent <= COST_SHARE * choice.planned
         assert num_tokens[0] == num_tokens.max()
         calls = Counter(choice.lengths_of(num_tokens.tolist()))
-        price += PLAIN_PRICE * sum(COST.row(length) * -(-count // together) for length, count in calls.items())
+        price += PLAIN_PRICE["cpu"] * sum(COST.row(length) * -(-count // together) for length, count in calls.items())
     assert choice.planned == pytest.approx(2 * COST.rows_of(batch.plan).sum() / devices)
     assert choice.spent == pytest.approx(price)
 
