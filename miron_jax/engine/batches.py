@@ -69,6 +69,8 @@ class Shape(NamedTuple):
     num_states: int = 0
     num_tokens: int = 0  # of the longest request, for its state
     with_distribution: bool = False  # numbers of the distribution at every edge too
+    # attention takes one row after another, so that XLA does not split them
+    attends_by_row: bool = False
 
     @property
     def walk(self) -> WalkShape | None:

@@ -19,13 +19,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
 
 from miron_jax.engine.batches import Batch, Shape, assemble, chunk_of, rows_by_length
 from miron_jax.engine.model import ForwardSpeed, Graph, Model, RowScores, attention_of
@@ -40,15 +40,14 @@ from miron_jax.model.visibility import Visibility
 from miron_jax.planning.records import Plan
 from miron_jax.planning.walks import GroupSize, deepest_path
 from miron_jax.runtime.compiling import in_thread
-from miron_jax.runtime.devices import Placement, Tree, return_freed_memory
+from miron_jax.runtime.devices import Placement, Tree, gathered, return_freed_memory
 from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.runtime.timeline import spent_on
 
 IN_FLIGHT = 2  # batches on the device at once: one runs, one waits
-CPU_TOKENS, ACCELERATOR_TOKENS = (
-    2048,
-    32768,
-)  # first token budget: slots per shard; more gains nothing measurable on CPU
+# First token budget, slots: of a device's rows on CPU, where more gains nothing measurable and
+# fewer pack the weights more often; of a shard elsewhere.
+CPU_TOKENS, ACCELERATOR_TOKENS = 2048, 32768
 # parent nodes of one pass through the head: their logits stay in the last-level cache
 CPU_CHUNK = 48
 FREE_SHARE = 0.8  # share of the free memory that a program may take
@@ -106,7 +105,8 @@ class Forward:
         self.model = model
         self.progress = progress
         self.speed = ForwardSpeed(self.attention)
-        self.token_budget = token_budget or (CPU_TOKENS if on_cpu else ACCELERATOR_TOKENS)
+        default = CPU_TOKENS * self._split if on_cpu else ACCELERATOR_TOKENS
+        self.token_budget = token_budget or default
         self._chunk = CPU_CHUNK if on_cpu else chunk_of(model.config.vocab_size)
         self._vocab_size = padded_vocabulary(model.config.vocab_size, self.placement)
         self.id_sets = id_sets
@@ -304,6 +304,7 @@ class Forward:
             *layout,
             *walk,
             self.model.with_distribution,
+            self.placement.device.platform == "cpu",
         )
 
     def _room_for(self, plan: Plan) -> _Room:
@@ -451,13 +452,8 @@ def _score_shard(
     """Log-probability and rank of every edge of a packed shard, in the layout's order;
     log-probability of every query."""
     by_rows = shape.row_sharding
-    by_spec = isinstance(shape.row_sharding, PartitionSpec)
-
-    def whole(x: jax.Array) -> jax.Array:
-        """Unless told, XLA splits what the head reads over `fsdp` too, and gathers it again at
-        every pass."""
-        return jax.lax.with_sharding_constraint(x, PartitionSpec()) if by_spec else x
-
+    # unless told, XLA splits what the head reads like the rows, and gathers it again at every pass
+    whole = partial(gathered, row_sharding=by_rows)
     arrays = shape.unpack(whole(packed))
     decoder = bind(network, state)
     # Else XLA splits the packed array, and its pieces travel between devices.
@@ -476,6 +472,8 @@ def _score_shard(
         visibility = Visibility.of_batch(
             subtree_end_BT, position_BT, windows, traced, shape.attention
         )
+        if shape.attends_by_row:
+            visibility = replace(visibility, row_sharding=by_rows)
         more = (arrays.rope_class_BT,) if shape.has_rope_class else ()
         # the head reads rows of every device
         hidden_BTD = whole(decoder(token_ids_BT, position_BT, visibility, *more))

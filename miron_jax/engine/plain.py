@@ -24,7 +24,7 @@ from miron_jax.kernels.target_logprob.xla import DISTRIBUTION
 from miron_jax.model.decoder.decoder import Head
 from miron_jax.model.network import bind, logit_size
 from miron_jax.model.visibility import Visibility
-from miron_jax.runtime.devices import Placement, Tree
+from miron_jax.runtime.devices import Placement, Tree, gathered
 
 # Lengths of rows are multiples of it, so that runs share programs; as many positions go through the
 # head at once.
@@ -300,10 +300,9 @@ def _score_plain(
     visibility = PlainVisibility(jnp.full_like(position_BT, length), position_BT)
     more = (jnp.broadcast_to(each[:, None], position_BT.shape) for each in rope_class_B)
     hidden_BTD = decoder(token_ids_BT, position_BT, visibility, *more)
-    if isinstance(row_sharding, PartitionSpec):  # the head is split over the same devices
-        hidden_BTD = jax.lax.with_sharding_constraint(hidden_BTD, PartitionSpec())
-    score_row = partial(_score_row, decoder.head(), with_distribution)
-    return jax.lax.map(score_row, (hidden_BTD, token_ids_BT, span_B2, in_set_BV))
+    # all devices compute the head of each row together
+    of_rows = gathered((hidden_BTD, token_ids_BT, span_B2, in_set_BV), row_sharding)
+    return jax.lax.map(partial(_score_row, decoder.head(), with_distribution), of_rows)
 
 
 def _score_row(

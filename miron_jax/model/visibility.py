@@ -10,7 +10,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from miron_jax.kernels.forest_attention import IMPLEMENTATIONS, implementation, reference, xla
 from miron_jax.kernels.reductions import row_max, row_sum
@@ -37,6 +37,10 @@ class Visibility:
     traced: bool = field(default=False, metadata={"static": True})
     attention: str = field(default="xla", metadata={"static": True})  # name of the implementation
     has_gradient: bool = field(default=False, metadata={"static": True})  # of plain XLA alone
+    # of the rows, where XLA would compute those of all devices on each
+    row_sharding: NamedSharding | PartitionSpec | None = field(
+        default=None, metadata={"static": True}
+    )
 
     @classmethod
     def of_batch(
@@ -91,11 +95,14 @@ class Visibility:
         attend = partial(implementation(self.attention), scale=scale, softcap=softcap)
         if IMPLEMENTATIONS[self.attention].splits:
             return _on_each_device(attend, rows, window, sinks_N)
+        bias_BTT = self._bias(window)
+        if self.row_sharding is not None:
+            return _on_each_device(attend, rows, window, sinks_N, bias_BTT, self.row_sharding)
         if sinks_N is not None:
             attend = partial(attend, sinks_N=sinks_N)
         if self.has_gradient:
             attend = partial(attend, skip=False)
-        return attend(*rows, window=window, bias_BTT=self._bias(window))
+        return attend(*rows, window=window, bias_BTT=bias_BTT)
 
     def _bias(self, window: jax.Array | int | None) -> jax.Array | None:
         """The bias of this window if it was built; None: the implementation builds it."""
@@ -116,32 +123,48 @@ def _on_each_device(
     rows: tuple[jax.Array, ...],
     window: jax.Array | int | None,
     sinks_N: jax.Array | None,
+    bias_BTT: jax.Array | None = None,
+    row_sharding: NamedSharding | PartitionSpec | None = None,
 ) -> jax.Array:
     """`attend` of each device's rows, which `fsdp` and `expert` split, and heads, which `model`
-    splits: XLA does not divide a kernel.
+    splits: XLA does not divide a kernel, nor a loop over rows.
 
     An axis that its devices do not divide is computed whole by each.  For use inside a program of
-    `Placement.compile`.
+    `Placement.compile`.  `row_sharding`: on a user's mesh it alone says what splits the rows.
     """
 
     def local(
-        window: jax.Array | int | None, sinks_N: jax.Array | None, *rows: jax.Array
+        window: jax.Array | int | None,
+        sinks_N: jax.Array | None,
+        bias_BTT: jax.Array | None,
+        *rows: jax.Array,
     ) -> jax.Array:
-        more = {} if sinks_N is None else {"sinks_N": sinks_N}
-        return attend(*rows, window=window, **more)
+        more = {"sinks_N": sinks_N, "bias_BTT": bias_BTT}
+        return attend(
+            *rows, window=window, **{name: x for name, x in more.items() if x is not None}
+        )
 
-    mesh = jax.sharding.get_abstract_mesh()
-    # those of size 1, too: a kernel is compiled under manual axes alone
-    axes = set(mesh.axis_names) - set(mesh.manual_axes)
-    if not axes:
-        return local(window, sinks_N, *rows)
-    by_rows = row_axes(rows[0].shape[0]) or None
-    by_heads = MODEL if rows[1].shape[2] % mesh.shape[MODEL] == 0 else None
+    where = {}
+    if isinstance(row_sharding, NamedSharding):
+        [by_rows], by_heads = row_sharding.spec, None
+        axes = {by_rows} if isinstance(by_rows, str) else set(by_rows)
+        where = {"mesh": row_sharding.mesh}
+    else:
+        mesh = jax.sharding.get_abstract_mesh()
+        # those of size 1, too: a kernel is compiled under manual axes alone
+        axes = set(mesh.axis_names) - set(mesh.manual_axes)
+        if not axes:
+            return local(window, sinks_N, bias_BTT, *rows)
+        by_rows = row_axes(rows[0].shape[0]) or None
+        by_heads = MODEL if rows[1].shape[2] % mesh.shape[MODEL] == 0 else None
     heads = PartitionSpec(by_rows, None, by_heads)
     places = PartitionSpec(by_rows)
-    specs = (PartitionSpec(), PartitionSpec(by_heads), heads, heads, heads, places, places)
-    split = jax.shard_map(local, in_specs=specs, out_specs=heads, axis_names=axes, check_vma=False)
-    return split(None if window is None else jnp.asarray(window, jnp.int32), sinks_N, *rows)
+    specs = (PartitionSpec(), PartitionSpec(by_heads), places, heads, heads, heads, places, places)
+    split = jax.shard_map(
+        local, in_specs=specs, out_specs=heads, axis_names=axes, check_vma=False, **where
+    )
+    window = None if window is None else jnp.asarray(window, jnp.int32)
+    return split(window, sinks_N, bias_BTT, *rows)
 
 
 @jax.tree_util.register_dataclass

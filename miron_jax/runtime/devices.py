@@ -337,6 +337,17 @@ def on_every_device(x: jax.Array) -> jax.Array:
     return jax.lax.with_sharding_constraint(x, PartitionSpec()) if has_axes else x
 
 
+def gathered(x: Tree, row_sharding: Sharding | PartitionSpec | None) -> Tree:
+    """Arrays of a shard, inside its program, whole on each device that `row_sharding` gives some of
+    the shard's rows."""
+    if row_sharding is None:
+        return x
+    whole: Sharding | PartitionSpec = PartitionSpec()
+    if isinstance(row_sharding, NamedSharding):
+        whole = NamedSharding(row_sharding.mesh, whole)
+    return jax.lax.with_sharding_constraint(x, whole)
+
+
 def take_rows(table_VD: jax.Array, index_BT: jax.Array, rows_are_split: bool) -> jax.Array:
     """float32 table_VD[index_BT] inside a program of `Placement.compile`.  `rows_are_split`:
     whether B is split over `fsdp`.
