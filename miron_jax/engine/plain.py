@@ -140,7 +140,9 @@ class PlainProgram:
             placement = self._placement
             what = self.model.graphdef, self.model.with_distribution, placement.row_sharding
             score = partial(_score_plain, *what)
-            PROGRAMS[self._key] = placement.compile(score, (self.model.state,), (*arguments,))
+            PROGRAMS[self._key] = placement.compile(
+                score, (self.model.state,), (*arguments,), in_float32=True
+            )
         return PROGRAMS[self._key]
 
     def _arguments(

@@ -253,13 +253,14 @@ class Placement:
         split: tuple[Tree, ...],
         donate: tuple[int, ...] = (),
         out: Tree = None,
+        in_float32: bool = False,
     ) -> Compiled:
         """Compile `function(*shared, *split)`, which computes one shard.
 
         Arguments and results are trees of arrays; those of `split`, and the results, have a leading
         axis of shards that the function does not see.  `donate`: indices of arguments whose memory
         the results take over.  `out`: tree of PartitionSpecs of the results, leading axis included;
-        None: see `results`.
+        None: see `results`.  `in_float32`: some matmuls are float32 whatever the weights are.
         """
         num_shared = len(shared)
 
@@ -302,8 +303,8 @@ class Placement:
             mapped = jax.jit(on_batch_of_one, donate_argnums=donate, out_shardings=whole)
         devices = [self.device] if self.mesh is None else list(self.mesh.devices.flat)
         largest = max(jax.tree.leaves(shared), key=lambda leaf: leaf.size, default=None)
-        is_float32 = largest is not None and largest.dtype == jnp.float32
-        options = library_matmuls(self.device) if is_float32 else None
+        in_float32 |= largest is not None and largest.dtype == jnp.float32
+        options = library_matmuls(self.device) if in_float32 else None
         return compiled(mapped.lower(*shared, *split), devices, options)
 
     def free_bytes(self) -> float:
