@@ -123,7 +123,17 @@ class PlainProgram:
 
     def compile(self) -> jax.stages.Compiled:
         """The program; compiled before its first call, which then finds it."""
-        return self._compiled(self._arguments([(np.zeros(1, np.int32), 1, None)]))
+        if self._key not in PROGRAMS:
+            placement = self._placement
+            sharding = None if placement.mesh is None else placement.split
+            shapes = []
+            for array in self._arrays([(np.zeros(1, np.int32), 1, None)]):
+                shapes.append(jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding))
+            what = self.model.graphdef, self.model.with_distribution, placement.row_sharding
+            PROGRAMS[self._key] = placement.compile(
+                partial(_score_plain, *what), (self.model.state,), (*shapes,), in_float32=True
+            )
+        return PROGRAMS[self._key]
 
     def __call__(
         self, requests: Sequence[tuple[np.ndarray, int, np.ndarray | None]]
@@ -132,22 +142,12 @@ class PlainProgram:
 
         `requests`: token ids, start of the span and id set of each, as many as `places` at most.
         """
-        arguments = self._arguments(requests)
-        return self._compiled(arguments)(self.model.state, *arguments)
+        arrays = map(self._placement.put, self._arrays(requests))
+        return self.compile()(self.model.state, *arrays)
 
-    def _compiled(self, arguments: Sequence[jax.Array]) -> jax.stages.Compiled:
-        if self._key not in PROGRAMS:
-            placement = self._placement
-            what = self.model.graphdef, self.model.with_distribution, placement.row_sharding
-            score = partial(_score_plain, *what)
-            PROGRAMS[self._key] = placement.compile(
-                score, (self.model.state,), (*arguments,), in_float32=True
-            )
-        return PROGRAMS[self._key]
-
-    def _arguments(
+    def _arrays(
         self, requests: Sequence[tuple[np.ndarray, int, np.ndarray | None]]
-    ) -> list[jax.Array]:
+    ) -> list[np.ndarray]:
         """The last request again in rows that are left over."""
         config = self.model.config
         shape = self._placement.row_places
@@ -163,8 +163,8 @@ class PlainProgram:
                 in_set[place][id_set] = True
             if config.rope_classes is not None:
                 rope_class[place] = config.rope_classes.class_of(len(token_ids))
-        more = [] if config.rope_classes is None else [rope_class]
-        return [*map(self._placement.put, (rows, spans, in_set, *more))]
+        arrays = [rows, spans, in_set, rope_class]
+        return arrays if config.rope_classes is not None else arrays[:-1]
 
 
 class PlainRow(NamedTuple):
