@@ -11,12 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from miron_jax.config import RunConfig, parse_mesh
 from miron_jax.engine import model as model_module
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.model import Model
-from miron_jax.engine.plain import launch_plainly
+from miron_jax.engine.plain import PlainProgram, launch_plainly
 from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention import tpu
 from miron_jax.kernels.forest_attention.choose import AttentionChoice
@@ -223,6 +224,26 @@ def test_logits_stay_where_they_are_made(tmp_path: Path) -> None:
     assert computed, "a layer's sums travel"
     wide = [line for line in computed if len(line) > 1 and {"83", "166", "332"} & set(line[1].split(","))]
     assert wide == []
+
+
+def print_gathered(folder: str) -> None:
+    """Loops, if any, in which devices of a trainer's mesh send one another what they compute of their own rows."""
+    alone, state = on_one_device(folder, CONFIGS["llama"])
+    mesh = Mesh(np.asarray(jax.devices()), ("batch",))
+    state = jax.device_put(state, NamedSharding(mesh, PartitionSpec()))
+    model = alone._replace(state=state, placement=Placement.of(state, ("batch",)))
+    forward = Forward(model, token_budget=256)
+    forward.compile(make_plan(some_requests(), cost_model(alone.config, max_lengths=1)))
+    [scoring] = forward.programs.values()
+    for program in (scoring, PlainProgram(model, 64).compile()):
+        lines = (program.as_text() or "").splitlines()
+        sends = [line for line in lines if re.search(r" (all-gather|all-to-all|collective-permute)\(", line)]
+        print(len(sends) > 0, *(each for each in sends if "/while/" in each))
+
+
+def test_devices_of_a_trainers_mesh_send_rows_in_no_loop(tmp_path: Path) -> None:
+    """Else each computes attention of all rows, or waits for the others at every pass of the head."""
+    assert in_devices(print_gathered, str(make_model(tmp_path)), devices=4) == ["True", "True"]
 
 
 def test_rules_split_what_devices_divide(tmp_path: Path) -> None:
