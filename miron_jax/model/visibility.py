@@ -146,7 +146,8 @@ def _on_each_device(
 
     where = {}
     if isinstance(row_sharding, NamedSharding):
-        [by_rows], by_heads = row_sharding.spec, None
+        [by_rows] = row_sharding.spec
+        by_heads = None
         axes = {by_rows} if isinstance(by_rows, str) else set(by_rows)
         where = {"mesh": row_sharding.mesh}
     else:
