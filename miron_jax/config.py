@@ -260,7 +260,7 @@ class RunConfig:
     token_budget: int | None = setting(
         None,
         "devices",
-        "Slots of a batch; absent: 2048 on CPUs, 32768 elsewhere, less where memory is short.",
+        "Slots of a batch; absent: 2048 a CPU device, 32768 elsewhere, less where memory is short.",
         low=1,
         identity=False,
     )

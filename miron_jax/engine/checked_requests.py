@@ -24,8 +24,8 @@ CHECKED_ALWAYS = 2
 CHECKED_AT_LEAST = 8  # as far as they may cost so much
 CHECKED_SHARE = 1 / 1000
 # A plain row takes as long as so many forest rows of its length: of SmolLM2-135M 1.2 (448 tokens)
-# to 2.3 (1,920) on a CPU, 10 and 2.4 on an H100, 4.5 and 8.8 on a TPU v5e (1,344 and 5,376 tokens;
-# the last two by the compilers' programs, on a GPU weighted by their seconds in CORE).
+# to 2.3 (1,920) on a CPU; by the compilers' programs of 1,344 and 5,376 tokens 10 and 2.4 on an
+# H100, where long ones take most of a run's seconds, and 4.5 and 8.8 on a TPU v5e.
 PLAIN_PRICE = {"cpu": 2.0, "gpu": 3.0, "tpu": 8.0}
 COST_SHARE = 1 / 10  # of the time of the run's rows, that the check may take
 # What a device may spend in a short run: about 2 s of a 2-core CPU, less of an accelerator.
@@ -71,8 +71,9 @@ class CheckedRequests:
     """Chooses the requests of a run that are checked, batch by batch, and the lengths of their
     plain rows: a program each, two in a run.
 
-    Plans, digests, costs and the number of devices alone decide, so all hosts choose the same.
-    FLOPs are those of one device.
+    Plans, digests, costs and the devices alone decide, so all hosts choose the same; a run that
+    goes on with other devices may choose others.
+    FLOPs are those of one device, or of the devices that compute a row together.
     """
 
     cost: CostModel

@@ -452,10 +452,13 @@ def _score_shard(
     """Log-probability and rank of every edge of a packed shard, in the layout's order;
     log-probability of every query."""
     by_rows = shape.row_sharding
-    # unless told, XLA splits what the head reads like the rows, and gathers it again at every pass
+    # Unless told, XLA splits what the head reads like the rows, and gathers it again at every pass.
     whole = partial(gathered, row_sharding=by_rows)
     arrays = shape.unpack(whole(packed))
     decoder = bind(network, state)
+    head = decoder.head()
+    # of a model that gives logits the hidden states are as wide as the vocabulary
+    for_head = whole if head.weight_VD is not None else lambda x: x
     # Else XLA splits the packed array, and its pieces travel between devices.
     rows_3BT = [*map(whole, (arrays.token_ids_BT, arrays.position_BT, arrays.subtree_end_BT))]
     if by_rows is not None:
@@ -476,10 +479,9 @@ def _score_shard(
             visibility = replace(visibility, row_sharding=by_rows)
         more = (arrays.rope_class_BT,) if shape.has_rope_class else ()
         # the head reads rows of every device
-        hidden_BTD = whole(decoder(token_ids_BT, position_BT, visibility, *more))
+        hidden_BTD = for_head(decoder(token_ids_BT, position_BT, visibility, *more))
         hidden_FD = hidden_BTD.reshape(shape.slots, -1)
-    hidden_SD = whole(hidden_FD[arrays.parent_S])
-    head = decoder.head()
+    hidden_SD = for_head(hidden_FD[arrays.parent_S])
     rules = {**head.rules, "chunk": shape.chunk}
     edges = arrays.target_E, arrays.round_start_R, arrays.chunk_round_C, arrays.num_chunks_1[0]
     logprob_E, rank_E, *more = target_logprob(
@@ -487,7 +489,7 @@ def _score_shard(
     )
     if not shape.num_sets:
         return logprob_E, rank_E, jnp.zeros(0, jnp.float32), *more
-    hidden_AD = whole(hidden_FD[arrays.query_node_A])
+    hidden_AD = for_head(hidden_FD[arrays.query_node_A])
     queries = arrays.query_set_A, arrays.num_queries_1[0]
     of_sets = id_set_logprob(hidden_AD, head.weight_VD, sets_GV, *queries, **rules)
     return logprob_E, rank_E, of_sets, *more

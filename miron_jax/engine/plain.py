@@ -98,7 +98,9 @@ class _Hashed:
         return isinstance(other, _Hashed) and self.network == other.network
 
 
-# by all that decides them: later weights use them too
+# By all that decides them, latest last: later weights use them too.  A network of a user's may hold
+# its weights.
+MOST_PROGRAMS = 16
 PROGRAMS: dict[tuple[Hashable, ...], jax.stages.Compiled] = {}
 
 
@@ -112,8 +114,10 @@ class PlainProgram:
         self._placement = placement = model.placement or Placement.of(model.state)
         self._length = length
         leaves = tuple((x.shape, x.dtype, x.sharding) for x in jax.tree.leaves(model.state))
-        precision = jax.config.values["jax_default_matmul_precision"]
-        what = _Hashed(model.graphdef), model.with_distribution, precision
+        of_jax = (
+            jax.config.values[name] for name in ("jax_default_matmul_precision", "jax_enable_x64")
+        )
+        what = _Hashed(model.graphdef), model.with_distribution, *of_jax
         self._key = *what, placement, length, leaves
 
     @property
@@ -122,7 +126,10 @@ class PlainProgram:
         return [*np.ndindex(self._placement.row_places)]
 
     def compile(self) -> jax.stages.Compiled:
-        """The program; compiled before its first call, which then finds it."""
+        """Compile it before its first call, which then finds it."""
+        return self._program()
+
+    def _program(self) -> jax.stages.Compiled:
         if self._key not in PROGRAMS:
             placement = self._placement
             sharding = None if placement.mesh is None else placement.split
@@ -133,6 +140,8 @@ class PlainProgram:
             PROGRAMS[self._key] = placement.compile(
                 partial(_score_plain, *what), (self.model.state,), (*shapes,), in_float32=True
             )
+            for oldest in [*PROGRAMS][:-MOST_PROGRAMS]:
+                del PROGRAMS[oldest]
         return PROGRAMS[self._key]
 
     def __call__(
@@ -143,7 +152,7 @@ class PlainProgram:
         `requests`: token ids, start of the span and id set of each, as many as `places` at most.
         """
         arrays = map(self._placement.put, self._arrays(requests))
-        return self.compile()(self.model.state, *arrays)
+        return self._program()(self.model.state, *arrays)
 
     def _arrays(
         self, requests: Sequence[tuple[np.ndarray, int, np.ndarray | None]]
@@ -302,9 +311,11 @@ def _score_plain(
     visibility = PlainVisibility(jnp.full_like(position_BT, length), position_BT)
     more = (jnp.broadcast_to(each[:, None], position_BT.shape) for each in rope_class_B)
     hidden_BTD = decoder(token_ids_BT, position_BT, visibility, *more)
-    # all devices compute the head of each row together
-    of_rows = gathered((hidden_BTD, token_ids_BT, span_B2, in_set_BV), row_sharding)
-    return jax.lax.map(partial(_score_row, decoder.head(), with_distribution), of_rows)
+    head = decoder.head()
+    of_rows = hidden_BTD, token_ids_BT, span_B2, in_set_BV
+    if head.weight_VD is not None:  # every device takes part in the head of each row
+        of_rows = gathered(of_rows, row_sharding)
+    return jax.lax.map(partial(_score_row, head, with_distribution), of_rows)
 
 
 def _score_row(

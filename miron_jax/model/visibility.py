@@ -4,6 +4,7 @@ Arrives: `subtree_end` and `position` of a batch.  Leaves: a dense mask, or the 
 It deliberately does not know layers; a user's own model calls one of the two methods.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -96,12 +97,12 @@ class Visibility:
         if IMPLEMENTATIONS[self.attention].splits:
             return _on_each_device(attend, rows, window, sinks_N)
         bias_BTT = self._bias(window)
+        if self.has_gradient:
+            attend = partial(attend, skip=False)
         if self.row_sharding is not None:
             return _on_each_device(attend, rows, window, sinks_N, bias_BTT, self.row_sharding)
         if sinks_N is not None:
             attend = partial(attend, sinks_N=sinks_N)
-        if self.has_gradient:
-            attend = partial(attend, skip=False)
         return attend(*rows, window=window, bias_BTT=bias_BTT)
 
     def _bias(self, window: jax.Array | int | None) -> jax.Array | None:
@@ -130,7 +131,8 @@ def _on_each_device(
     splits: XLA does not divide a kernel, nor a loop over rows.
 
     An axis that its devices do not divide is computed whole by each.  For use inside a program of
-    `Placement.compile`.  `row_sharding`: on a user's mesh it alone says what splits the rows.
+    `Placement.compile`.  `row_sharding`: on a user's mesh it says what splits the rows, and heads
+    stay as they are.
     """
 
     def local(
@@ -149,6 +151,8 @@ def _on_each_device(
         [by_rows] = row_sharding.spec
         by_heads = None
         axes = {by_rows} if isinstance(by_rows, str) else set(by_rows)
+        if rows[0].shape[0] % math.prod(row_sharding.mesh.shape[axis] for axis in axes):
+            return local(window, sinks_N, bias_BTT, *rows)
         where = {"mesh": row_sharding.mesh}
     else:
         mesh = jax.sharding.get_abstract_mesh()

@@ -229,6 +229,20 @@ def test_a_masked_token_is_moved_by_nothing(tmp_path: Path, monkeypatch: pytest.
     ]
 
 
+def test_plain_programs_are_kept_for_later_weights_and_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network of a user's is part of a program's key, and may hold its weights."""
+    monkeypatch.setattr(plain_module, "MOST_PROGRAMS", 2)
+    monkeypatch.setattr(plain_module, "PROGRAMS", {})
+    model = load_model(make_model(tmp_path / "tiny", width=48), "float32")
+    lengths = []
+    for num_tokens in (3, 70, 3, 130, 3):
+        plain_module.score_plainly(model, [np.arange(num_tokens, dtype=np.int32)], [1])
+        lengths.append([key[-2] for key in plain_module.PROGRAMS])
+    assert lengths == [[64], [64, 128], [64, 128], [128, 192], [192, 64]]
+
+
 @pytest.mark.parametrize("wrong", [(0, 0, 0.01), (1, 1, 0.002), (1, 0, np.nan), (2, 2, 0.02)])
 def test_a_wrong_entropy_or_largest_probability_is_noticed(wrong: tuple[int, int, float]) -> None:
     """An entropy may differ by eight times what a log-probability may, a variance of 4 by 18 times; NaN only where both
