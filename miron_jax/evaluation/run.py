@@ -58,7 +58,7 @@ from miron_jax.results.output import folder_of, mend_output
 from miron_jax.results.records import Decided
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.backend import start_devices
-from miron_jax.runtime.devices import Placement, Tree
+from miron_jax.runtime.devices import Placement, Tree, as_copies
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.journal import Journal
 from miron_jax.runtime.progress import SILENT, Progress
@@ -295,9 +295,11 @@ class Evaluation:
     def model_of(self, state: Tree) -> Model:
         """The model with these weights, or with their shapes, where they lie."""
         config = self.architecture.config
-        placement = Placement.of_loaded(
-            state, self.placement, self.row_axes, isinstance(config, Network)
-        )
+        is_network = isinstance(config, Network)
+        placement = Placement.of_loaded(state, self.placement, self.row_axes, is_network)
+        # a model of a user's may name the axes of its mesh
+        if not is_network:
+            state, placement = as_copies(state, placement)
         how = self.config.attention, self.config.token_stats
         model = Model(config, self.architecture.network, state, placement, *how)
         return with_experts(model, self.progress)

@@ -20,7 +20,7 @@ import ctypes
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -408,6 +408,32 @@ def bytes_of_a_device(state: Tree) -> int:
     )
 
 
+def as_copies(state: Tree, placement: Placement) -> tuple[Tree, Placement]:
+    """Weights that a user has placed whole on each device of a mesh, all of whose axes split rows,
+    as `mesh` places copies: no device then waits for another one before its shard is done.  Nothing
+    is copied; other weights stay as they are."""
+    copies = placement.size(*placement.row_axes)
+    if placement.how != "user" or placement.mesh is None or copies < max(2, placement.devices):
+        return state, placement
+    shardings = [leaf.sharding for leaf in jax.tree.leaves(state)]
+    if not all(each.is_fully_replicated and each.num_devices == copies for each in shardings):
+        return state, placement
+    mesh = Mesh(placement.mesh.devices.reshape(copies, *(1,) * (len(AXES) - 1)), AXES)
+    whole = NamedSharding(mesh, PartitionSpec())
+    state = jax.tree.map(partial(_with_sharding, sharding=whole), state)
+    return state, replace(placement, mesh=mesh, how="mesh", row_axes=())
+
+
+def _with_sharding(leaf: Tree, sharding: NamedSharding) -> Tree:
+    """An array, or its shape, by another name of where it lies."""
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        return leaf.update(sharding=sharding)
+    if leaf.is_fully_addressable:
+        return jax.device_put(leaf, sharding)
+    blocks = [shard.data for shard in leaf.addressable_shards]
+    return jax.make_array_from_single_device_arrays(leaf.shape, sharding, blocks)
+
+
 def with_auto_axes(state: Tree) -> Tree:
     """The same arrays with the explicit axes of their mesh (jax.make_mesh's default) made
     automatic; nothing is copied."""
@@ -419,13 +445,7 @@ def with_auto_axes(state: Tree) -> Tree:
         }:
             return leaf
         mesh = Mesh(np.asarray(sharding.mesh.devices), sharding.mesh.axis_names)
-        auto = NamedSharding(mesh, sharding.spec)
-        if isinstance(leaf, jax.ShapeDtypeStruct):
-            return leaf.update(sharding=auto)
-        if leaf.is_fully_addressable:
-            return jax.device_put(leaf, auto)
-        blocks = [shard.data for shard in leaf.addressable_shards]
-        return jax.make_array_from_single_device_arrays(leaf.shape, auto, blocks)
+        return _with_sharding(leaf, NamedSharding(mesh, sharding.spec))
 
     return jax.tree.map(with_auto, state)
 

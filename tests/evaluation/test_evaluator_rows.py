@@ -31,6 +31,13 @@ flops = {}
 for axes in ((), ("data",)):
     evaluator = evaluator_of(folder, kind, row_axes=axes)
     same_results(evaluator.run(weights), expected)
+    forward = evaluator.evaluation.engine.forward
+    lies = {leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(jax.tree.map(lambda x: x.addressable_data(0), weights))}
+    taken = jax.tree.leaves(jax.tree.map(lambda x: x.addressable_data(0), evaluator.evaluation.model_of(weights).state))
+    copied = [leaf.shape for leaf in taken if leaf.unsafe_buffer_pointer() not in lies]
+    assert copied == [], "weights stay where they are"
+    shards = 4 if axes and kind == "decoder" else 1  # each device has a shard, and the head of its rows alone
+    assert {shape.shards for shape in forward.programs} == {shards}
     for key, program in evaluator.evaluation.engine.generator.programs.items():
         flops.setdefault(key[0], []).append(program.cost_analysis()["flops"])
 print(json.dumps(flops))
