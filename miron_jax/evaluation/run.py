@@ -280,7 +280,7 @@ class Evaluation:
             return outcome and outcome._replace(
                 matmul_precision=jax.config.values["jax_default_matmul_precision"],
                 weights=weights,
-                placement=model.placement,
+                placement=self._placement_of(state),
                 dtypes=model.num_weights,
                 training_tokens=training_tokens(checkpoint, self.config.model),
                 flops_per_token=flops_per_token(config),
@@ -295,14 +295,17 @@ class Evaluation:
     def model_of(self, state: Tree) -> Model:
         """The model with these weights, or with their shapes, where they lie."""
         config = self.architecture.config
-        is_network = isinstance(config, Network)
-        placement = Placement.of_loaded(state, self.placement, self.row_axes, is_network)
+        placement = self._placement_of(state)
         # a model of a user's may name the axes of its mesh
-        if not is_network:
+        if not isinstance(config, Network):
             state, placement = as_copies(state, placement)
         how = self.config.attention, self.config.token_stats
         model = Model(config, self.architecture.network, state, placement, *how)
         return with_experts(model, self.progress)
+
+    def _placement_of(self, state: Tree) -> Placement:
+        is_network = isinstance(self.architecture.config, Network)
+        return Placement.of_loaded(state, self.placement, self.row_axes, is_network)
 
     def let_go(self) -> None:
         """Hold these weights no longer."""

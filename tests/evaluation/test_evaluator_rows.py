@@ -30,7 +30,9 @@ weights = jax.tree.map(lambda x: jax.device_put(x, NamedSharding(mesh, Partition
 flops = {}
 for axes in ((), ("data",)):
     evaluator = evaluator_of(folder, kind, row_axes=axes)
-    same_results(evaluator.run(weights), expected)
+    received = evaluator.run(weights)
+    same_results(received, expected)
+    assert (received["config"]["sharding"], received["config"]["mesh"]) == ("user", [["data", 4]])
     forward = evaluator.evaluation.engine.forward
     lies = {leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(jax.tree.map(lambda x: x.addressable_data(0), weights))}
     taken = jax.tree.leaves(jax.tree.map(lambda x: x.addressable_data(0), evaluator.evaluation.model_of(weights).state))
