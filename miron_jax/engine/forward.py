@@ -452,7 +452,7 @@ def _score_shard(
     """Log-probability and rank of every edge of a packed shard, in the layout's order;
     log-probability of every query."""
     by_rows = shape.row_sharding
-    # Unless told, XLA splits what the head reads like the rows, and gathers it again at every pass.
+    # XLA by itself splits what the head reads like the rows, and gathers it again at every pass.
     whole = partial(gathered, row_sharding=by_rows)
     arrays = shape.unpack(whole(packed))
     decoder = bind(network, state)

@@ -227,7 +227,7 @@ def test_logits_stay_where_they_are_made(tmp_path: Path) -> None:
 
 
 def print_gathered(folder: str) -> None:
-    """Loops, if any, in which devices of a trainer's mesh send one another what they compute of their own rows."""
+    """Loops, if any, in which devices of a trainer's mesh send one another what they compute of their rows."""
     alone, state = on_one_device(folder, CONFIGS["llama"])
     mesh = Mesh(np.asarray(jax.devices()), ("batch",))
     state = jax.device_put(state, NamedSharding(mesh, PartitionSpec()))
