@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 
+from miron_jax.config import AXES
 from miron_jax.engine.batches import Shape
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
@@ -256,6 +257,12 @@ def test_programs_beside_the_rows(case: Case, tmp_path: Path) -> None:
 def test_programs_of_an_evaluator(layout: dict[str, Any], tmp_path: Path) -> None:
     """Where a trainer has put float32 weights, and in another layout of the same GPUs."""
     check_evaluator(small("llama-8b", f"h100:{EIGHT}", "fsdp=4,model=2"), tmp_path, **layout)
+
+
+def test_programs_of_an_evaluator_on_whole_weights(tmp_path: Path) -> None:
+    """All axes of the trainer's mesh split rows: each device has a shard of them, and its kernel."""
+    forward = check_evaluator(small("llama-8b", f"h100:{EIGHT}", "data=8"), tmp_path, row_axes=AXES)
+    assert ({shape.shards for shape in forward.programs}, forward.attention) == ({8}, "cudnn")
 
 
 @pytest.mark.parametrize("name", OWN)

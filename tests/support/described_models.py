@@ -20,6 +20,7 @@ import pytest
 
 from miron_jax.config import parse_mesh
 from miron_jax.engine.batches import MOST_CHUNK
+from miron_jax.engine.forward import Forward
 from miron_jax.engine.model import Model
 from miron_jax.engine.text_requests import Sampling, TextRequest
 from miron_jax.evaluation.device_memory import DeviceMemory
@@ -345,7 +346,7 @@ def memory_of_an_evaluator(case: Case, folder: Path, **layout: Any) -> tuple[Eva
         return evaluator, evaluator.memory(state)
 
 
-def check_evaluator(case: Case, folder: Path, **layout: Any) -> None:
+def check_evaluator(case: Case, folder: Path, **layout: Any) -> Forward:
     """Compile all programs of an Evaluator, which its first run would find."""
     evaluator, memory = memory_of_an_evaluator(case, folder, **layout)
     forward, generator = evaluator.evaluation.engine  # type: ignore[misc]
@@ -359,3 +360,4 @@ def check_evaluator(case: Case, folder: Path, **layout: Any) -> None:
     assert texts
     for text in texts if memory.weights else ():  # where XLA reshapes no weight on its way
         check_collectives(case, text)
+    return forward

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from jax.sharding import SingleDeviceSharding
 
+from miron_jax.config import AXES
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.growing import GrowingText
@@ -171,6 +172,12 @@ def test_programs_beside_the_rows(case: Case, tmp_path: Path) -> None:
 def test_programs_of_an_evaluator(layout: dict[str, Any], tmp_path: Path) -> None:
     """Where a trainer has put float32 weights, and in another layout of the same chips."""
     check_evaluator(small("llama-8b", "v5e:4x4", "fsdp=4,model=4"), tmp_path, **layout)
+
+
+def test_programs_of_an_evaluator_on_whole_weights(tmp_path: Path) -> None:
+    """All axes of the trainer's mesh split rows: each device has a shard of them, and its kernel."""
+    forward = check_evaluator(small("llama-8b", "v5e:4x4", "data=16"), tmp_path, row_axes=AXES)
+    assert ({shape.shards for shape in forward.programs}, forward.attention) == ({16}, "tpu")
 
 
 def test_a_model_of_ones_own_is_probed() -> None:
