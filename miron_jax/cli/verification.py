@@ -120,7 +120,7 @@ def verify(
     if oracle is not None:
         _check_same_texts(oracle, ids, name)
     with _stage(progress, f"{len(ids)} texts as the engine scores them"):
-        engine = _scored(session, ids)
+        engine = session.scores(_requests([(each, 1) for each in ids]))
     with _stage(progress, "one request a row, dense attention"):
         plain, bounds = _one_a_row(session, ids, engine)
     differences = [plain]
@@ -144,10 +144,6 @@ def _stage(progress: Progress, name: str) -> Iterator[None]:
     progress.advance(name)
     yield
     progress.end(name)
-
-
-def _scored(session: Session, ids: Sequence[Sequence[int]]) -> list[Score]:
-    return session.scores(_requests([(each, 1) for each in ids]))
 
 
 SpanRequest = tuple[Sequence[int], int]  # token ids, span start

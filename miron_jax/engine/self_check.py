@@ -85,7 +85,8 @@ class SelfCheck:
     largest_bound: float = 0.0  # of the checks so far
     seconds: float = 0.0
     progress: Progress = SILENT
-    kept: Choices | None = None  # for earlier weights, and these; None: batches are not kept
+    kept: Choices | None = None  # of batches whose first scores passed; None: batches are not kept
+    _unproven: Choices = field(default_factory=dict)  # of those that are yet to pass
     _checked: CheckedRequests | None = None  # None: no batch has come yet
     # length of a plain row -> its program, which a thread compiles
     _compiling: dict[int, Future[object]] = field(default_factory=dict)
@@ -128,7 +129,7 @@ class SelfCheck:
         checked = self._checked_of(model, processes)
         self._prepared[id(batch)] = chosen = checked.choose(batch)
         if self.kept is not None:
-            self.kept[id(batch)] = chosen, replace(checked)
+            self._unproven[id(batch)] = checked.later(chosen), replace(checked)
         # on a mesh that spans hosts all compile in the same order
         if model.placement is not None and not model.placement.is_global:
             for length in sorted(checked.lengths - self._compiling.keys()):
@@ -186,6 +187,8 @@ class SelfCheck:
             self.launch(model, batch, id_sets)
         chosen, launched = self._launched.pop(id(batch))
         self._compare(launched, [scores[r] for r in chosen], judge)
+        if self.kept is not None and id(batch) in self._unproven:
+            self.kept[id(batch)] = self._unproven.pop(id(batch))
 
     @spent_on("self_check")
     def compare_with(

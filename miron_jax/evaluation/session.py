@@ -194,7 +194,7 @@ class Session:
                 self._store.put(file, _npz(requests))
             else:
                 file += ".json"
-                self._store.put(file, _json(requests))
+                self._store.put(file, json.dumps([*map(astuple, requests)]).encode())
             hosts.agree(name, file)
         try:
             yield name
@@ -243,10 +243,6 @@ def _requests_of(content: bytes) -> Requests:
         return Requests(
             arrays["token_ids"], arrays["offsets"], arrays["span_start"], no_flags, no_flags
         )
-
-
-def _json(requests: Sequence[TextRequest]) -> bytes:
-    return json.dumps([*map(astuple, requests)]).encode()
 
 
 def _text_requests_of(content: bytes) -> list[TextRequest]:

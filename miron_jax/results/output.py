@@ -308,7 +308,7 @@ def stored_result(
         weights.fingerprint == fingerprint
         and _is_of(result, config, data)
         and not result.unanswered  # such a run has failed
-        and _version_of(result) == __version__
+        and result.environment.packages.get("miron-jax") == __version__
         and not any(_not_judged(task) for task in result.tasks.values())
     )
     if not is_same:
@@ -372,7 +372,3 @@ def _is_of(result: RunResult, config: RunConfig, data: Mapping[str, DataState]) 
         of_data == {name: tuple(state) for name, state in data.items()}
         and result.limit == config.limit
     )
-
-
-def _version_of(result: RunResult) -> str | None:
-    return result.environment.packages.get("miron-jax")

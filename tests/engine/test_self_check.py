@@ -393,6 +393,14 @@ def test_a_long_run_pays_a_tenth_of_its_time_for_the_check(together: int, proces
     assert choice.spent == pytest.approx(price)
 
 
+@pytest.mark.parametrize(
+    ("num_chosen", "together", "expected"),
+    [(1, 1, 1), (8, 1, 2), (20, 1, 5), (21, 1, 6), (20, 4, 8), (8, 4, 4), (8, 16, 8)],
+)
+def test_later_weights_check_a_quarter_and_fill_the_devices(num_chosen: int, together: int, expected: int) -> None:
+    assert CheckedRequests(COST, together=together).later([*range(num_chosen)]) == [*range(expected)]
+
+
 def test_a_run_has_two_plain_programs() -> None:
     """The second is for rows of a quarter; what is a little longer than the first is left out."""
     rng = np.random.default_rng(0)

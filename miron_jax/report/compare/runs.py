@@ -172,7 +172,7 @@ def compare(
         if why := _other_prompts(pairs):
             refused[name] = why
             continue
-        if not _has_digests(pairs):
+        if not (pairs.first[0].digest and pairs.second[0].digest):
             unchecked.append(
                 f"{name}: its prompts cannot be compared, as a run of an older version has no "
                 "digests of them"
@@ -259,10 +259,6 @@ def _other_prompts(pairs: _Pairs) -> str:
                 f"{rows[0]}): run both with the same --limit, shots and version"
             )
     return ""
-
-
-def _has_digests(pairs: _Pairs) -> bool:
-    return bool(pairs.first[0].digest and pairs.second[0].digest)
 
 
 def _metrics_of(task: TaskResult) -> list[str]:
