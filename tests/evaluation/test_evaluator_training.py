@@ -51,7 +51,8 @@ evaluator = evaluator_of(folder, "transformer", row_axes=("data",), output=folde
 num_scored, losses = [], []
 
 def after_step(params, step):
-    print(json.dumps([step, num_scored, losses]), flush=True)
+    if not index:  # the pipes of others are read when this one has ended, and would be full before
+        print(json.dumps([step, num_scored, losses]), flush=True)
     if step % EVERY == 0:
         if step > saved:
             checkpoints.save(folder / "run" / str(step), params)
