@@ -7,8 +7,9 @@ the command.
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,12 @@ from miron_jax.config import AXES, RunConfig, mesh_text, parse_mesh
 from miron_jax.errors import InputError
 from miron_jax.evaluation.device_memory import DeviceMemory, copied, memory_of
 from miron_jax.evaluation.earlier import with_earlier
+from miron_jax.evaluation.evaluator_arguments import (
+    check_arguments,
+    check_runs_here,
+    name_of_tokenizer,
+    step_of,
+)
 from miron_jax.evaluation.inputs import find_inputs, in_chats, with_labels
 from miron_jax.evaluation.memory import inputs_of
 from miron_jax.evaluation.records import Outcome
@@ -41,7 +48,6 @@ from miron_jax.model.checkpoints.checkpoints import (
     architecture_of,
     find_model,
 )
-from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint
 from miron_jax.model.checkpoints.loading import check_one_copy
 from miron_jax.model.checkpoints.training_run import Checkpoint
 from miron_jax.model.decoder.decoder import leaf_name
@@ -112,8 +118,7 @@ class Evaluator:
             raise InputError("Evaluator: data names its tasks itself: leave tasks out")
         given = {"tasks": tasks, "data": data, "data_dir": data_dir, "output": output}
         given |= {"row_axes": row_axes, "mesh": mesh, "say": say, **options}
-        if isinstance(tasks, str):
-            raise InputError(f"tasks is {tasks!r}, expected a list of names: tasks=[{tasks!r}]")
+        check_arguments(tasks, row_axes, every, subset)
         names = data
         if names is None:
             names = ("core",) if tasks is None else tasks
@@ -140,10 +145,10 @@ class Evaluator:
             config = RunConfig(model=name, tasks=tuple(names), **options)
         except TypeError as error:
             raise InputError(f"Evaluator: {error}; expected fields of RunConfig") from None
-        _check_runs_here(config, writes=output is not None)
+        check_runs_here(config, writes=output is not None)
         self.config = config
         if tokenizer is not None:
-            self.config = replace(config, tokenizer=_name_of_tokenizer(tokenizer))
+            self.config = replace(config, tokenizer=name_of_tokenizer(tokenizer))
         against = self._against()
         self._writes = output is not None and jax.process_index() == 0
         if self._writes:
@@ -154,6 +159,7 @@ class Evaluator:
         # tree structure of the first weights; shape, dtype and sharding of each leaf
         self._first: tuple[Tree, Tree] | None = None
         self._copy: Compiled | None = None  # the program that copies weights to the layout of mesh
+        self._has_computed = False  # with the first weights
         self._hosts = Hosts()
         self._common: JsonObject = {}  # what hosts compare beside step and weights
         self._loggers = [] if jax.process_index() else open_loggers(self.config)
@@ -217,18 +223,20 @@ class Evaluator:
         `params`: as for `run`, or their shapes with shardings.  Raises InputError.
         """
         check_backend_flags()
-        state = self._state_of(params)
         evaluation = self.evaluation
-        if evaluation.placement is not None:
-            state = placed_shapes(state, evaluation.architecture.config, evaluation.placement)
-        return memory_of(evaluation, state, self._copy)
+        with self._first_weights():
+            state = self._state_of(params)
+            if evaluation.placement is not None:
+                state = placed_shapes(state, evaluation.architecture.config, evaluation.placement)
+            return memory_of(evaluation, state, self._copy)
 
     def after_step(self, params: Tree, step: int, is_last: bool = False) -> Future[Results] | None:
         """`run_async` after a step of training that is due, else None: all tasks after the last one
         if `at_end`, a `subset` of them or all after each `every`-th one."""
         if is_last and self._at_end:
             return self.run_async(params, step)
-        if not self._every or step % self._every:
+        number = step_of(step)
+        if not self._every or number is None or number % self._every:
             return None
         return (self._subset or self).run_async(params, step)
 
@@ -240,13 +248,14 @@ class Evaluator:
         """
         check_backend_flags()
         timeline = Timeline()
-        with timeline.running():
+        with timeline.running(), self._first_weights():
             start = time.perf_counter()
             if lies_on_several_hosts(params):
                 self._hosts = of_program()
             hosts = self.evaluation.hosts = self._hosts
             state = problem = None
             try:
+                step = step_of(step)
                 state = self._state_of(params)
             except (InputError, TypeError, ValueError) as error:  # jax's, of what is no array
                 if hosts.count == 1:
@@ -256,6 +265,16 @@ class Evaluator:
             with hosts.round(partial(self._fields, state, step), problem):
                 outcome = self._outcome(state, step, load_seconds)
         return hosts.in_first(partial(self._finish, outcome, step, timeline))
+
+    @contextmanager
+    def _first_weights(self) -> Iterator[None]:
+        """Forget the first weights if nothing can be computed with them: the next may be others."""
+        try:
+            yield
+            self._has_computed = True
+        finally:
+            if not self._has_computed:
+                self._first = self._copy = self.evaluation.engine = None
 
     def _outcome(self, state: Tree, step: int | None, load_seconds: float) -> Outcome | None:
         """All scores of these weights, which are let go; None on hosts other than the first."""
@@ -372,28 +391,6 @@ class Evaluator:
                     f"call's was {first_dtype} {list(first_shape)} on {first_sharding}: make "
                     "another Evaluator for such weights"
                 )
-
-
-def _check_runs_here(config: RunConfig, writes: bool) -> None:
-    """Raises InputError for settings that are of the command alone, or of an output folder."""
-    if config.watch or config.average:
-        raise InputError(
-            "Evaluator: watch and average are of the command, which reads checkpoints: leave them "
-            "out, and call run for each"
-        )
-    for name in ("save_requests", "save_byte_losses", "results_format"):
-        if getattr(config, name) and not writes:
-            raise InputError(
-                f"Evaluator: {name} writes files beside the results, expected output beside it: "
-                "name a folder, or leave it out"
-            )
-
-
-def _name_of_tokenizer(tokenizer: Tokenizer | str | Path) -> str:
-    if isinstance(tokenizer, str | Path):
-        return str(tokenizer)
-    # a path may be another at the next start of a job
-    return f"given {type(tokenizer).__name__} {tokenizer_fingerprint(tokenizer)[:16]}"
 
 
 class TextScore(NamedTuple):

@@ -23,9 +23,9 @@ from miron_jax.runtime.devices import Placement
 CHECKED_ALWAYS = 2
 CHECKED_AT_LEAST = 8  # as far as they may cost so much
 CHECKED_SHARE = 1 / 1000
-# Of the same with later weights, which run the same programs on the same rows: what is then wrong
-# hangs on the weights, and so shows in most requests.
-CHECKED_LATER = 1 / 4
+# Later weights run the same programs on the same rows: they are checked by a part of the same
+# requests, another one each time.
+PARTS_LATER = 4
 # A plain row takes as long as so many forest rows of its length: of SmolLM2-135M 1.2 (448 tokens)
 # to 2.3 (1,920) on a CPU; by the compilers' programs of 1,344 and 5,376 tokens 10 and 2.4 on an
 # H100, where long ones take most of a run's seconds, and 4.5 and 8.8 on a TPU v5e.
@@ -141,11 +141,13 @@ class CheckedRequests:
         self.spent += chosen.cost
         return list(chosen.chosen)
 
-    def later(self, chosen: list[int]) -> list[int]:
-        """Those of the chosen requests that are checked for later weights: a part, and what fills
-        up the rows that are computed at a time."""
-        times = math.ceil(CHECKED_LATER * len(chosen) / self.together)
-        return chosen[: max(CHECKED_ALWAYS, times * self.together)]
+    def later(self, chosen: list[int], turn: int) -> list[int]:
+        """Those of the chosen requests that are checked for later weights, whose number is `turn`:
+        a part, and what fills up the rows that are computed at a time."""
+        times = math.ceil(len(chosen) / PARTS_LATER / self.together)
+        count = min(len(chosen), max(CHECKED_ALWAYS, times * self.together))
+        first = turn * count
+        return [chosen[k % len(chosen)] for k in range(first, first + count)]
 
     def lengths_of(self, num_tokens: Sequence[int]) -> list[int]:
         """Of the plain row of each request; a request longer than all of them adds one."""
@@ -186,8 +188,7 @@ class CheckedRequests:
         return basket
 
 
-# by a batch's identity, while it is kept: the requests of later weights, and what the next batch is
-# chosen from
+# by a batch's identity, while it is kept: the requests, and what the next batch is chosen from
 Choices = dict[int, tuple[list[int], CheckedRequests]]
 
 

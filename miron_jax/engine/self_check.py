@@ -85,8 +85,10 @@ class SelfCheck:
     largest_bound: float = 0.0  # of the checks so far
     seconds: float = 0.0
     progress: Progress = SILENT
-    kept: Choices | None = None  # of batches whose first scores passed; None: batches are not kept
-    _unproven: Choices = field(default_factory=dict)  # of those that are yet to pass
+    # of batches of which earlier weights have passed, and these; None: batches are not kept
+    kept: Choices | None = None
+    turn: int = 0  # the number of these weights
+    _passing: Choices = field(default_factory=dict)  # of batches that are being checked
     _checked: CheckedRequests | None = None  # None: no batch has come yet
     # length of a plain row -> its program, which a thread compiles
     _compiling: dict[int, Future[object]] = field(default_factory=dict)
@@ -123,13 +125,16 @@ class SelfCheck:
         threads while the batch is scored.  `processes`: the number that share the rows."""
         if self.kept is not None and id(batch) in self.kept:
             # earlier weights have compiled what scores them
-            self._prepared[id(batch)], checked = self.kept[id(batch)]
+            chosen, checked = self._passing[id(batch)] = self.kept.pop(id(batch))
             self._checked = replace(checked)
+            # a median of a few tokens is no median
+            self._prepared[id(batch)] = (
+                chosen if self.by_median else checked.later(chosen, self.turn)
+            )
             return
         checked = self._checked_of(model, processes)
         self._prepared[id(batch)] = chosen = checked.choose(batch)
-        if self.kept is not None:
-            self._unproven[id(batch)] = checked.later(chosen), replace(checked)
+        self._passing[id(batch)] = chosen, replace(checked)
         # on a mesh that spans hosts all compile in the same order
         if model.placement is not None and not model.placement.is_global:
             for length in sorted(checked.lengths - self._compiling.keys()):
@@ -186,9 +191,9 @@ class SelfCheck:
         if id(batch) not in self._launched:
             self.launch(model, batch, id_sets)
         chosen, launched = self._launched.pop(id(batch))
-        self._compare(launched, [scores[r] for r in chosen], judge)
-        if self.kept is not None and id(batch) in self._unproven:
-            self.kept[id(batch)] = self._unproven.pop(id(batch))
+        tells = self._compare(launched, [scores[r] for r in chosen], judge)
+        if self.kept is not None and tells and id(batch) in self._passing:
+            self.kept[id(batch)] = self._passing.pop(id(batch))
 
     @spent_on("self_check")
     def compare_with(
@@ -232,13 +237,17 @@ class SelfCheck:
 
         return _Launched(sized, [len(ids) > 0 for ids in id_sets], rows, moved)
 
-    def _compare(self, launched: _Launched, scores: Sequence[Score], judge: bool) -> None:
+    def _compare(self, launched: _Launched, scores: Sequence[Score], judge: bool) -> bool:
+        """Whether the plain scores tell rows apart: of NaN weights, or of a head of zeros, they are
+        the same whatever a row holds."""
         start = time.perf_counter()
         names, has_set, rows, moved = launched
         self.progress.advance("self-check", 0, len(names), "requests")
         differences: list[np.ndarray] = []
+        logprobs: list[np.ndarray] = []
         for i, row in enumerate(rows):
             plain = row.read()
+            logprobs.append(plain.logprob)
             self.tokens += len(plain.logprob)
             self.progress.advance("self-check", i + 1, len(names), "requests")
             if judge:
@@ -255,6 +264,9 @@ class SelfCheck:
                 raise _failed(what, bounds[middle])
         self.requests += len(names)
         self.seconds += time.perf_counter() - start
+        every = np.concatenate([np.zeros(0), *logprobs])
+        with np.errstate(invalid="ignore"):  # infinity less infinity
+            return bool((np.abs(every - every[:1]) > self.tolerance).any())
 
     @spent_on("self_check")
     def probe(self, model: Model) -> Answers:

@@ -257,6 +257,7 @@ class Evaluation:
         check = SelfCheck.of(config, state, self.config.dtype, self.progress)
         if self.keep:
             check.kept = self._choices
+            check.turn = self._num_scored
         with jax.default_matmul_precision("highest"):
             self._num_scored += 1
             answers = check.probe(model) if isinstance(config, OwnModel) else None

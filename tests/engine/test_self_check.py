@@ -395,10 +395,15 @@ def test_a_long_run_pays_a_tenth_of_its_time_for_the_check(together: int, proces
 
 @pytest.mark.parametrize(
     ("num_chosen", "together", "expected"),
-    [(1, 1, 1), (8, 1, 2), (20, 1, 5), (21, 1, 6), (20, 4, 8), (8, 4, 4), (8, 16, 8)],
+    [(1, 1, 1), (3, 1, 2), (8, 1, 2), (21, 1, 6), (20, 4, 8), (8, 4, 4), (8, 16, 8)],
 )
-def test_later_weights_check_a_quarter_and_fill_the_devices(num_chosen: int, together: int, expected: int) -> None:
-    assert CheckedRequests(COST, together=together).later([*range(num_chosen)]) == [*range(expected)]
+def test_later_weights_check_a_part_in_turn_which_fills_the_devices(
+    num_chosen: int, together: int, expected: int
+) -> None:
+    choice = CheckedRequests(COST, together=together)
+    parts = [choice.later([*range(num_chosen)], turn) for turn in range(1, 5)]
+    assert [*map(len, parts)] == [expected] * 4
+    assert {r for part in parts for r in part} == {*range(num_chosen)}, "all of them in four turns"
 
 
 def test_a_run_has_two_plain_programs() -> None:

@@ -100,6 +100,26 @@ def test_later_weights_compile_nothing_and_have_their_own_numbers(first: First) 
 
 
 @pytest.mark.slow
+def test_later_weights_are_checked_by_a_part_once_weights_that_tell_rows_apart_have_passed(
+    first: First, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluator = miron_jax.Evaluator(of_nnx(params=None), first.tokenizer, ["miron-gen/en"], **OPTIONS)
+    params = of_nnx(0).params
+
+    def checked(weights: Any) -> int:
+        return evaluator.run(weights)["self_check"]["requests"]
+
+    assert checked(jax.tree.map(jax.numpy.zeros_like, params)) == 8
+    assert checked(jax.tree.map(lambda leaf: jax.numpy.full_like(leaf, np.nan), params)) == 8
+    assert [checked(params) for _ in range(3)] == [8, 2, 2]
+    with monkeypatch.context() as patch:
+        patch.setattr(SelfCheck, "bounds", lambda check, logprob, size: np.full(len(logprob), 1e-12))
+        with pytest.raises(SelfCheckFailed, match="differs"):
+            checked(params)
+    assert [checked(params) for _ in range(2)] == [8, 2]
+
+
+@pytest.mark.slow
 def test_results_have_the_precision_of_the_programs_and_not_of_the_caller(first: First) -> None:
     with jax.default_matmul_precision("bfloat16"):
         results = first.evaluator.run(of_nnx(0).params)
@@ -116,6 +136,38 @@ def test_results_have_the_slots_of_the_batches_that_ran(first: First) -> None:
             of_nnx(params=None), first.tokenizer, ["miron-gen/en"], token_budget=budget, **OPTIONS
         )
         assert evaluator.run(of_nnx(0).params)["speed"]["batch_slots"] in slots
+
+
+@pytest.mark.slow
+def test_a_first_run_that_fails_binds_no_later_weights(first: First) -> None:
+    evaluator = miron_jax.Evaluator(of_nnx(params=None), first.tokenizer, ["miron-gen/en"], **OPTIONS)
+    params = of_nnx(0).params
+    for wrong in ({"a": jax.numpy.zeros(3)}, jax.tree.map(lambda leaf: leaf[..., :1], params)):
+        for call in (evaluator.run, evaluator.memory):
+            with pytest.raises((TypeError, ValueError, AttributeError)):  # of the user's own model
+                call(wrong)
+    assert without_times(evaluator.run(params)) == without_times(first.results)
+    with pytest.raises(InputError, match="are another tree than the first ones"):
+        evaluator.run({"a": jax.numpy.zeros(3)})
+
+
+@pytest.mark.slow
+def test_a_step_may_be_an_integer_of_any_kind(first: First, tmp_path: Path) -> None:
+    evaluator = miron_jax.Evaluator(of_nnx(), first.tokenizer, ["miron-gen/en"], output=tmp_path, every=2, **OPTIONS)
+    given: list[Any] = [np.int64(2), jax.numpy.int32(3)]
+    assert [evaluator.run(step=step)["step"] for step in given] == [2, 3]
+    count: Any = jax.numpy.int32(4)
+    future = evaluator.after_step(None, count)
+    assert future is not None
+    assert future.result()["step"] == 4
+    assert evaluator.after_step(None, count + 1) is None
+    wrong: list[Any] = ["five", -1, 1.5]
+    for step in wrong:
+        with pytest.raises(InputError, match=f"step is {step!r}, expected an integer of 0 or more"):
+            evaluator.run(step=step)
+    assert [*json.loads((tmp_path / "results.json").read_text())["steps"]] == ["2", "3", "4"]
+    assert all((tmp_path / f"step_{step}/results.json").exists() for step in (2, 3, 4))
+    assert not (tmp_path / "step_-1").exists()
 
 
 @pytest.mark.slow
@@ -311,6 +363,14 @@ def test_what_it_refuses(first: First, tmp_path: Path) -> None:
             {"tasks": "core"},
             r"tasks is 'core', expected a list of names: tasks=\['core'\]",
         ),
+        (
+            miron_jax.Evaluator,
+            (model,),
+            {"row_axes": "data"},
+            r"row_axes is 'data', expected a list of names: row_axes=",
+        ),
+        (miron_jax.Evaluator, (model,), {"every": "2"}, "every is '2', expected an integer above 0"),
+        (miron_jax.Evaluator, (model,), {"subset": 0}, "subset is 0, expected an integer above 0"),
         (miron_jax.Evaluator, (model,), {"tasks": ["miron-gen"], "limits": 3}, "unexpected keyword argument 'limits'"),
         (miron_jax.Evaluator, (of_nnx(),), {"tasks": ["miron-gen"]}, "the OwnModel has no tokenizer"),
         (miron_jax.score, (model, None, [("a", "")]), {}, "text 0: its continuation '' has no token"),

@@ -17,7 +17,7 @@ from miron_jax.errors import InputError
 from miron_jax.evaluation.task_kinds.interface import TaskKind, TaskScores
 from miron_jax.evaluation.task_kinds.prompted import PromptedKind
 from miron_jax.prompting.draws import another_draw, is_ordered
-from miron_jax.prompting.prompts import Prompt, sizes_of_pools
+from miron_jax.prompting.prompts import sizes_of_pools
 from miron_jax.results.records import CompositeResult, Draws, TaskResult
 from miron_jax.results.samples import ExampleResult, FinishedTask
 from miron_jax.statistics.draws import spread_of_task
@@ -89,16 +89,12 @@ def times_as_many(plain: TaskKind, draws: Sequence[PromptedKind]) -> float:
     for kind in (plain, *draws):
         assert isinstance(kind, PromptedKind)
         for prompt in kind.prompts():
-            num_chars += _num_chars_of_question(prompt)
+            num_chars += sum(map(len, (*{*prompt.contexts}, *prompt.continuations)))
             if prompt.shots not in seen:
                 seen.add(prompt.shots)
                 num_chars += sum(map(len, prompt.shots))
         so_far.append(num_chars)
     return so_far[-1] / max(1, so_far[0])
-
-
-def _num_chars_of_question(prompt: Prompt) -> int:
-    return sum(map(len, {*prompt.contexts})) + sum(map(len, prompt.continuations))
 
 
 def with_draws(

@@ -90,7 +90,8 @@ def _figure(runs: Mapping[str, Steps], panels: Panels) -> "Figure":
         axes.set_axis_off()
     for axes, ((task, metric), lines) in zip(grid.flat, panels.items(), strict=False):
         _draw(axes, lines, len(runs) > 1)
-        of_task = next(result.tasks[task] for result in _last(runs) if task in result.tasks)
+        last = (results[max(results)] for results in runs.values())
+        of_task = next(result.tasks[task] for result in last if task in result.tasks)
         _draw_baselines(axes, of_task, metric)
         title = f"{label(task, MOST_CHARS)}: {LABELS.get(metric, metric)}"
         axes.set_title(title, fontsize=9, parse_math=False)
@@ -109,10 +110,6 @@ def lines_of(runs: Mapping[str, Steps]) -> Panels:
                 lines = panels[curve.task, curve.metric]
                 lines.append(Line(i, shown, sorted(results), curve))
     return panels
-
-
-def _last(runs: Mapping[str, Steps]) -> list[RunResult]:
-    return [results[max(results)] for results in runs.values()]
 
 
 def _draw(axes: Any, lines: Sequence[Line], are_runs: bool) -> None:
