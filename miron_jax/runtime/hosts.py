@@ -140,7 +140,7 @@ class Hosts:
                 error = f"process 0 has failed: {type(failed).__name__}: {failed}"
                 raise
             finally:
-                value, error = self.agree("in_first", [value, error])
+                value, error = self.agree("in_first", [value, error], self._check_first)
             if error is not None:
                 raise InputError(error)
             return value
@@ -152,14 +152,23 @@ class Hosts:
 
     # Agreement
 
-    def agree(self, name: str, value: Json = None) -> Json:
-        """The value of the first process, which all processes get; each name is used once."""
+    def _check_first(self) -> None:
+        """Raises InputError if the first process has left the round by an error."""
+        for key, end in self._all("end/").items():
+            if _index_of(key) == 0:
+                raise InputError(f"process 0 has failed: {json.loads(end)[-1]}")
+
+    def agree(
+        self, name: str, value: Json = None, check: Callable[[], object] = lambda: None
+    ) -> Json:
+        """The value of the first process, which all processes get, unless `check` raises while they
+        wait; each name is used once."""
         if self._client is None:
             return value
         if self.is_first:
             self.announce(name, value)
             return value
-        return self.announced(name)
+        return self.announced(name, check)
 
     def announce(self, name: str, value: Json) -> None:
         """Publish a value for all processes; each name is used once, by any of them."""

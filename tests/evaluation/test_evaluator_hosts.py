@@ -225,6 +225,24 @@ def test_an_error_in_a_round_ends_the_others(
     assert "has ended: ValueError: no room" in said
 
 
+def test_an_error_behind_the_others_end_of_a_round_is_told_to_those_that_wait_for_results() -> None:
+    """The first process compares scores when the others are done."""
+    second_has_left = threading.Event()
+
+    def work(each: Hosts) -> Any:
+        with each.round(dict):
+            if each.is_first:
+                second_has_left.wait(10)
+                raise ValueError("a score differs")
+        second_has_left.set()
+        return each.in_first(dict).result(10)
+
+    assert in_both(work, Coordinator()) == [
+        "a score differs",
+        "process 0 has failed: ValueError: a score differs",
+    ]
+
+
 class Numbers:
     """A logger that keeps what it gets."""
 
