@@ -144,7 +144,7 @@ def test_a_first_run_that_fails_binds_no_later_weights(first: First) -> None:
     params = of_nnx(0).params
     for wrong in ({"a": jax.numpy.zeros(3)}, jax.tree.map(lambda leaf: leaf[..., :1], params)):
         for call in (evaluator.run, evaluator.memory):
-            with pytest.raises((TypeError, ValueError, AttributeError)):  # of the user's own model
+            with pytest.raises((TypeError, ValueError, AttributeError)):  # of the user's model
                 call(wrong)
     assert without_times(evaluator.run(params)) == without_times(first.results)
     with pytest.raises(InputError, match="are another tree than the first ones"):
