@@ -175,7 +175,7 @@ def take_steps(
     split: RowSplit = ONE,
 ) -> tuple[Cache, jax.Array, jax.Array]:
     """Take steps until some slot halts or may draw no more: (cache, drawn int32 [N, B, T], number
-    of steps).
+    of steps), none if all slots are idle.
 
     cache: keys and values of each slot's first `position` tokens.  tokens_BS: int32, a slot's
     tokens up to the one at `position`, which goes in next.  left_B: tokens that a slot may still
@@ -226,9 +226,8 @@ def take_steps(
         )
 
     drawn_NBT = jnp.full((STEPS, num_slots, width), NOTHING, jnp.int32)
-    start = _Steps(
-        jnp.int32(0), cache, tokens_BS, position_B, left_B, drawn_NBT, jnp.asarray(False)
-    )
+    is_idle = (left_B <= 0).all()
+    start = _Steps(jnp.int32(0), cache, tokens_BS, position_B, left_B, drawn_NBT, is_idle)
     end = jax.lax.while_loop(_goes_on, step, start)
     return end.cache, end.drawn_NBT, end.index
 
@@ -309,9 +308,8 @@ def take_plain_steps(
         )
 
     drawn_NB = jnp.full((STEPS, num_slots), NOTHING, jnp.int32)
-    start = _PlainSteps(
-        jnp.int32(0), states, tokens_BS, position_B, left_B, drawn_NB, jnp.asarray(False)
-    )
+    is_idle = (left_B <= 0).all()
+    start = _PlainSteps(jnp.int32(0), states, tokens_BS, position_B, left_B, drawn_NB, is_idle)
     end = jax.lax.while_loop(_goes_on, step, start)
     return end.states, end.drawn_NB[:, :, None], end.index
 

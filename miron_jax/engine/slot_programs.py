@@ -313,8 +313,9 @@ class SlotPrograms:
             return None
         if self._network is not None:
             return self._zero_states(num_slots, size)
-        # on an accelerator, many small blocks would be many launches
-        block = CPU_BLOCK if self.on_cpu else size
+        # On an accelerator, many small blocks would be many launches.  XLA's CPU compiler (jaxlib
+        # 0.10.2) copies a cache of one block whole at each call.
+        block = min(CPU_BLOCK, size // 2) if self.on_cpu else size
         shapes = jax.eval_shape(
             lambda: Cache.zeros(
                 self._config, num_slots, size // block, block, self.model.matrix_dtype

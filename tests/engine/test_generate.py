@@ -1,6 +1,7 @@
 """Generation against its slow twin, the whole prompt through the decoder again for every token; sampled texts."""
 
 import json
+import re
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -13,9 +14,10 @@ import numpy as np
 import pytest
 
 from miron_jax.engine import model as model_module
-from miron_jax.engine.decode import with_guesses
+from miron_jax.engine.decode import NOTHING, with_guesses
 from miron_jax.engine.generate import CPU_PROGRAM, Generator
 from miron_jax.engine.model import Model
+from miron_jax.engine.slots import Slot
 from miron_jax.engine.text_requests import Generated, Sampling, TextRequest, why_refused
 from miron_jax.errors import InputError
 from miron_jax.kernels.draw_token import keep_probable
@@ -27,9 +29,11 @@ from miron_jax.model.checkpoints.hf_reader import load_hf
 from miron_jax.model.decoder.cache import Cache
 from miron_jax.model.decoder.decoder import abstract, leaf_name
 from miron_jax.model.visibility import Continuation
+from miron_jax.runtime import devices
 from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.progress import Lines
 from tests.support.generators import NoText, Tiny, load, prompts, random_model, shared, slow_greedy, slow_logits, tiny
+from tests.support.own_models import model_of, with_cache
 from tests.support.tiny_model import make_model, spoil_token
 from tests.support.tolerances import BFLOAT16, KERNEL
 
@@ -267,6 +271,34 @@ def test_finished_slots_are_filled_again(shared: Generator) -> None:
     assert shared.speed.busy_steps - before.busy_steps == 40 + 40 * 3
     # Three slots take 40 texts of 3 steps in turns beside the one of 40 steps; at most one turn is not full.
     assert shared.speed.slot_steps - before.slot_steps <= 4 * 43
+
+
+@pytest.mark.parametrize("kind", ["engine's", "own"])
+def test_a_shard_without_texts_takes_no_steps(kind: str, shared: Generator, tiny: Tiny) -> None:
+    """Shards end their texts at unlike times; all of them wait for the one that takes the most steps."""
+    generator = shared if kind == "engine's" else Generator(model_of(with_cache()), tiny.tokenizer)
+    halts = generator.placement.share(generator._halting_tokens([]))
+    requests, cache = [TextRequest((1, 2), 2)], generator._empty_cache(8, 64)
+    _, drawn, steps = generator._take_steps(cache, [None] * 8, requests, halts, 64)
+    assert steps.tolist() == [0]
+    assert np.unique(drawn).tolist() == [NOTHING]
+    one = [Slot.of(0, (1, 2), 64), *[None] * 7]
+    _, drawn, steps = generator._take_steps(generator._empty_cache(8, 64), one, requests, halts, 64)
+    assert (steps.tolist(), int((np.asarray(drawn) != NOTHING).sum())) == ([2], 2)
+
+
+def test_the_cache_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler as users have it copies a cache of one block whole at each call."""
+    options: dict[str, bool | str] = {"xla_cpu_use_fusion_emitters": True}
+    monkeypatch.setattr(devices, "compiled", lambda lowered, *_: lowered.compile(options))
+    model = random_model(tmp_path, {"model_type": "gpt2", **FAMILIES["gpt2"]})
+    generator = Generator(model, NoText(), slots=2)
+    generator.run([TextRequest((1, 2, 3, 4 + i), 5) for i in range(3)])
+    programs = {str(key[0]): program for key, program in generator.programs.items()}
+    shape = ",".join(map(str, generator._empty_cache(2, 64).key_LJBKHC.shape[1:]))
+    for name in ("admit", "step"):
+        assert shape in (text := str(programs[name].as_text()))
+        assert not re.findall(rf"= f32\[(?:1,)?{shape}\]\S* copy\(", text), name
 
 
 def test_bad_requests(shared: Generator, tmp_path: Path) -> None:
