@@ -25,7 +25,7 @@ import numpy as np
 
 from miron_jax.engine.decode import NOT_A_NUMBER, NOTHING
 from miron_jax.engine.model import Model
-from miron_jax.engine.slot_programs import SMALLEST_SLOT, ProgramKey, SlotPrograms
+from miron_jax.engine.slot_programs import LONG_TEXT, SMALLEST_SLOT, ProgramKey, SlotPrograms
 from miron_jax.engine.slots import PrefilledPrompt, Slot
 from miron_jax.engine.text_requests import Generated, TextRequest, why_refused
 from miron_jax.errors import InputError
@@ -38,6 +38,7 @@ CPU_TURNS, ACCELERATOR_TURNS = (
     2,
     1,
 )  # longest completions per slot; on a CPU an idle slot costs as much as a busy one
+CPU_FREE = 16  # slots that take in a token each while a CPU reads the weights once
 # bytes that could be read while one more program is compiled
 CPU_PROGRAM, ACCELERATOR_PROGRAM = 2 * 10**10, 10**13
 
@@ -159,10 +160,12 @@ class Generator(SlotPrograms):
 
     def _slots_for(self, requests: Sequence[TextRequest], size: int) -> int:
         """Slots of a shard that the completions keep busy for CPU_TURNS or ACCELERATOR_TURNS of the
-        longest one."""
+        longest one; for one turn up to CPU_FREE."""
         most = [request.max_new_tokens for request in requests]
         share = -(-sum(most) // self.placement.shards)
         filled = -(-share // (max(most) * (CPU_TURNS if self.on_cpu else ACCELERATOR_TURNS)))
+        if max(most) < LONG_TEXT:
+            filled = max(filled, min(CPU_FREE, -(-share // max(most))))
         few = 1 << (filled - 1).bit_length()
         if few >= 8:
             few = -(-filled // 8) * 8

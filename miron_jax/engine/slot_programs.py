@@ -59,7 +59,8 @@ from miron_jax.tokens.ragged import end_to_end
 from miron_jax.tokens.records import Requests
 
 CPU_SLOTS, ACCELERATOR_SLOTS = 128, 256
-CPU_PREFILL, ACCELERATOR_PREFILL = 2048, 16384  # row slots of a prefilled batch
+# most row slots of a prefilled batch; batches of a row length have equally many rows
+CPU_PREFILL, ACCELERATOR_PREFILL = 2048, 16384
 # row lengths of prefilled batches; more of them save less padding than their programs cost
 PREFILL_LENGTHS = 2
 SMALLEST_SLOT = 64  # tokens; slot sizes double from here
@@ -133,16 +134,18 @@ class SlotPrograms:
         for row in members:
             rows_of.setdefault(int(plan.row_length[row]), []).append(row)
         for length, rows in rows_of.items():
-            few = 1 << (-(-len(rows) // shards) - 1).bit_length()
-            num_rows = self._shared(min(max(1, self.prefill_slots // length), few))
+            most = max(1, self.prefill_slots // length)
+            calls = -(-len(rows) // (most * shards))
+            even = -(-len(rows) // (calls * shards))
+            num_rows = self._shared(even if calls > 1 else min(most, 1 << (even - 1).bit_length()))
             if self._network is not None:  # each prompt keeps a state of its own
-                most = states_that_fit(
+                fit = states_that_fit(
                     self._network,
                     self.model.state,
                     self._room(size),
                     self.placement.free_bytes() / 2,
                 )
-                num_rows = min(num_rows, max(1, most // max(len(members[row]) for row in rows)))
+                num_rows = min(num_rows, max(1, fit // max(len(members[row]) for row in rows)))
             num_rows = self._prefill_rows[length] = max(num_rows, self._prefill_rows.get(length, 0))
             for start in range(0, len(rows), num_rows * shards):
                 batch = rows[start : start + num_rows * shards]

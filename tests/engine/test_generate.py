@@ -27,8 +27,9 @@ from miron_jax.kernels.forest_attention.reference import forest_attention
 from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.checkpoints.hf_reader import load_hf
 from miron_jax.model.decoder.cache import Cache
-from miron_jax.model.decoder.decoder import abstract, leaf_name
+from miron_jax.model.decoder.decoder import KeyValues, abstract, leaf_name
 from miron_jax.model.visibility import Continuation
+from miron_jax.planning.records import Plan
 from miron_jax.runtime import devices
 from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.progress import Lines
@@ -238,13 +239,16 @@ def test_a_text_of_nan_spoils_no_other_in_its_slot(tmp_path: Path) -> None:
 
 def test_as_many_slots_as_texts_fill(tiny: Tiny) -> None:
     generator = Generator(tiny.model, tiny.tokenizer, slots=100)
-    # One text of 40 tokens and 16 of 5 have 120 tokens, 40 one after the other: two slots take two turns of 40.
+    # One text of 40 tokens and 16 of 5 have 120 tokens, 40 one after the other: two slots would take two turns of 40.
     for counts, slots in (
         ([5], 1),
-        ([5] * 3, 2),
-        ([5] * 8, 4),
+        ([5] * 3, 4),
+        ([5] * 8, 8),
         ([5] * 17, 16),
-        ([40, *[5] * 16], 2),
+        ([5] * 60, 32),
+        ([40, *[5] * 16], 4),
+        ([80, *[10] * 16], 2),
+        ([80] * 17, 16),
         ([5] * 1000, 100),
     ):
         assert generator._slots_for([TextRequest((1,), count) for count in counts], 64) == slots, counts
@@ -299,6 +303,23 @@ def test_the_cache_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for name in ("admit", "step"):
         assert shape in (text := str(programs[name].as_text()))
         assert not re.findall(rf"= f32\[(?:1,)?{shape}\]\S* copy\(", text), name
+
+
+def test_the_last_prompts_are_read_in_a_batch_as_full_as_the_others(
+    tiny: Tiny, shared: Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator, batches, prefill = Generator(tiny.model, tiny.tokenizer, slots=8), list[int](), Generator._prefill
+
+    def counting(self: Generator, plan: Plan, rows: list[int], num_rows: int, length: int) -> KeyValues:
+        batches.append(len(rows))
+        return prefill(self, plan, rows, num_rows, length)
+
+    monkeypatch.setattr(Generator, "_prefill", counting)
+    requests = [TextRequest(tuple(range(1 + 40 * i, 41 + 40 * i)), 3) for i in range(7)]  # a row of 64 each
+    generator.prefill_slots = 5 * 64
+    assert generator.run(requests) == shared.run(requests)
+    assert batches[:2] == [4, 3]
+    assert [key[1:3] for key in generator.programs if key[0] == "prefill"] == [(4, 64)]
 
 
 def test_bad_requests(shared: Generator, tmp_path: Path) -> None:
