@@ -34,10 +34,8 @@ from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.tokens.detokenize import text_after, texts_of_tokens
 from miron_jax.tokens.tokenizers import Tokenizer
 
-CPU_TURNS, ACCELERATOR_TURNS = (
-    2,
-    1,
-)  # longest completions per slot; on a CPU an idle slot costs as much as a busy one
+# longest completions per slot; on a CPU an idle slot of many costs as much as a busy one
+CPU_TURNS, ACCELERATOR_TURNS = 2, 1
 CPU_FREE = 16  # slots that take in a token each while a CPU reads the weights once
 # bytes that could be read while one more program is compiled
 CPU_PROGRAM, ACCELERATOR_PROGRAM = 2 * 10**10, 10**13

@@ -139,12 +139,8 @@ class SlotPrograms:
             even = -(-len(rows) // (calls * shards))
             num_rows = self._shared(even if calls > 1 else min(most, 1 << (even - 1).bit_length()))
             if self._network is not None:  # each prompt keeps a state of its own
-                fit = states_that_fit(
-                    self._network,
-                    self.model.state,
-                    self._room(size),
-                    self.placement.free_bytes() / 2,
-                )
+                free = self.placement.free_bytes() / 2
+                fit = states_that_fit(self._network, self.model.state, self._room(size), free)
                 num_rows = min(num_rows, max(1, fit // max(len(members[row]) for row in rows)))
             num_rows = self._prefill_rows[length] = max(num_rows, self._prefill_rows.get(length, 0))
             for start in range(0, len(rows), num_rows * shards):
