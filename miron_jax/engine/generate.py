@@ -36,7 +36,7 @@ from miron_jax.tokens.tokenizers import Tokenizer
 
 # longest completions per slot; on a CPU an idle slot of many costs as much as a busy one
 CPU_TURNS, ACCELERATOR_TURNS = 2, 1
-CPU_FREE = 16  # slots that take in a token each while a CPU reads the weights once
+CPU_FREE = 16  # slots whose tokens a CPU computes in the time in which it reads the weights
 # bytes that could be read while one more program is compiled
 CPU_PROGRAM, ACCELERATOR_PROGRAM = 2 * 10**10, 10**13
 
@@ -162,7 +162,7 @@ class Generator(SlotPrograms):
         most = [request.max_new_tokens for request in requests]
         share = -(-sum(most) // self.placement.shards)
         filled = -(-share // (max(most) * (CPU_TURNS if self.on_cpu else ACCELERATOR_TURNS)))
-        if max(most) < LONG_TEXT:
+        if self.keeps and max(most) < LONG_TEXT:
             filled = max(filled, min(CPU_FREE, -(-share // max(most))))
         few = 1 << (filled - 1).bit_length()
         if few >= 8:

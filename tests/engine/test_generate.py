@@ -34,7 +34,7 @@ from miron_jax.runtime import devices
 from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.progress import Lines
 from tests.support.generators import NoText, Tiny, load, prompts, random_model, shared, slow_greedy, slow_logits, tiny
-from tests.support.own_models import model_of, with_cache
+from tests.support.own_models import bigrams, model_of, with_cache
 from tests.support.tiny_model import make_model, spoil_token
 from tests.support.tolerances import BFLOAT16, KERNEL
 
@@ -252,6 +252,8 @@ def test_as_many_slots_as_texts_fill(tiny: Tiny) -> None:
         ([5] * 1000, 100),
     ):
         assert generator._slots_for([TextRequest((1,), count) for count in counts], 64) == slots, counts
+    reading_whole_texts = Generator(model_of(bigrams()), tiny.tokenizer)  # where an idle slot costs a whole row
+    assert reading_whole_texts._slots_for([TextRequest((1,), 5)] * 8, 64) == 4
 
 
 def test_small_slots_join_larger_ones_only_where_that_pays(tiny: Tiny) -> None:
