@@ -100,6 +100,7 @@ def test_a_state_goes_to_another_browser_and_what_is_newer_stays(browser: Any, t
     state = first.download("s", tmp_path / "state.json")
 
     def load(opened: OpenPage, path: Path) -> str:
+        opened.page.evaluate("() => { document.getElementById('said').textContent = '' }")  # of what was loaded before
         opened.page.locator("#file").set_input_files(path)
         opened.page.wait_for_function("() => document.getElementById('said').textContent")
         return opened.said()
