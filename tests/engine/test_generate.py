@@ -279,7 +279,7 @@ def test_finished_slots_are_filled_again(shared: Generator) -> None:
     assert shared.speed.slot_steps - before.slot_steps <= 4 * 43
 
 
-@pytest.mark.parametrize("kind", ["engine's", "own"])
+@pytest.mark.parametrize("kind", ["engine's", "user's"])
 def test_a_shard_without_texts_takes_no_steps(kind: str, shared: Generator, tiny: Tiny) -> None:
     """Shards end their texts at unlike times; all of them wait for the one that takes the most steps."""
     generator = shared if kind == "engine's" else Generator(model_of(with_cache()), tiny.tokenizer)
