@@ -32,7 +32,8 @@ from miron_jax.definitions.rules import printed
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.task_kinds.interface import LoadedTask
 from miron_jax.evaluation.task_kinds.kinds import kind_of
-from miron_jax.metrics.choices import ExampleScore, score_choices, score_continuation
+from miron_jax.metrics.choices import ExampleScore, score_choices, score_continuations
+from miron_jax.metrics.spans import Spans
 from miron_jax.prompting.prompts import Prompt, without_shots
 from miron_jax.report.compare.runs import compare
 from miron_jax.report.html.page import page_of
@@ -93,9 +94,8 @@ def scored(prompt: Prompt, draws: np.random.Generator) -> tuple[ExampleScore, Ex
         size = max(1, len(text.encode()) // BYTES_A_TOKEN)
         logprobs.append(-draws.exponential(1.5, size).astype(np.float32))
     if prompt.gold is None:
-        score = score_continuation(
-            logprobs[0], np.asarray([0, 1])[draws.integers(0, 2, len(logprobs[0]))], texts[0]
-        )
+        ranks = draws.integers(0, 2, len(logprobs[0]))
+        [score] = score_continuations(texts, Spans.of_each(logprobs, [ranks]))
     else:
         score = score_choices(logprobs, texts, prompt.gold)
     options = []

@@ -26,7 +26,8 @@ from absl import app, logging
 from miron_jax.definitions.data_files import data_state, read_examples
 from miron_jax.definitions.records import Task
 from miron_jax.files.readers import JsonObject
-from miron_jax.metrics.choices import score_choices, score_continuation
+from miron_jax.metrics.choices import score_choices, score_continuations
+from miron_jax.metrics.spans import Spans
 from miron_jax.prompting.prompts import Prompt, render
 from miron_jax.runtime.backend import set_backend_flags
 from miron_jax.runtime.progress import Lines
@@ -144,8 +145,9 @@ def predictions(work: Work, answers: Answers) -> list[int | None]:
     for prompt, a, b in zip(work.prompts, work.first[:-1], work.first[1:], strict=True):
         if prompt.gold is None:
             ranks = 1 - answers.greedy[a].astype(np.int32)
-            correct = score_continuation(answers.logprob[a], ranks, prompt.continuations[0]).correct
-            predicted.append(None if correct is None else int(correct))
+            span = Spans.of_each([answers.logprob[a]], [ranks])
+            [score] = score_continuations(prompt.continuations, span)
+            predicted.append(None if score.correct is None else int(score.correct))
         else:
             predicted.append(
                 score_choices(answers.logprob[a:b], prompt.continuations, prompt.gold).prediction

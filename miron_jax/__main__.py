@@ -1,6 +1,7 @@
 """Where the command `miron-jax` begins: signals first, then everything that takes time to
 import."""
 
+import gc
 import os
 import sys
 
@@ -10,6 +11,7 @@ from miron_jax.runtime import signals, streams, timeline
 
 def main() -> None:
     """Entry point of the `miron-jax` command; exits with its status."""
+    gc.set_threshold(50_000)  # at 700, a tenth of planning goes into cycles that are not there
     status: object = 0
     timeline.command_process = os.getpid()
     try:

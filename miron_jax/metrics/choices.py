@@ -211,13 +211,6 @@ def _metrics_of(
     return metrics
 
 
-def score_continuation(
-    token_logprobs: np.ndarray, ranks: np.ndarray, continuation: str
-) -> ExampleScore:
-    """Score one example by `score_continuations`."""
-    return score_continuations([continuation], Spans.of_each([token_logprobs], [ranks]))[0]
-
-
 @np.errstate(divide="ignore", invalid="ignore")
 def score_continuations(continuations: Sequence[str], spans: Spans) -> list[ExampleScore]:
     """Language modelling: right if every scored token is the model's most probable one.

@@ -3,23 +3,25 @@
 Arrives: parts of texts (shots, a question, a choice).  Leaves: the token ids of each text as a
 whole.  It deliberately does not know prompts or spans.
 
-A text is cut into pieces at ends of lines and between its parts, where the tokenizer cuts too: the
-tokens on both sides are then those of the sides alone, and a piece that stands in a thousand texts
-is tokenized once.  Whether it cuts is asked of the tokenizer itself, for the few characters on both
+A text is cut between its parts, and the sections between these cuts at ends of lines, where the
+tokenizer cuts too: the tokens on both sides are then those of the sides alone, and a piece that
+stands in a thousand texts is tokenized once.  White space at the end of a part may belong to the
+next one.  Whether it cuts is asked of the tokenizer itself, for the few characters on both
 sides and for fewer of them: normalizer and pre-tokenizer must make of both together what they make
 of each alone, but that the last word and the first may be one, if no merge can cross the border.
 
-    parts     "Q: two?\\nA: 2\\n\\n" + "Q: one?\\nA:" + " 1"
-    pieces    |Q: two?\\n|A: 2\\n\\n|Q: one?\\n|A:| 1|
+    parts      "Q: two?\\nA: 2\\n\\n" + "Q: one?\\nA: " + "1"
+    sections   |Q: two?\\nA: 2\\n\\n|Q: one?\\nA:| 1|
+    pieces     |Q: two?\\n|A: 2\\n\\n|Q: one?\\n|A:| 1|
 
 A tokenizer without such places (a prefix before every text, a Unigram) gets whole texts.  Of the
 others some texts are tokenized whole as well, and a difference ends the run.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache, partial
-from itertools import chain, pairwise
+from itertools import chain, filterfalse, pairwise
 from threading import Lock
 
 import numpy as np
@@ -28,16 +30,22 @@ from tokenizers import Tokenizer as Backend
 from tokenizers.models import BPE
 
 from miron_jax.errors import InputError, SelfCheckFailed
-from miron_jax.tokens.ragged import gather, offsets_of
+from miron_jax.tokens.ragged import end_to_end, offsets_of
 from miron_jax.tokens.tokenizers import Tokenizer, encode_each, encoder, special_tokens
 
 # A text: its parts, end to end.
 Text = str | tuple[str, ...]
 
 SEEN = 4  # characters on each side of a cut that decide it
-KEPT_CHARS = 20_000_000  # of pieces; then all are forgotten
+KEPT_CHARS = 50_000_000  # of pieces and sections; then all are forgotten
+LEAST_LINES = 64  # characters of a piece; the last line of a section may be cut off any piece
 CHECKED = 256  # one text in so many is tokenized whole as well
 _LINE = re.compile(r"\n(?=\S)")
+# the last character of a part -> what may go to the next part, the likelier first
+_MOVES = {" ": (" ", ""), "\n": ("", "\n")}
+
+# characters that come to a part from the one before it, the part, how many of it go to the next
+_Section = tuple[str, str, int]
 
 
 class PieceEncoder:
@@ -49,17 +57,14 @@ class PieceEncoder:
         self._cuts = getattr(tokenizer, "is_fast", False)
         if self._cuts:
             is_cut = _cuts_of(tokenizer)
-            self._cut_between = lru_cache(maxsize=1 << 16)(partial(_cut_between, is_cut))
+            self._cut_between = lru_cache(maxsize=1 << 17)(partial(_cut_between, is_cut))
         self._num_texts = 0
         self._lock = Lock()
         self._forget()
 
     def _forget(self) -> None:
-        self._pieces_of = dict[str, tuple[str, ...]]()  # a part -> its pieces
-        self._number = dict[str, int]()  # of a piece
-        self._ids = np.zeros(0, np.int32)  # of all pieces, end to end
-        self._begin = np.zeros(0, np.int64)
-        self._length = np.zeros(0, np.int64)
+        self._ids = dict[str, np.ndarray]()  # of a piece
+        self._ids_of_section = dict[_Section, np.ndarray]()
         self._num_chars = 0
 
     def __call__(self, texts: Sequence[Text], special: bool = False) -> list[np.ndarray]:
@@ -73,13 +78,12 @@ class PieceEncoder:
     def _of_pieces(self, texts: Sequence[Text], special: bool) -> list[np.ndarray]:
         if self._num_chars > KEPT_CHARS:
             self._forget()
-        pieces = [*map(self._pieces, texts)]
-        self._tokenize(dict.fromkeys(chain.from_iterable(pieces)))
-        number = self._number
-        numbers = np.fromiter((number[piece] for piece in chain.from_iterable(pieces)), np.int64)
-        of_text = offsets_of([*map(len, pieces)])
-        ids, offsets = gather(self._ids, self._begin[numbers], self._length[numbers])
-        each = np.split(ids, offsets[of_text[1:-1]]) if pieces else []
+        of_text = [*map(tuple, map(self._sections, texts))]
+        sections = [*chain(*of_text)]
+        self._tokenize(dict.fromkeys(sections))
+        ids, offsets = end_to_end([*map(self._ids_of_section.__getitem__, sections)])
+        ends = offsets[offsets_of([*map(len, of_text)])].tolist()
+        each = [ids[start:end] for start, end in pairwise(ends)]
         if special and self._around is not None:
             before, after = self._around
             each = [np.concatenate([before, ids, after]) for ids in each]
@@ -97,57 +101,49 @@ class PieceEncoder:
             return None
         return np.asarray(before, np.int32), np.asarray(after, np.int32)
 
-    def _pieces(self, text: Text) -> list[str]:
-        pieces = list[str]()
+    def _sections(self, text: Text) -> Iterator["_Section"]:
+        """The sections of a text.  A part with too few characters to decide a cut behind it is
+        joined to the next one."""
         parts = (text,) if isinstance(text, str) else text
-        last = len(parts) - 1
-        for i, part in enumerate(parts):
-            if not part:
-                continue
-            of_part = self._pieces_of.get(part)
-            if of_part is None:
-                of_part = self._pieces_of[part] = tuple(self._split(part))
-                self._num_chars += len(part)
-            pieces += self._joined(pieces, of_part, i == last) if pieces else of_part
-        return pieces
+        gained = before = ""
+        for i, part in enumerate(parts, 1):
+            moved = None
+            if len(before) > SEEN and part:
+                ends = len(part) <= SEEN and i == len(parts)
+                moved = self._cut_between(before[-SEEN - 1 :], part[:SEEN], ends)
+            if moved is None:
+                before += part
+            else:
+                yield gained, before, len(moved)
+                gained = moved
+                before = part
+        yield gained, before, 0
 
-    def _joined(
-        self, pieces: list[str], of_part: tuple[str, ...], is_last: bool
-    ) -> tuple[str, ...]:
-        """The pieces of the next part behind those before it, whose last one may lose its end to
-        them."""
-        before = pieces.pop()
-        first, *others = of_part
-        begins = not pieces and len(before) <= SEEN
-        ends = is_last and len(first) <= SEEN
-        at = self._cut_between(before[-SEEN - 1 :], first[:SEEN], begins, ends)
-        if at is None:
-            return (before + first, *others)
-        at += len(before)
-        return (before[:at], before[at:] + first, *others)
+    def _tokenize(self, sections: Iterable["_Section"]) -> None:
+        """Tokenize the sections that are new."""
+        new = [section for section in sections if section not in self._ids_of_section]
+        pieces = [*map(self._split, new)]
+        unknown = [*filterfalse(self._ids.__contains__, dict.fromkeys(chain(*pieces)))]
+        encoded = encode_each(self._encode, unknown)  # may raise, with nothing remembered
+        self._ids |= zip(unknown, encoded, strict=True)
+        for section, of_section in zip(new, pieces, strict=True):
+            ids = np.concatenate([*map(self._ids.__getitem__, of_section)])
+            self._ids_of_section[section] = ids
+            self._num_chars += len(section[1])
+        self._num_chars += sum(map(len, unknown))
 
-    def _split(self, part: str) -> Iterator[str]:
+    def _split(self, section: "_Section") -> list[str]:
+        """The pieces of a section."""
+        gained, part, lost = section
+        text = gained + part[: len(part) - lost]
         cuts = [0]
-        for match in _LINE.finditer(part, SEEN + 1, len(part) - SEEN + 1):
-            end = match.end()
-            at = self._cut_between(part[end - SEEN - 1 : end], part[end : end + SEEN], False, False)
-            if at is not None:
-                cuts.append(end + at)
-        return (part[a:b] for a, b in pairwise([*cuts, len(part)]))
-
-    def _tokenize(self, pieces: dict[str, None]) -> None:
-        """Tokenize the pieces that are new."""
-        new = [piece for piece in pieces if piece not in self._number]
-        if not new:
-            return
-        ids = encode_each(self._encode, new)  # may raise, with nothing remembered
-        for piece in new:
-            self._number[piece] = len(self._number)
-        length = np.asarray([*map(len, ids)], np.int64)
-        self._begin = np.append(self._begin, len(self._ids) + offsets_of(length)[:-1])
-        self._length = np.append(self._length, length)
-        self._ids = np.concatenate([self._ids, *ids])
-        self._num_chars += sum(map(len, new))
+        ends = [match.end() for match in _LINE.finditer(text, SEEN + 1, len(text) - SEEN + 1)]
+        for end in ends:
+            if end - cuts[-1] >= LEAST_LINES or end == ends[-1]:
+                moved = self._cut_between(text[end - SEEN - 1 : end], text[end : end + SEEN], False)
+                if moved is not None:
+                    cuts.append(end - len(moved))
+        return [text[a:b] for a, b in pairwise([*cuts, len(text)])]
 
     def _check(self, texts: Sequence[Text], each: Sequence[np.ndarray], special: bool) -> None:
         first = -self._num_texts % CHECKED
@@ -208,7 +204,7 @@ def _cuts_of(tokenizer: Tokenizer) -> Callable[[str, str], bool]:
                 elif pre_tokenizer is None:
                     cut += filter(None, [between])
                 else:
-                    cut += (word for word, _ in pre_tokenizer.pre_tokenize_str(between))
+                    cut += [word for word, _ in pre_tokenizer.pre_tokenize_str(between)]
         return cut
 
     def meets(left: str, right: str) -> bool:
@@ -222,21 +218,27 @@ def _cuts_of(tokenizer: Tokenizer) -> Callable[[str, str], bool]:
         in_a_word = both == [*before[:-1], before[-1] + after[0], *after[1:]]
         return in_a_word and not is_one_token(before[-1][-1], after[0][0])
 
+    @lru_cache(maxsize=1 << 16)
+    def meets_nearer(left: str, right: str) -> bool:
+        # white space is cut by what stands behind it
+        least = min(len(right) - len(right.lstrip()) + 1, len(right))
+        near = right[: max(least, 2)]
+        return all(meets(left[-n:], near) for n in range(1, len(left) + 1)) and all(
+            meets(left[-2:], right[:n]) for n in range(least, len(right))
+        )
+
     def is_cut(left: str, right: str) -> bool:
+        if len(normalized(left + right)) > 2 * SEEN or (strips and left.isspace()):
+            return False
         # an added token may stand across, or end and begin out of sight
-        if (left[-1], right[0]) in inner or (strips and left.isspace()):
-            return False
-        if len(normalized(left + right)) > 2 * SEEN:
-            return False
-        for before, behind in [(left, right), (normalized(left), normalized(right))]:
+        for before, behind in {(left, right), (normalized(left), normalized(right))}:
+            if not (before and behind) or (before[-1], behind[0]) in inner:
+                return False
             if any(before[:n] in suffixes for n in range(1, len(before) + 1)):
                 return False
             if any(behind[-n:] in prefixes for n in range(1, len(behind) + 1)):
                 return False
-        # white space is cut by what stands behind it
-        least = min(len(right) - len(right.lstrip()) + 1, len(right))
-        nearer = all(meets(left[-n:], right) for n in range(1, len(left)))
-        return nearer and all(meets(left, right[:n]) for n in range(least, len(right) + 1))
+        return meets_nearer(left[1:], right) and meets(left, right)
 
     return is_cut
 
@@ -255,21 +257,21 @@ def _split_at(added: dict[str, AddedToken]) -> Callable[[str], list[str]]:
 
 
 def _cut_between(
-    is_cut: Callable[[str, str], bool], left: str, right: str, begins: bool, ends: bool
-) -> int | None:
-    """Where between two texts the tokenizer cuts: 0, or -1 before the line break at the end of the
-    first, which some tokenizers join with those before it unless a letter follows; None: nowhere.
+    is_cut: Callable[[str, str], bool], left: str, right: str, ends: bool
+) -> str | None:
+    """What must go from the end of a text to the next one, so that the tokenizer cuts between them:
+    nothing, or its last character, if it is white space that the tokenizer joins with the word
+    behind it or does not join with the white space before it; None: it cuts at neither place.
 
-    `begins`: nothing stands before `left`; `ends`: nothing stands behind `right`.
+    `left`: the last SEEN + 1 characters of a text; `ends`: nothing stands behind `right`.
     """
-    for at in (0, -1) if left[-1] == "\n" else (0,):
-        before = left[: len(left) + at]
-        behind = left[len(left) + at :] + right
-        is_seen = begins or len(before) >= SEEN
+    for moved in _MOVES.get(left[-1], ("",)):
+        before = left[: len(left) - len(moved)]
+        behind = moved + right
         is_all = ends and len(behind) <= SEEN
-        is_seen &= is_all or (len(behind) >= SEEN and not behind[:SEEN].isspace())
-        if before and is_seen and is_cut(before[-SEEN:], behind[:SEEN]):
-            return at
+        is_seen = is_all or (len(behind) >= SEEN and not behind[:SEEN].isspace())
+        if is_seen and len(before) >= SEEN and is_cut(before[-SEEN:], behind[:SEEN]):
+            return moved
     return None
 
 

@@ -20,12 +20,11 @@ from miron_jax.metrics.choices import (
     ExampleScore,
     Normalizer,
     Tie,
-    score_continuation,
     score_continuations,
     score_examples,
 )
 from miron_jax.metrics.spans import Spans, sums
-from tests.support.plain_choices import METRICS, PlainExample, score_plainly
+from tests.support.plain_choices import METRICS, PlainExample, score_continuation, score_plainly
 
 pytestmark = pytest.mark.newest
 

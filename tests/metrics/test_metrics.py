@@ -17,7 +17,6 @@ from miron_jax.metrics.choices import (
     first_smallest,
     mean_losses,
     score_choices,
-    score_continuation,
 )
 from miron_jax.metrics.cloze import (
     ClozeAnswers,
@@ -34,6 +33,7 @@ from miron_jax.metrics.cloze import (
 )
 from miron_jax.metrics.properties import PROPORTIONS
 from miron_jax.metrics.spans import Spans
+from tests.support.plain_choices import score_continuation
 
 pytestmark = pytest.mark.newest
 

@@ -6,7 +6,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from miron_jax.metrics.choices import CHAR, CHOICE_METRICS, EXP_MEAN, FIRST, MEAN, SUM, ChoiceRules, ExampleScore
+from miron_jax.metrics.choices import (
+    CHAR,
+    CHOICE_METRICS,
+    EXP_MEAN,
+    FIRST,
+    MEAN,
+    SUM,
+    ChoiceRules,
+    ExampleScore,
+    score_continuations,
+)
+from miron_jax.metrics.spans import Spans
 
 
 class PlainExample(NamedTuple):
@@ -15,6 +26,12 @@ class PlainExample(NamedTuple):
     gold: int | None
     endings: Sequence[tuple[np.ndarray, np.ndarray]] = ()  # log-probabilities and ranks
     neutral: Sequence[np.ndarray] = ()
+
+
+def score_continuation(token_logprobs: np.ndarray, ranks: np.ndarray, continuation: str) -> ExampleScore:
+    """One example of `score_continuations`."""
+    [score] = score_continuations([continuation], Spans.of_each([token_logprobs], [ranks]))
+    return score
 
 
 def score_plainly(example: PlainExample, rules: ChoiceRules) -> ExampleScore:

@@ -112,20 +112,37 @@ def test_unknown_characters_side_by_side_are_one_token(kind: str):
         assert PieceEncoder(tokenizer)([text])[0].tolist() == expected
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
-def test_what_repeats_is_tokenized_once(kind: str, monkeypatch: pytest.MonkeyPatch):
-    """A thousand texts of the same ten shots: each line comes to the tokenizer once where it cuts at ends of lines."""
+def encoder_of(kind: str, monkeypatch: pytest.MonkeyPatch) -> tuple[PieceEncoder, list[str]]:
+    """An encoder, and the texts that its tokenizer will be given."""
     encoder = PieceEncoder(TOKENIZERS[kind])
-    shots = tuple(f"Question: what is {i}?\nAnswer: {i}\n\n" for i in range(10))
     given = list[str]()
     whole = encoder._encode
     monkeypatch.setattr(encoder, "_encode", lambda texts, special=False: given.extend(texts) or whole(texts, special))
+    return encoder, given
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_what_repeats_is_tokenized_once(kind: str, monkeypatch: pytest.MonkeyPatch):
+    """A thousand texts of the same ten shots: each line comes to the tokenizer once where it cuts at ends of lines."""
+    encoder, given = encoder_of(kind, monkeypatch)
+    shots = tuple(f"Question: what is {i}?\nAnswer: {i}\n\n" for i in range(10))
     encoder([(*shots[i % 10 :], f"Question: and {i}?\nAnswer:", " a") for i in range(1000)])
     checked = sum(i % pieces.CHECKED == 0 for i in range(1000))
     if kind in ("gpt2 with a prefix", "metaspace", "whole"):
         assert len(given) >= 1000
     else:  # a shot may come as the first and behind another, and the question behind one
         assert len(given) <= 3 * 10 + 1000 + 2 + checked
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_context_that_ends_with_a_space_is_tokenized_once(kind: str, monkeypatch: pytest.MonkeyPatch):
+    """The space belongs to the choices where the tokenizer joins it with a word."""
+    encoder, given = encoder_of(kind, monkeypatch)
+    encoder([(f"Question: is it {i}? ", choice) for i in range(100) for choice in ("yes", "no", "red", "blue")])
+    if kind == "whole":
+        assert len(given) >= 400
+    else:
+        assert len(given) <= 100 + 4 + 2
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -140,6 +157,7 @@ def test_a_token_may_stand_across_parts_and_lines(kind: str):
         ("abcd long<special>token", "\nabc"),
         ("abcd efgh\n\n", "LONG<Special>token"),
         ("\n\n", "<b>"),
+        ("abcd\n.? ", "\u0301\nAb c\n"),  # without the accent, two spaces before Ab c are a token
     ]
     expected = [tokenizer("".join(text), add_special_tokens=False)["input_ids"] for text in texts]
     assert [ids.tolist() for ids in PieceEncoder(tokenizer)(texts)] == expected
@@ -175,7 +193,7 @@ def test_pieces_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch):
         text = (f"Question: {i} and {i * i}?\nAnswer:", " no")
         assert encoder([text])[0].tolist() == TOKENIZERS["gpt2"]("".join(text), add_special_tokens=False)["input_ids"]
     assert encoder._num_chars < 250
-    assert len(encoder._number) < 10
+    assert len(encoder._ids) < 10
 
 
 @pytest.mark.parametrize("special", [False, True])
