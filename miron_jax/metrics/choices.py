@@ -112,9 +112,8 @@ def score_choices(
 ) -> ExampleScore:
     """Score one example by `score_examples`; both sequences have one entry per choice."""
     spans = Spans.of_each(token_logprobs)
-    return score_examples([AskedChoices(continuations, gold)], spans, ChoiceRules(normalizer, tie))[
-        0
-    ]
+    asked = [AskedChoices(continuations, gold)]
+    return score_examples(asked, spans, ChoiceRules(normalizer, tie))[0]
 
 
 def score_examples(

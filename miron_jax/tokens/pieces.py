@@ -8,14 +8,15 @@ tokenizer cuts too: the tokens on both sides are then those of the sides alone, 
 stands in a thousand texts is tokenized once.  White space at the end of a part may belong to the
 next one.  Whether it cuts is asked of the tokenizer itself, for the few characters on both
 sides and for fewer of them: normalizer and pre-tokenizer must make of both together what they make
-of each alone, but that the last word and the first may be one, if no merge can cross the border.
+of each alone.  Where a word goes on out of sight, and of tokenizers that make no words, no token of
+the vocabulary may hold both characters at the border.
 
     parts      "Q: two?\\nA: 2\\n\\n" + "Q: one?\\nA: " + "1"
     sections   |Q: two?\\nA: 2\\n\\n|Q: one?\\nA:| 1|
-    pieces     |Q: two?\\n|A: 2\\n\\n|Q: one?\\n|A:| 1|
+    pieces     |Q: two?\\n|A: 2\\n\\n|Q: one?\\nA:| 1|
 
-A tokenizer without such places (a prefix before every text, a Unigram) gets whole texts.  Of the
-others some texts are tokenized whole as well, and a difference ends the run.
+A text without such places is tokenized whole.  Some others are tokenized whole as well, and a
+difference ends the run.
 """
 
 import re
@@ -37,8 +38,8 @@ from miron_jax.tokens.tokenizers import Tokenizer, encode_each, encoder, special
 Text = str | tuple[str, ...]
 
 SEEN = 4  # characters on each side of a cut that decide it
-KEPT_CHARS = 50_000_000  # of pieces and sections; then all are forgotten
-LEAST_LINES = 64  # characters of a piece; the last line of a section may be cut off any piece
+KEPT_BYTES = 250_000_000  # of pieces and sections, about; then all are forgotten
+LEAST_CHARS = 64  # of a piece that ends with a line, but for the line before a section's last
 CHECKED = 256  # one text in so many is tokenized whole as well
 _LINE = re.compile(r"\n(?=\S)")
 # the last character of a part -> what may go to the next part, the likelier first
@@ -65,7 +66,7 @@ class PieceEncoder:
     def _forget(self) -> None:
         self._ids = dict[str, np.ndarray]()  # of a piece
         self._ids_of_section = dict[_Section, np.ndarray]()
-        self._num_chars = 0
+        self._num_bytes = 0
 
     def __call__(self, texts: Sequence[Text], special: bool = False) -> list[np.ndarray]:
         """Token ids of each text, int32.  `special`: with the tokens that the tokenizer puts around
@@ -76,7 +77,7 @@ class PieceEncoder:
             return self._of_pieces(texts, special)
 
     def _of_pieces(self, texts: Sequence[Text], special: bool) -> list[np.ndarray]:
-        if self._num_chars > KEPT_CHARS:
+        if self._num_bytes > KEPT_BYTES:
             self._forget()
         of_text = [*map(tuple, map(self._sections, texts))]
         sections = [*chain(*of_text)]
@@ -101,7 +102,7 @@ class PieceEncoder:
             return None
         return np.asarray(before, np.int32), np.asarray(after, np.int32)
 
-    def _sections(self, text: Text) -> Iterator["_Section"]:
+    def _sections(self, text: Text) -> Iterator[_Section]:
         """The sections of a text.  A part with too few characters to decide a cut behind it is
         joined to the next one."""
         parts = (text,) if isinstance(text, str) else text
@@ -119,7 +120,7 @@ class PieceEncoder:
                 before = part
         yield gained, before, 0
 
-    def _tokenize(self, sections: Iterable["_Section"]) -> None:
+    def _tokenize(self, sections: Iterable[_Section]) -> None:
         """Tokenize the sections that are new."""
         new = [section for section in sections if section not in self._ids_of_section]
         pieces = [*map(self._split, new)]
@@ -127,19 +128,19 @@ class PieceEncoder:
         encoded = encode_each(self._encode, unknown)  # may raise, with nothing remembered
         self._ids |= zip(unknown, encoded, strict=True)
         for section, of_section in zip(new, pieces, strict=True):
-            ids = np.concatenate([*map(self._ids.__getitem__, of_section)])
-            self._ids_of_section[section] = ids
-            self._num_chars += len(section[1])
-        self._num_chars += sum(map(len, unknown))
+            ids = [*map(self._ids.__getitem__, of_section)]
+            self._ids_of_section[section] = ids[0] if len(ids) == 1 else np.concatenate(ids)
+        num_chars = sum(map(len, unknown)) + sum(len(part) for _, part, _ in new)
+        self._num_bytes += 3 * num_chars + 300 * (len(unknown) + len(new))
 
-    def _split(self, section: "_Section") -> list[str]:
+    def _split(self, section: _Section) -> list[str]:
         """The pieces of a section."""
         gained, part, lost = section
         text = gained + part[: len(part) - lost]
         cuts = [0]
         ends = [match.end() for match in _LINE.finditer(text, SEEN + 1, len(text) - SEEN + 1)]
         for end in ends:
-            if end - cuts[-1] >= LEAST_LINES or end == ends[-1]:
+            if end - cuts[-1] >= LEAST_CHARS or end == ends[-1]:
                 moved = self._cut_between(text[end - SEEN - 1 : end], text[end : end + SEEN], False)
                 if moved is not None:
                     cuts.append(end - len(moved))
@@ -171,13 +172,15 @@ def _cuts_of(tokenizer: Tokenizer) -> Callable[[str, str], bool]:
     normalizer = backend.normalizer
     pre_tokenizer = backend.pre_tokenizer
     is_one_token = _neighbours_in_tokens(backend)
-
-    def normalized(text: str) -> str:
-        if normalizer is None:
-            return text
-        return normalizer.normalize_str(text)
-
+    model = backend.model
+    is_bpe = isinstance(model, BPE)
+    merges_stay = is_bpe and not (model.dropout or getattr(model, "ignore_merges", False))
+    if is_bpe and (model.continuing_subword_prefix or model.end_of_word_suffix):
+        merges_stay = False
+    normalized = str if normalizer is None else normalizer.normalize_str
     added = [*backend.get_added_tokens_decoder().values()]
+    if backend.encode_special_tokens:  # their names are text
+        added = [token for token in added if not token.special]
     as_written = {token.content: token for token in added if not token.normalized}
     as_normalized = {normalized(token.content): token for token in added if token.normalized}
     contents = [*as_written, *as_normalized]
@@ -186,7 +189,6 @@ def _cuts_of(tokenizer: Tokenizer) -> Callable[[str, str], bool]:
     suffixes = {content[n:] for content in contents for n in range(1, len(content))}
     split_written = _split_at(as_written)
     split_normalized = _split_at(as_normalized)
-    strips = any(token.rstrip for token in added)
     if any(token.single_word for token in added):
         return lambda left, right: False
 
@@ -207,16 +209,27 @@ def _cuts_of(tokenizer: Tokenizer) -> Callable[[str, str], bool]:
                     cut += [word for word, _ in pre_tokenizer.pre_tokenize_str(between)]
         return cut
 
+    has_words = len(words("a b.C\n1-\t2")) > 1  # else it cuts at added tokens alone
+    has_prefix = words("a") != [normalized("a")]
+
     def meets(left: str, right: str) -> bool:
         before = words(left)
         after = words(right)
         both = words(left + right)
-        if both == before + after:
-            return True
-        if not (before and after and before[-1] and after[0]):
+        if has_prefix and "\0" in "".join(both):  # it puts none behind an added token
             return False
+        if has_words or not (before and after) or "\0" in before[-1][0] + after[0][0]:
+            return both == before + after
         in_a_word = both == [*before[:-1], before[-1] + after[0], *after[1:]]
-        return in_a_word and not is_one_token(before[-1][-1], after[0][0])
+        return in_a_word and merges_stay and not is_one_token(before[-1][-1], after[0][0])
+
+    def may_grow(left: str, right: str) -> bool:
+        """Whether a word that goes on out of sight may take in the one across, in one token."""
+        before = words(left)
+        after = words(right)
+        if not (has_words and is_bpe) or (len(before) > 1 and (after[1:] or len(right) < SEEN)):
+            return False
+        return is_one_token("".join(before)[-1:], "".join(after)[:1])
 
     @lru_cache(maxsize=1 << 16)
     def meets_nearer(left: str, right: str) -> bool:
@@ -228,17 +241,18 @@ def _cuts_of(tokenizer: Tokenizer) -> Callable[[str, str], bool]:
         )
 
     def is_cut(left: str, right: str) -> bool:
-        if len(normalized(left + right)) > 2 * SEEN or (strips and left.isspace()):
+        lengths = [*map(len, map(normalized, (left, right)))]
+        if left.isspace() or lengths != [len(left), len(right)]:
             return False
         # an added token may stand across, or end and begin out of sight
         for before, behind in {(left, right), (normalized(left), normalized(right))}:
-            if not (before and behind) or (before[-1], behind[0]) in inner:
+            if (before[-1], behind[0]) in inner:
                 return False
             if any(before[:n] in suffixes for n in range(1, len(before) + 1)):
                 return False
             if any(behind[-n:] in prefixes for n in range(1, len(behind) + 1)):
                 return False
-        return meets_nearer(left[1:], right) and meets(left, right)
+        return meets_nearer(left[1:], right) and meets(left, right) and not may_grow(left, right)
 
     return is_cut
 
@@ -259,12 +273,9 @@ def _split_at(added: dict[str, AddedToken]) -> Callable[[str], list[str]]:
 def _cut_between(
     is_cut: Callable[[str, str], bool], left: str, right: str, ends: bool
 ) -> str | None:
-    """What must go from the end of a text to the next one, so that the tokenizer cuts between them:
-    nothing, or its last character, if it is white space that the tokenizer joins with the word
-    behind it or does not join with the white space before it; None: it cuts at neither place.
-
-    `left`: the last SEEN + 1 characters of a text; `ends`: nothing stands behind `right`.
-    """
+    """What goes from the end of a text to the next one, so that the tokenizer cuts between them:
+    nothing, or its last white space; None: it cuts at neither place.  `left`: the last SEEN + 1
+    characters of a text; `ends`: nothing stands behind `right`."""
     for moved in _MOVES.get(left[-1], ("",)):
         before = left[: len(left) - len(moved)]
         behind = moved + right
@@ -278,14 +289,9 @@ def _cut_between(
 def _neighbours_in_tokens(backend: Backend) -> Callable[[str, str], bool]:
     """A function that says of two characters of a word whether a token may hold both.
 
-    Merges of a BPE never cross two characters that stand side by side in no token.  Of other
-    models, and of characters that are no tokens themselves, it is not known.
+    Merges of a BPE never cross two characters that stand side by side in no token.  Of characters
+    that are no tokens themselves it is not known.
     """
-    model = backend.model
-    if not isinstance(model, BPE) or model.dropout or getattr(model, "ignore_merges", False):
-        return lambda left, right: True
-    if model.continuing_subword_prefix or model.end_of_word_suffix:
-        return lambda left, right: True
 
     @lru_cache(maxsize=1)
     def tokens() -> str:
@@ -293,8 +299,7 @@ def _neighbours_in_tokens(backend: Backend) -> Callable[[str, str], bool]:
 
     @lru_cache(maxsize=1 << 16)
     def is_one_token(left: str, right: str) -> bool:
-        if model.token_to_id(left) is None or model.token_to_id(right) is None:
-            return True
-        return left + right in tokens()
+        is_unknown = None in map(backend.model.token_to_id, (left, right))
+        return is_unknown or left + right in tokens()
 
     return is_one_token

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from miron_jax.errors import SelfCheckFailed
 from miron_jax.tokens import pieces
 from miron_jax.tokens.pieces import PieceEncoder
-from miron_jax.tokens.tokenizers import load_tokenizer
+from miron_jax.tokens.tokenizers import load_tokenizer, reading_names_as_text
 
 CORPUS = [
     "Question: is it 1987, or 12345?\nAnswer: it's 12.5.\n\nQ: ¿café?\nA:\tnaïve  x\n\n\nabc def\n 12\r\nx\u00a0y <b> \"a",
@@ -25,7 +25,14 @@ LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-QUOTES = r'"[^"]*"|[^"\s]+|\s+'  # what stands far away decides
+DEEPSEEK = (
+    r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+O200K = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lo}\p{M}]*[\p{Ll}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lo}\p{M}]+[\p{Ll}\p{Lo}\p{M}]*"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 def byte_level(regex: str | None = None, prefix: bool = False) -> pre_tokenizers.PreTokenizer:
@@ -163,13 +170,62 @@ def test_a_token_may_stand_across_parts_and_lines(kind: str):
     assert [ids.tolist() for ids in PieceEncoder(tokenizer)(texts)] == expected
 
 
+DROPS = normalizers.Replace("\u200b", "")
+SCRIPTS = pre_tokenizers.Sequence([
+    pre_tokenizers.UnicodeScripts(), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+])  # fmt: skip
+FAR = [  # model, normalizer, pre-tokenizer; added tokens; corpus; text
+    (
+        (models.BPE(), None, byte_level(DEEPSEEK)),
+        (),
+        ["Voilà voilà la vérité naïveté appréciation, Is it right?"],
+        ("Is it right?", "Voilà"),
+    ),
+    ((models.BPE(), None, byte_level(O200K)), (), ["他们使用HTTP协议 下载APP下载"], ("Q: 他们使用", "HTTP协议")),
+    (
+        (models.BPE(unk_token="[UNK]"), None, pre_tokenizers.Metaspace(prepend_scheme="first")),
+        (AddedToken("\n", normalized=False),),
+        CORPUS,
+        ("Question: is it?\n", "Question: 12"),
+    ),
+    ((models.BPE(), DROPS, byte_level()), (), CORPUS, ("abcd\n\n\u200b\u200b\u200b", "Question: is")),
+    (
+        (models.BPE(), DROPS, byte_level()),
+        (AddedToken("<b>", rstrip=True, normalized=True),),
+        CORPUS,
+        ("xx<b>\u200b    ", "abcd efg"),
+    ),
+    ((models.BPE(), None, SCRIPTS), (), ["abcd     Question is     efgh"], ("abcd     ", "Question is")),
+]
+
+
+@pytest.mark.parametrize(("kind", "added", "corpus", "text"), FAR)
+def test_what_stands_out_of_sight_may_decide(
+    kind: tuple[Any, Any, Any],
+    added: Sequence[AddedToken],
+    corpus: Sequence[str],
+    text: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setitem(KINDS, "far", kind)
+    tokenizer = tokenizer_of("far", added, [*corpus] * 20)
+    expected = tokenizer("".join(text), add_special_tokens=False)["input_ids"]
+    assert PieceEncoder(tokenizer)(["abcd", text])[1].tolist() == expected
+
+
+def test_a_name_that_is_read_as_text_is_no_cut():
+    corpus = [*CORPUS, *["abcd§abcd xabcd§abcd"] * 20]
+    tokenizer = reading_names_as_text(tokenizer_of("llama3", [AddedToken("§", special=True)], corpus))
+    expected = tokenizer("xabcd§abcd", add_special_tokens=False)["input_ids"]
+    assert PieceEncoder(tokenizer)(["abcd", ("xabcd§", "abcd")])[1].tolist() == expected
+
+
 def test_a_difference_ends_the_run(monkeypatch: pytest.MonkeyPatch):
-    """A pre-tokenizer that looks far: an open quotation mark joins the lines behind it."""
-    monkeypatch.setitem(KINDS, "quotes", (models.BPE(), None, byte_level(QUOTES)))
-    encoder = PieceEncoder(tokenizer_of("quotes", corpus=['"abcd\nabcd"'] * 20))
+    monkeypatch.setattr(pieces, "_cuts_of", lambda tokenizer: lambda left, right: True)
+    encoder = PieceEncoder(TOKENIZERS["gpt2"])
     monkeypatch.setattr(pieces, "CHECKED", 1)
     with pytest.raises(SelfCheckFailed, match="other tokens in pieces"):
-        encoder([('he "said: abcd\nabcd efgh\nabcd"',)])
+        encoder([("Question: is it 123", "45? Answer")])
 
 
 def test_texts_that_cannot_be_tokenized_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch):
@@ -187,12 +243,12 @@ def test_texts_that_cannot_be_tokenized_leave_nothing_behind(monkeypatch: pytest
 
 
 def test_pieces_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pieces, "KEPT_CHARS", 100)
+    monkeypatch.setattr(pieces, "KEPT_BYTES", 1000)
     encoder = PieceEncoder(TOKENIZERS["gpt2"])
     for i in range(50):
         text = (f"Question: {i} and {i * i}?\nAnswer:", " no")
         assert encoder([text])[0].tolist() == TOKENIZERS["gpt2"]("".join(text), add_special_tokens=False)["input_ids"]
-    assert encoder._num_chars < 250
+    assert encoder._num_bytes < 4000
     assert len(encoder._ids) < 10
 
 
