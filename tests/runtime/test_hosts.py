@@ -197,6 +197,17 @@ def test_sigterm_ends_a_process_that_waits_for_the_others(alone: Alone, tmp_path
     assert "interrupted before all processes had met" in err
 
 
+def test_a_process_whose_number_another_one_had_does_not_end_with_its_status() -> None:
+    processes.run("-c", "")
+    server = processes._server
+    assert server is not None
+    server._ended |= dict.fromkeys(range(1, 1 << 22), 0)
+    try:
+        assert processes.run("-c", "raise SystemExit(3)").returncode == 3
+    finally:
+        server._ended.clear()
+
+
 @pytest.mark.parametrize("case", ["folder of others", "flags that differ", "data that differ"])
 def test_what_ends_one_process_ends_both(case: str, alone: Alone, tmp_path: Path) -> None:
     """Nobody waits, and nothing is mixed up."""

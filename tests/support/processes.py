@@ -106,6 +106,7 @@ class Server:
         while True:
             message = self._receive(TIMEOUT)
             if message and "started" in message:
+                self._ended.pop(message["started"], None)  # of an earlier process with this number
                 return message["started"]
 
     def status_of(self, pid: int, timeout: float) -> int | None:
