@@ -29,6 +29,7 @@ DEEPSEEK = (
     r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
     r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+QUOTES = r'"[^"]*"|[^"\s]+|\s+'  # an open quotation mark joins the lines behind it
 O200K = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lo}\p{M}]*[\p{Ll}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lo}\p{M}]+[\p{Ll}\p{Lo}\p{M}]*"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -195,6 +196,7 @@ FAR = [  # model, normalizer, pre-tokenizer; added tokens; corpus; text
         CORPUS,
         ("xx<b>\u200b    ", "abcd efg"),
     ),
+    ((models.BPE(), None, byte_level(QUOTES)), (), ['"abcd\nabcd"'], ('he "said: abcd\nabcd efgh\nabcd"',)),
     ((models.BPE(), None, SCRIPTS), (), ["abcd     Question is     efgh"], ("abcd     ", "Question is")),
 ]
 
