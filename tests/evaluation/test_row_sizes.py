@@ -10,7 +10,7 @@ from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.parts import cost_of
 from miron_jax.evaluation.run_tasks import RunTasks
 from miron_jax.evaluation.task_kinds import cloze, row_sizes
-from miron_jax.evaluation.task_kinds.row_sizes import VARIED, Sample, sampled, varies
+from miron_jax.evaluation.task_kinds.row_sizes import VARIED, Sample, row_bytes, sampled, varies
 from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.request_batches import Totals
@@ -51,10 +51,11 @@ def test_estimate_is_near_the_plan(tmp_path: Path, shape: str, small: int, monke
     monkeypatch.setattr(row_sizes, "SMALL", small)
     make_tokenizer(tmp_path)
     tokenizer, prompts = load_tokenizer(str(tmp_path)), _prompts(shape)
-    index, limit = sampled(prompts), 64 if shape == "long" else None
+    num_bytes, limit = row_bytes(prompts), 64 if shape == "long" else None
+    index = sampled(num_bytes)
     some = [prompts[i] for i in index.tolist()]
     of_some, requests = (tokenize(each, PROFILE, tokenizer, limit, "t") for each in (some, prompts))
-    sizes = row_sizes.row_sizes(prompts, Sample(index, some, of_some), limit, COST)
+    sizes = row_sizes.row_sizes(prompts, num_bytes, Sample(index, some, of_some), limit, COST)
     plain, unique = plain_tokens(requests), make_plan(requests, COST).unique_tokens
     assert len(some) == 400 if small else len(some) < 100
     apart = ESTIMATED if small == 0 else 0
@@ -77,7 +78,8 @@ def test_more_is_tokenized_where_truncated_choices_share_by_chance(
     assert varies(of_choices(8, (" a cat", " a")))
     assert not varies(of_choices(8, (" cat", " mat")))
     assert not varies(of_choices(None, (" a cat", " a")))
-    assert len(sampled(_prompts("long"), VARIED)) > 2 * len(sampled(_prompts("long")))
+    num_bytes = row_bytes(_prompts("long"))
+    assert len(sampled(num_bytes, VARIED)) > 2 * len(sampled(num_bytes))
 
 
 def test_cloze_items_are_counted_by_their_requests(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

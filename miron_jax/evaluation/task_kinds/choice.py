@@ -29,6 +29,7 @@ from miron_jax.evaluation.task_kinds.prompted import PromptedKind, PromptedRow
 from miron_jax.evaluation.task_kinds.row_sizes import (
     VARIED,
     Sample,
+    row_bytes,
     row_sizes,
     sampled,
     varies,
@@ -137,10 +138,11 @@ class ChoiceKind(PromptedKind[ChoiceRow]):
 
     def _row_sizes(self, cost: CostModel) -> RowSizes:
         prompts = self._surveyed = self.prompts()
-        sample = self._sample(prompts, sampled(prompts))
+        num_bytes = row_bytes(prompts)
+        sample = self._sample(prompts, sampled(num_bytes))
         if varies(sample):
-            sample = self._sample(prompts, sampled(prompts, VARIED))
-        sizes = row_sizes(prompts, sample, self.max_length, cost)
+            sample = self._sample(prompts, sampled(num_bytes, VARIED))
+        sizes = row_sizes(prompts, num_bytes, sample, self.max_length, cost)
         chunks = chunks_of(prompts, self._piece_chars)
         return sizes._replace(stops=offsets_of([*map(len, chunks)])[1:])
 

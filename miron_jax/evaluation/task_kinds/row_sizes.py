@@ -47,13 +47,19 @@ class _Texts(NamedTuple):
     continuation: np.ndarray  # bytes
 
 
-def sampled(prompts: Sequence[Prompt], times: int = TIMES) -> np.ndarray:
-    """Indices of the prompts to be tokenized: see `Sample`.  `times`: so many times SAMPLED."""
-    num_bytes = [*map(_row_bytes, prompts)]
-    if sum(num_bytes) <= SMALL:
-        return np.arange(len(prompts))
+def row_bytes(prompts: Sequence[Prompt]) -> np.ndarray:
+    """UTF-8 bytes of each prompt with all its choices, int64."""
+    rows = ((*prompt.shots, prompt.contexts[0], *prompt.continuations) for prompt in prompts)
+    return np.array([sum(map(_num_bytes, row)) for row in rows], np.int64)
+
+
+def sampled(num_bytes: np.ndarray, times: int = TIMES) -> np.ndarray:
+    """Indices of the prompts to be tokenized: see `Sample`.  `num_bytes`: `row_bytes` of all;
+    `times`: so many times SAMPLED."""
+    if num_bytes.sum() <= SMALL:
+        return np.arange(len(num_bytes))
     by_size = np.argsort(num_bytes, kind="stable")
-    step = max(1, len(prompts) // SAMPLED)
+    step = max(1, len(num_bytes) // SAMPLED)
     times = max(times, step // SAMPLED_OF)
     others = np.unique(np.concatenate([by_size[i * step // times :: step] for i in range(times)]))
     longest = by_size[-LONGEST:]
@@ -70,10 +76,13 @@ def varies(sample: Sample) -> bool:
 
 
 def row_sizes(
-    prompts: Sequence[Prompt], sample: Sample, max_length: int | None, cost: CostModel
+    prompts: Sequence[Prompt],
+    num_bytes: np.ndarray,
+    sample: Sample,
+    max_length: int | None,
+    cost: CostModel,
 ) -> RowSizes:
     """Estimates tokens from the bytes of all prompts, at the rates of the sample."""
-    num_bytes = np.asarray([*map(_row_bytes, prompts)])
     by_size = np.argsort(num_bytes, kind="stable")
     tried = [*by_size[-LONGEST:], *by_size[:: max(1, len(prompts) // SAMPLED)]]
     is_tried = np.isin(sample.index, tried)
@@ -211,11 +220,6 @@ def _common_bytes(left: Sequence[str], right: Sequence[str]) -> int:
             return num_bytes + _num_bytes(a[:same])
         num_bytes += _num_bytes(a)
     return num_bytes
-
-
-def _row_bytes(prompt: Prompt) -> int:
-    """Bytes of a prompt with all its choices."""
-    return sum(map(_num_bytes, (*prompt.shots, prompt.contexts[0], *prompt.continuations)))
 
 
 def _num_bytes(text: str) -> int:
