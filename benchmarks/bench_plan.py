@@ -2,7 +2,8 @@
 tokens?
 
     taskset -c 0 python benchmarks/bench_plan.py
-    python benchmarks/bench_plan.py --suite=core --data_dir=FOLDER [--model=MODEL] [--hosts=8]
+    python benchmarks/bench_plan.py --suite=core --data_dir=FOLDER --model=MODEL [--helpers=1]
+    python benchmarks/bench_plan.py --suite=core --data_dir=FOLDER --model=MODEL --hosts=8
 
 Synthetic requests of three kinds: many-shot questions with four choices, short questions with two,
 and continuations of one token.  Tokens a second count every token of every request (the plain
@@ -11,9 +12,10 @@ at four times the size.
 
 `--suite` plans all local tasks of a suite with a model's tokenizer, as a run does: once cold, which
 keeps the plan in an empty folder, and once more from there, each in a process by itself.  Processor
-seconds are those of all its threads, with the reading of the tokenizer; a peak is the
-process's resident memory.  With `--hosts` each process of a run of so many plans its part and reads
-the others', one process at a time on one core; none takes another's part.  The last line is JSON.
+seconds are those of all its threads, with the reading of the tokenizer; a peak is the resident
+memory of one process.  With `--helpers` so many help with the cold plan.  With `--hosts` each
+process of a run of so many plans its part and reads the others', one process at a time on one core;
+none takes another's part.  The last line is JSON.
 """
 
 import json
@@ -36,6 +38,7 @@ from child import in_a_child
 sys.path.append(str(Path(__file__).parents[1]))  # tests/ has a coordinator
 
 from miron_jax.config import RunConfig
+from miron_jax.evaluation.helpers import Helped
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run_tasks import RunTasks, summarize_plan
 from miron_jax.files.kept import Job, KeptArrays, packed
@@ -53,6 +56,7 @@ T = TypeVar("T")
 
 SUITE = flags.DEFINE_string("suite", None, "plan this suite, not synthetic requests")
 DATA_DIR = flags.DEFINE_multi_string("data_dir", [], "[SUITE=]FOLDER with its data")
+HELPERS = flags.DEFINE_integer("helpers", 0, "processes beside the one that plans a suite cold")
 HOSTS = flags.DEFINE_integer("hosts", 0, "measure each process of a run of so many")
 MODEL = flags.DEFINE_string("model", "demo", "whose tokenizer and shapes count")
 SMOLLM2 = CostModel(flops_per_token=2.1e8, flops_per_pair=2.1e5, flops_per_program=3e11)
@@ -123,16 +127,21 @@ def measure(kind: Kind) -> dict[str, float]:
     }
 
 
-def measure_suite(config: RunConfig, kept: Path) -> dict[str, float]:
+def measure_suite(config: RunConfig, folder: Path, num_helpers: int) -> dict[str, float]:
     """Plans a suite with what the folder keeps, and keeps what is new."""
-    inputs = find_inputs(config, runs=False)._replace(kept=KeptArrays(kept, print))
+    helped = Helped(config, KeptArrays(folder, print), num_helpers, print)
+    inputs = find_inputs(config, runs=False)._replace(kept=helped)
+    helped.begin()
     before = resource.getrusage(resource.RUSAGE_SELF)
     start = time.perf_counter()
     totals = summarize_plan(config, inputs)
     seconds = time.perf_counter() - start
     after = resource.getrusage(resource.RUSAGE_SELF)
+    beside = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
         "processor_seconds": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        "helpers_processor_seconds": beside.ru_utime + beside.ru_stime,
+        "helpers_peak_mib": beside.ru_maxrss / 1024,
         "seconds": seconds,
         "peak_mib": after.ru_maxrss / 1024,
         "plain_tokens": totals.plain_tokens,
@@ -213,7 +222,8 @@ def main_suite(suite: str) -> None:
     rows = {}
     with tempfile.TemporaryDirectory() as kept:
         for name in ("cold", "kept"):
-            rows[name] = in_a_child(3600, measure_suite, config, Path(kept))
+            num_helpers = HELPERS.value if name == "cold" else 0
+            rows[name] = in_a_child(3600, measure_suite, config, Path(kept), num_helpers)
             if "failed" in rows[name]:
                 raise SystemExit(f"{name}: {rows[name]['failed']}")
     print(f"{suite:8} {'processor s':>12} {'s':>7} {'peak MiB':>9} {'tokens':>12} {'unique':>12}")

@@ -15,6 +15,7 @@ from absl import flags
 
 from miron_jax.cli.json_output import JsonOutput, json_output
 from miron_jax.cli.processes import (
+    helped_plans,
     join_others,
     kept_plans,
     leave_out_torch,
@@ -208,7 +209,6 @@ def _eval_into(work: _Work, document: JsonOutput, notes: Sequence[str]) -> None:
     against = read_runs([config.against])[0] if config.against else None
     screen = Screen(FLAGS.quiet, FLAGS.verbose)
     files, inputs = _checked_inputs(work, screen, against)
-    inputs = inputs._replace(kept=kept_plans(screen.say))
     with screen:
         if inputs.missing:
             first = next(iter(inputs.missing.values()))
@@ -249,6 +249,8 @@ def _checked_inputs(
 ) -> "tuple[ModelFiles | None, Inputs]":
     """What flags refuse is refused before the model and the data are looked for.  Without a model
     where completions are there."""
+    import jax
+
     from miron_jax.evaluation.earlier import with_earlier
     from miron_jax.evaluation.inputs import find_inputs, select_tasks
     from miron_jax.evaluation.sampling import check_sampling
@@ -263,6 +265,8 @@ def _checked_inputs(
     knows_devices = work.hosts.count == 1 and not is_factory(config.model)
     if knows_devices:
         start_devices(screen.warn)
+    is_idle = knows_devices and jax.default_backend() != "cpu"
+    helped = helped_plans(config, len(selected.tasks), screen.say, is_idle)
     screen.say(opening_line(config, selected, knows_devices))
     check_layout(config.results_format, [suite.name for suite in selected.suites])
     if config.is_sampled:
@@ -272,6 +276,9 @@ def _checked_inputs(
     if config.generated is None:
         files = work.hosts.first_then_others("model", lambda: find_model(config))
     inputs = work.hosts.first_then_others("data", lambda: find_inputs(config, selected=selected))
+    if helped is not None:
+        helped.begin()
+    inputs = inputs._replace(kept=helped or kept_plans(screen.say))
     if config.is_sampled and against is not None:
         inputs = with_earlier(inputs, against)
     return files, inputs

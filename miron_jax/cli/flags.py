@@ -22,6 +22,13 @@ _DEVICES = {
         "Keep tokenized tasks and plans for later runs, in plans/ below --compilation_cache.",
         "bool",
     ),
+    "planner_processes": Setting(
+        None,
+        "devices",
+        "Processes that tokenize whole suites beside this one; absent: up to 4, one for each "
+        "processor but one, none where processors are the devices.",
+        "integer",
+    ),
 }
 _HOSTS = {
     "distributed": Setting(

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from absl import flags
 
 from miron_jax.cli.json_output import JsonOutput, json_output
-from miron_jax.cli.processes import kept_plans, leave_out_torch, start_jax
+from miron_jax.cli.processes import helped_plans, kept_plans, leave_out_torch, start_jax
 from miron_jax.cli.run_config import output_beside, run_config
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError, printable
@@ -34,29 +34,43 @@ def command() -> None:
 
 def _plan(config: RunConfig, document: JsonOutput) -> None:
     start_jax()
-    from miron_jax.evaluation.inputs import find_inputs
+    from miron_jax.evaluation.inputs import find_inputs, select_tasks
     from miron_jax.evaluation.run_tasks import summarize_plan
-    from miron_jax.report.tables.plan import print_detectable, print_plan
+    from miron_jax.report.tables.plan import print_plan
     from miron_jax.report.tables.progress import Screen
-    from miron_jax.results.run_folder import read_runs
 
-    inputs = find_inputs(config, runs=False)
-    if FLAGS.mde and FLAGS.json is not None:
-        raise InputError("--json is of the plan, not of --mde: leave one of them out")
     if FLAGS.mde:
-        names = {source.task.name for source in inputs.sources}
-        earlier = None
-        if config.against:
-            earlier = read_runs([config.against])[0].earlier(names)
-        print_detectable(inputs, config, earlier)
+        _print_detectable(config)
         return
+    screen = Screen(FLAGS.quiet, FLAGS.verbose)
+    selected = select_tasks(config)
+    helped = helped_plans(config, len(selected.tasks), screen.say)
+    inputs = find_inputs(config, runs=False, selected=selected)
+    if helped is not None:
+        helped.begin()
     leave_out_torch(config)
-    with Screen(FLAGS.quiet, FLAGS.verbose) as screen:
-        totals = summarize_plan(config, inputs._replace(kept=kept_plans(screen.say)), screen)
+    inputs = inputs._replace(kept=helped or kept_plans(screen.say))
+    with screen:
+        totals = summarize_plan(config, inputs, screen)
     lengths = {str(length): count for length, count in totals.lengths.items()}
     names = [source.task.name for source in inputs.sources]
     document.write({"tasks": names, **asdict(totals), "lengths": lengths})
     print_plan(inputs, totals)
+
+
+def _print_detectable(config: RunConfig) -> None:
+    from miron_jax.evaluation.inputs import find_inputs
+    from miron_jax.report.tables.plan import print_detectable
+    from miron_jax.results.run_folder import read_runs
+
+    inputs = find_inputs(config, runs=False)
+    if FLAGS.json is not None:
+        raise InputError("--json is of the plan, not of --mde: leave one of them out")
+    names = {source.task.name for source in inputs.sources}
+    earlier = None
+    if config.against:
+        earlier = read_runs([config.against])[0].earlier(names)
+    print_detectable(inputs, config, earlier)
 
 
 def _plan_on_topology(config: RunConfig, topology: str, output_of_json: JsonOutput) -> None:

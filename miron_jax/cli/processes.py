@@ -25,6 +25,7 @@ from miron_jax.runtime.backend import set_backend_flags
 from miron_jax.runtime.timeline import spent_on
 
 if TYPE_CHECKING:
+    from miron_jax.evaluation.helpers import Helped
     from miron_jax.files.kept import KeptArrays
     from miron_jax.runtime.hosts import Hosts
 
@@ -32,6 +33,8 @@ FLAGS = flags.FLAGS
 # how a process ends whose libraries are refused memory or a thread, and seldom otherwise
 _OF_LIMITS = (-signal.SIGABRT, -signal.SIGSEGV)
 joined: "Hosts | None" = None  # the processes, once this one is connected to them
+LEAST_TASKS = 8  # of a run that is likely to be worth helpers; its data say later whether it is
+MOST_NAMED = 64  # helpers that a user may ask for
 _met: int | None = None  # descriptor of a pipe that tells the supervisor so
 
 
@@ -191,6 +194,26 @@ def leave_out_torch(config: RunConfig) -> None:
         is_torch_available()  # which remembers its answer
     finally:
         del sys.modules["torch"]
+
+
+def helped_plans(
+    config: RunConfig, num_tasks: int, say: Callable[[str], None], is_idle: bool = True
+) -> "Helped | None":
+    """`kept_plans`, with helpers that start now; None: the run wants none.  `is_idle`: the devices
+    are no processors of this machine.  Raises InputError."""
+    from miron_jax.evaluation.helpers import MOST_HELPERS, Helped
+    from miron_jax.runtime.processors import usable_processors
+
+    count = FLAGS.planner_processes
+    if count is not None and not 0 <= count <= MOST_NAMED:
+        raise InputError(f"--planner_processes is {count}, expected 0 to {MOST_NAMED}")
+    if count is None and is_idle and config.limit is None and num_tasks >= LEAST_TASKS:
+        count = min(usable_processors() - 1, MOST_HELPERS)
+    if not count or config.is_sampled or config.generated is not None or wants_others():
+        return None
+    with contextlib.suppress(OSError):
+        return Helped(config, kept_plans(say), count, say)
+    return None
 
 
 def kept_plans(say: Callable[[str], None]) -> "KeptArrays | None":

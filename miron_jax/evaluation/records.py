@@ -13,7 +13,7 @@ from miron_jax.engine.model import ForwardSpeed
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.engine.text_requests import GenerationSpeed
 from miron_jax.evaluation.task_kinds.interface import LoadedTask, TaskScores
-from miron_jax.files.kept import KeptArrays
+from miron_jax.files.kept import ArraysByKey
 from miron_jax.model.checkpoints.training_run import Checkpoint
 from miron_jax.planning.request_batches import Totals
 from miron_jax.results.records import Decided
@@ -44,7 +44,7 @@ class Inputs(NamedTuple):
     suites: Sequence[Suite[AnyTask]]  # of the tasks
     by_name: Collection[str] = ()  # tasks that the user named, none of which is left out
     earlier: Mapping[str, Earlier] | None = None  # of the run that --against names, by task
-    kept: KeptArrays | None = None  # requests and plans of earlier runs; None: none are kept
+    kept: ArraysByKey | None = None  # requests and plans of earlier runs; None: none are kept
 
 
 class Outcome(NamedTuple):

@@ -116,12 +116,13 @@ class RunTasks(NamedTuple):
         one."""
         generates = any(kind.generates and not kind.scores_spans for kind in self.kinds)
         cost = cost_model(self.model, SCORING_PROGRAMS - GENERATION_PROGRAMS * generates)
-        if self.shared is not None:
-            self.shared.promise([job for kind in self.kinds for job in kind.sizes_job(cost)])
+        kept = self.setup.kept
+        if kept is not None:
+            kept.promise([job for kind in self.kinds for job in kind.sizes_job(cost)])
         with spent_on("plan"):
             surveyed = survey(self.kinds, cost, several, self.draws)
-        if self.shared is not None:
-            self.shared.promise([*self._piece_jobs(surveyed)])
+        if kept is not None:
+            kept.promise([*self._piece_jobs(surveyed)])
         totals.expect(surveyed.plain_tokens, surveyed.unique_tokens)
         if self.controls:
             sizes = [kind.sizes(cost) for kind in self.controls if kind.made.prompts]
@@ -134,7 +135,7 @@ class RunTasks(NamedTuple):
         for index, sizes in surveyed.sizes.items():
             totals.by_task[self.kinds[index].source.task.name] = round(sizes.unique_tokens)
         lengths = surveyed.lengths
-        planner = RequestPlanner(cost, totals, lengths, self.setup.table.id_sets, self.setup.kept)
+        planner = RequestPlanner(cost, totals, lengths, self.setup.table.id_sets, kept)
         yield from self._planned(surveyed.order, planner, totals)
         if self.controls:
             # Separate batches, so that the rows of all others are as they are without controls.
@@ -164,15 +165,19 @@ class RunTasks(NamedTuple):
     def _entered(
         self, parts: Iterator[list[TokenizedExamples]], planner: RequestPlanner
     ) -> Iterator[EnteredBatch]:
-        """Batches to be planned; the processes plan as many ahead as there are processes."""
-        ahead = 1 if self.shared is None else self.shared.num_ahead
+        """Batches to be planned; the processes plan as many ahead as there are processes, but for
+        the first one, which may add a row length that the other plans hang on."""
+        kept = self.setup.kept
+        num_ahead = 1 if kept is None else kept.num_ahead
+        ahead = 1
         while some := [*islice(parts, ahead)]:
             with spent_on("plan"):
                 vocab_size = self.model.vocab_size
                 entered = [planner.enter(requests_of(part, vocab_size), part) for part in some]
-            if self.shared is not None:
-                self.shared.promise([*chain.from_iterable(map(planner.job, entered))])
+            if kept is not None and num_ahead > 1:
+                kept.promise([*chain.from_iterable(map(planner.job, entered))])
             yield from entered
+            ahead = num_ahead
 
     @spent_on("metrics")
     def take(self, tasks: Sequence[TaskScores], batch: RequestBatch, scores: Scores) -> None:

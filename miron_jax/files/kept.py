@@ -16,7 +16,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
@@ -41,10 +41,20 @@ class Job(NamedTuple):
     key: str  # of all that they hang on
     cost: float  # beside that of other jobs
     make: Callable[[], Mapping[str, np.ndarray]]  # may raise what ends a run
+    group: str = ""  # jobs of a group have work in common
 
 
 class ArraysByKey(Protocol):
-    def get(self, key: str) -> dict[str, np.ndarray] | None: ...
+    @property
+    def num_ahead(self) -> int:
+        """Batches whose plans several processes make at a time; they lie in memory."""
+        ...
+
+    def promise(self, jobs: Sequence[Job]) -> None:
+        """What `get` is asked for later, in about this order."""
+        ...
+
+    def get(self, key: str) -> Mapping[str, np.ndarray] | None: ...
 
     def put(self, key: str, arrays: Mapping[str, np.ndarray]) -> None: ...
 
@@ -55,11 +65,21 @@ class KeptArrays:
     `say`: gets a line about what cannot be read or written.
     """
 
+    num_ahead = 1
+
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
-        self._folder = folder
+        self.folder = folder
         self._say = say
         self._reads = True
         self._writes = True
+
+    def promise(self, jobs: Sequence[Job]) -> None:
+        """Nothing: whoever asks makes them."""
+
+    def has(self, key: str) -> bool:
+        with suppress(OSError):
+            return self._path(key).is_file()
+        return False
 
     def get(self, key: str) -> dict[str, np.ndarray] | None:
         """None: they are not there."""
@@ -67,7 +87,7 @@ class KeptArrays:
             return None
         path = self._path(key)
         try:
-            _check_folder(self._folder)
+            _check_folder(self.folder)
             with open_regular(path) as file:
                 _check_owner(os.fstat(file.fileno()), path)
                 data = file.readall()
@@ -89,10 +109,10 @@ class KeptArrays:
             return
         data = packed(key, arrays)
         try:
-            if not self._folder.is_dir():
-                make_folder(self._folder.parent)
-                self._folder.mkdir(0o700, exist_ok=True)
-            _check_folder(self._folder)
+            if not self.folder.is_dir():
+                make_folder(self.folder.parent)
+                self.folder.mkdir(0o700, exist_ok=True)
+            _check_folder(self.folder)
             self._make_room(len(data))
             write_whole(self._path(key), data)
         except OSError as error:
@@ -100,27 +120,27 @@ class KeptArrays:
             self._say_why(error)
 
     def _path(self, key: str) -> Path:
-        return self._folder / f"{key}.npz"
+        return self.folder / f"{key}.npz"
 
     def _say_why(self, error: OSError) -> None:
-        at = public(str(error.filename or self._folder))
+        at = public(str(error.filename or self.folder))
         self._say(f"plans are not kept for later runs ({at}: {error.strerror}); the run goes on")
 
     def _make_room(self, num_bytes: int) -> None:
         """Remove the files that were used longest ago, those of killed writers among them."""
         files = list[tuple[float, int, Path]]()
-        for name in names_in(self._folder):
-            path = self._folder / name
+        for name in names_in(self.folder):
+            path = self.folder / name
             try:
                 status = path.stat()
             except FileNotFoundError:
                 continue
             files.append((status.st_mtime, status.st_size, path))
         used = sum(size for _, size, _ in files)
-        free = shutil.disk_usage(self._folder).free
+        free = shutil.disk_usage(self.folder).free
         most = min(MOST_BYTES, (used + free) // SHARE_OF_FREE)
         if num_bytes > most:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder))
         for _, size, path in sorted(files):
             if used + num_bytes <= most:
                 return

@@ -13,7 +13,9 @@ from miron_jax.runtime.cgroups import Hierarchy, hierarchies
 
 def usable_processors(groups: Sequence[Hierarchy] | None = None) -> int:
     """At least 1; a part of a processor does not count beside whole ones."""
-    allowed = len(os.sched_getaffinity(0))
+    allowed = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        allowed = len(os.sched_getaffinity(0))
     quota = _quota(hierarchies() if groups is None else groups)
     return max(1, int(min(allowed, quota)))
 

@@ -135,7 +135,7 @@ FLAGS = """
     larger human mde write quiet verbose special_tokens num_fewshot verify generated rows token_stats
     every_eval_ever hub_yaml hub_tasks pictures mlflow comet trackio newest_first keep_up average axis parameters
     tokens predict subset reference controls chat_template human_labels fewshot_draws
-    page answers control_rows verdicts corrections
+    page answers control_rows verdicts corrections planner_processes
     twins test_rows
 """
 

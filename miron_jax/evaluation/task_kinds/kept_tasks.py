@@ -42,8 +42,9 @@ class KeptTask:
 
     def requests_from(self, start: int) -> KeptChunk | None:
         """The requests of prompts from this index on; None: they are not there."""
-        if self._kept is None or (arrays := self._kept.get(key_of(self._key, start))) is None:
+        if self._kept is None or (kept := self._kept.get(key_of(self._key, start))) is None:
             return None
+        arrays = {**kept}
         stop = int(arrays.pop("stop"))
         is_last = bool(arrays.pop("is_last"))
         return KeptChunk(Requests(**arrays), stop, is_last)
@@ -64,7 +65,7 @@ class KeptTask:
             return _arrays_of(chunk._replace(requests=with_digests(chunk.requests)))
 
         if self._kept is not None:
-            yield Job(key_of(self._key, start), cost, arrays)
+            yield Job(key_of(self._key, start), cost, arrays, self._key)
 
     def row_sizes(self, sharing: str) -> RowSizes | None:
         """The estimate for rows that share so; None: it is not there."""
@@ -83,7 +84,7 @@ class KeptTask:
         """What makes the estimate for rows that share so; nothing without a key."""
         if self._kept is not None:
             key = key_of(self._key, sharing)
-            yield Job(key, num_examples, lambda: _arrays_of_sizes(make()))
+            yield Job(key, num_examples, lambda: _arrays_of_sizes(make()), self._key)
 
 
 def _arrays_of(chunk: KeptChunk) -> dict[str, np.ndarray]:
