@@ -59,12 +59,12 @@ class Helped:
         """
         self._kept = kept
         self._say = say
+        opened = ExitStack()
+        atexit.register(opened.close)
         if kept is None:
             parent = Path(tempfile.gettempdir())
             remove_abandoned(parent)
-            opened = ExitStack()
             kept = KeptArrays(opened.enter_context(temporary_folder(parent)) / "plans", say)
-            atexit.register(opened.close)
         self._shared = kept  # with helpers
         self._changed = threading.Condition()
         self._jobs = dict[str, Job]()  # that nobody has begun
@@ -79,8 +79,9 @@ class Helped:
         self._num_threads = str(max(1, usable_processors() // (count + 1)))
         with suppress(OSError):  # no more processes, or no memory for them
             while len(self._helpers) < count:
-                self._helpers.append(_start(self._num_threads))
-                _send(self._helpers[-1].stdin, (config, kept.folder))
+                self._helpers.append(helper := _start(self._num_threads))
+                opened.callback(_kill, helper)  # before its folder is removed
+                _send(helper.stdin, (config, kept.folder))
 
     def begin(self) -> None:
         """Let them read the data files, which are there now."""
@@ -238,6 +239,11 @@ def _start(num_threads: str) -> subprocess.Popen[bytes]:
         env={"RAYON_NUM_THREADS": num_threads, **os.environ, "JAX_PLATFORMS": "cpu"},
         start_new_session=True,  # a terminal's Ctrl-C is for the process that is helped
     )
+
+
+def _kill(helper: subprocess.Popen[bytes]) -> None:
+    helper.kill()
+    helper.wait()
 
 
 def _send(to: IO[bytes] | None, value: object) -> None:

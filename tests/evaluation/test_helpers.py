@@ -119,6 +119,24 @@ def test_few_examples_need_no_help(
     assert ended(helped, processes)
 
 
+def test_at_the_end_helpers_go_before_their_folder(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that still writes would make it anew."""
+    at_end = list[Callable[[], None]]()
+    monkeypatch.setattr(helpers.atexit, "register", at_end.append)
+    helped = Helped(config, None, 1, pytest.fail)
+    [process] = helped._helpers
+    folder = helped._shared.folder.parent
+    assert folder.is_dir()
+    is_there = list[bool]()
+    monkeypatch.setattr(process, "wait", lambda wait=process.wait: is_there.append(folder.is_dir()) or wait())
+    for close in at_end:
+        close()
+    assert is_there == [True]
+    assert process.returncode is not None
+    assert not folder.exists()
+    process.__exit__(None, None, None)
+
+
 @pytest.mark.parametrize("after", [0, 1, 5])
 def test_a_helper_that_is_killed_costs_a_line(
     config: RunConfig, tokenized: list[int], waits: None, after: int, monkeypatch: pytest.MonkeyPatch
