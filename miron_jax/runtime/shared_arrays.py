@@ -14,7 +14,7 @@ from hashlib import blake2b
 import numpy as np
 
 from miron_jax.errors import InputError, RunEnded
-from miron_jax.files.kept import Job, KeptArrays, packed, unpacked
+from miron_jax.files.kept import ArraysByKey, Job, packed, unpacked
 from miron_jax.files.store import Store, wait_for
 from miron_jax.runtime.dealing import in_blocks
 from miron_jax.runtime.hosts import Hosts
@@ -28,7 +28,7 @@ class SharedArrays:
     """Arrays by key: those that a process has kept of earlier runs, and those that one of the
     processes makes.  What cannot be made or written is None in all processes, for each to make."""
 
-    def __init__(self, kept: KeptArrays | None, store: Store, hosts: Hosts) -> None:
+    def __init__(self, kept: ArraysByKey | None, store: Store, hosts: Hosts) -> None:
         self._kept = kept
         self._store = store
         self._hosts = hosts
@@ -52,7 +52,7 @@ class SharedArrays:
         self._working.append(thread.submit(self._work, name, blocks))
         thread.shutdown(wait=False)
 
-    def get(self, key: str) -> dict[str, np.ndarray] | None:
+    def get(self, key: str) -> Mapping[str, np.ndarray] | None:
         """None: they are not there."""
         name = self._announced.get(key)
         if name is not None and not self._hosts.announced(name, self._check):
