@@ -18,6 +18,7 @@ process of a run of so many plans its part and reads the others', one process at
 none takes another's part.  The last line is JSON.
 """
 
+import gc
 import json
 import os
 import resource
@@ -28,6 +29,7 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Iterator, Sequence
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -48,6 +50,7 @@ from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import CostModel, Plan
 from miron_jax.planning.request_batches import Totals
 from miron_jax.runtime.hosts import Hosts
+from miron_jax.runtime.processors import NEW_OBJECTS
 from miron_jax.runtime.shared_arrays import FOLDER, SharedArrays
 from miron_jax.tokens.records import Requests
 from tests.support.coordinator import Coordinator
@@ -129,6 +132,7 @@ def measure(kind: Kind) -> dict[str, float]:
 
 def measure_suite(config: RunConfig, folder: Path, num_helpers: int) -> dict[str, float]:
     """Plans a suite with what the folder keeps, and keeps what is new."""
+    gc.set_threshold(NEW_OBJECTS)
     helped = Helped(config, KeptArrays(folder, print), num_helpers, print)
     inputs = find_inputs(config, runs=False)._replace(kept=helped)
     helped.begin()
@@ -165,6 +169,7 @@ def plan_as_host(
     config: RunConfig, index: int, count: int, folder: Path, takes_all: bool
 ) -> dict[str, Any]:
     """Plans as this process of `--hosts`; the others' part lies in the folder already."""
+    gc.set_threshold(NEW_OBJECTS)
     os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
     published = folder / "published.json"
     others = json.loads(published.read_text()) if published.exists() else {}
@@ -183,6 +188,7 @@ def plan_as_host(
     totals = Totals()
     for _ in tasks.request_batches(totals):
         pass
+    wait(shared._working)  # its part lies there already, so it did not wait for it
     seconds = time.process_time() - before
     if takes_all:
         published.write_text(json.dumps(others))

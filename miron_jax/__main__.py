@@ -7,11 +7,12 @@ import sys
 
 from miron_jax.errors import BAD_INPUT, RUN_AGAIN
 from miron_jax.runtime import signals, streams, timeline
+from miron_jax.runtime.processors import NEW_OBJECTS
 
 
 def main() -> None:
     """Entry point of the `miron-jax` command; exits with its status."""
-    gc.set_threshold(50_000)  # at 700, a tenth of planning goes into cycles that are not there
+    gc.set_threshold(NEW_OBJECTS)
     status: object = 0
     timeline.command_process = os.getpid()
     try:

@@ -4,6 +4,7 @@ Arrives: a run's configuration and keys of jobs, by standard input.  Leaves: the
 folder.  It deliberately has no flags: a user does not start it.
 """
 
+import gc
 import os
 import pickle
 import signal
@@ -11,10 +12,12 @@ from contextlib import suppress
 
 from miron_jax.cli.processes import leave_out_torch
 from miron_jax.errors import RunEnded
+from miron_jax.runtime.processors import NEW_OBJECTS
 
 
 def main() -> None:
     """Help until the input ends."""
+    gc.set_threshold(NEW_OBJECTS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb")

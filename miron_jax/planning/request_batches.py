@@ -118,7 +118,8 @@ class Ledger:
 def digest_of(requests: Requests, request: int, of_set: bytes = b"") -> bytes:
     """128 bits of a request's content: token ids, span start, and `of_set` of its set's ids."""
     span_start = int(requests.span_start[request]).to_bytes(4, "little")
-    content = requests.tokens(request).tobytes() + span_start + of_set
+    tokens = requests.tokens(request).astype(np.int32, copy=False)
+    content = tokens.tobytes() + span_start + of_set
     return blake2b(content, digest_size=16).digest()
 
 

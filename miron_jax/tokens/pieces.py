@@ -79,7 +79,7 @@ class PieceEncoder:
     def _of_pieces(self, texts: Sequence[Text], special: bool) -> list[np.ndarray]:
         if self._num_bytes > KEPT_BYTES:
             self._forget()
-        of_text = [*map(tuple, map(self._sections, texts))]
+        of_text = [*self._sections(texts)]
         sections = [*chain(*of_text)]
         self._tokenize(dict.fromkeys(sections))
         ids, offsets = end_to_end([*map(self._ids_of_section.__getitem__, sections)])
@@ -102,23 +102,35 @@ class PieceEncoder:
             return None
         return np.asarray(before, np.int32), np.asarray(after, np.int32)
 
-    def _sections(self, text: Text) -> Iterator[_Section]:
-        """The sections of a text.  A part with too few characters to decide a cut behind it is
-        joined to the next one."""
-        parts = (text,) if isinstance(text, str) else text
-        gained = before = ""
-        for i, part in enumerate(parts, 1):
-            moved = None
-            if len(before) > SEEN and part:
-                ends = len(part) <= SEEN and i == len(parts)
-                moved = self._cut_between(before[-SEEN - 1 :], part[:SEEN], ends)
-            if moved is None:
-                before += part
-            else:
-                yield gained, before, len(moved)
-                gained = moved
-                before = part
-        yield gained, before, 0
+    def _sections(self, texts: Sequence[Text]) -> Iterator[list[_Section]]:
+        """The sections of each text; those of leading parts that it shares with the text before are
+        taken over.  A part with too few characters to decide a cut behind it is joined to the next
+        one."""
+        last: tuple[str, ...] = ()
+        sections = list[_Section]()
+        states = [(0, "", "")]  # before each part: sections so far, what has come, what follows
+        for text in texts:
+            parts = (text,) if isinstance(text, str) else text
+            # a text may be cut otherwise before its last part
+            start = _num_equal(parts[:-1], last[:-1])
+            del states[start + 1 :]
+            num_sections, gained, before = states[-1]
+            sections = sections[:num_sections]
+            for i, part in enumerate(parts[start:], start + 1):
+                moved = None
+                if len(before) > SEEN and part:
+                    ends = len(part) <= SEEN and i == len(parts)
+                    moved = self._cut_between(before[-SEEN - 1 :], part[:SEEN], ends)
+                if moved is None:
+                    before += part
+                else:
+                    sections.append((gained, before, len(moved)))
+                    gained = moved
+                    before = part
+                states.append((len(sections), gained, before))
+            sections.append((gained, before, 0))
+            yield sections
+            last = parts
 
     def _tokenize(self, sections: Iterable[_Section]) -> None:
         """Tokenize the sections that are new."""
@@ -240,17 +252,26 @@ def _cuts_of(tokenizer: Tokenizer) -> Callable[[str, str], bool]:
             meets(left[-2:], right[:n]) for n in range(least, len(right))
         )
 
+    @lru_cache(maxsize=1 << 16)
+    def may_end_behind(text: str) -> bool:
+        """Whether an added token that begins before the text may end in it; it may be longer than
+        what is seen."""
+        return any(text[:n] in suffixes for n in range(1, len(text) + 1))
+
+    @lru_cache(maxsize=1 << 16)
+    def may_begin_in(text: str) -> bool:
+        return any(text[-n:] in prefixes for n in range(1, len(text) + 1))
+
     def is_cut(left: str, right: str) -> bool:
-        lengths = [*map(len, map(normalized, (left, right)))]
-        if left.isspace() or lengths != [len(left), len(right)]:
+        if left.isspace():
             return False
         # an added token may stand across, or end and begin out of sight
-        for before, behind in {(left, right), (normalized(left), normalized(right))}:
-            if (before[-1], behind[0]) in inner:
-                return False
-            if any(before[:n] in suffixes for n in range(1, len(before) + 1)):
-                return False
-            if any(behind[-n:] in prefixes for n in range(1, len(behind) + 1)):
+        as_normalized = normalized(left), normalized(right)
+        if [*map(len, as_normalized)] != [len(left), len(right)]:
+            return False
+        for before, behind in {(left, right), as_normalized}:
+            is_inner = (before[-1], behind[0]) in inner
+            if is_inner or may_end_behind(before) or may_begin_in(behind):
                 return False
         return meets_nearer(left[1:], right) and meets(left, right) and not may_grow(left, right)
 
@@ -268,6 +289,16 @@ def _split_at(added: dict[str, AddedToken]) -> Callable[[str], list[str]]:
         behind = r"\s*" * added[content].rstrip
         patterns.append(f"{before}{re.escape(content)}{behind}")
     return re.compile(f"({'|'.join(patterns)})").split if patterns else lambda text: [text]
+
+
+def _num_equal(some: Sequence[str], others: Sequence[str]) -> int:
+    """Number of leading items that are equal."""
+    num_equal = 0
+    for one, other in zip(some, others, strict=False):
+        if one != other:
+            break
+        num_equal += 1
+    return num_equal
 
 
 def _cut_between(

@@ -16,7 +16,8 @@ from miron_jax.tokens.ragged import gather, offsets_of
 class Requests:
     """R requests, end to end."""
 
-    token_ids: np.ndarray  # int32 [N], all requests' tokens
+    # int32 [N], all requests' tokens; of kept requests the smallest type that has them
+    token_ids: np.ndarray
     offsets: np.ndarray  # int64 [R+1]; request r is token_ids[offsets[r]:offsets[r+1]]
     span_start: np.ndarray  # int32 [R], first scored token, counted from the request's first token
     truncated: np.ndarray  # bool [R], lost tokens to the length limit
@@ -37,7 +38,8 @@ class Requests:
     def scored_ids(self) -> np.ndarray:
         """The tokens of all scored spans, end to end, int32."""
         starts = self.offsets[:-1] + self.span_start
-        return gather(self.token_ids, starts, self.offsets[1:] - starts).values
+        ids = gather(self.token_ids, starts, self.offsets[1:] - starts).values
+        return ids.astype(np.int32, copy=False)
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, int]]:
         return ((self.tokens(r), int(self.span_start[r])) for r in range(len(self)))
@@ -64,7 +66,7 @@ def concatenate(chunks: Sequence[Requests]) -> Requests:
     """Requests end to end."""
 
     def joined(name: str, dtype: type) -> np.ndarray:
-        return np.concatenate([np.zeros(0, dtype), *(getattr(chunk, name) for chunk in chunks)])
+        return np.concatenate([getattr(chunk, name) for chunk in chunks] or [np.zeros(0, dtype)])
 
     id_sets = [np.full(len(r), -1, np.int32) if r.id_set is None else r.id_set for r in chunks]
     digests = [chunk.digests for chunk in chunks if chunk.digests is not None]

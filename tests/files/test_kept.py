@@ -65,8 +65,26 @@ def test_arrays_come_back_with_their_types_in_a_folder_of_the_users_own(
 
 
 def test_whole_numbers_take_as_few_bytes_as_they_need(kept: KeptArrays, tmp_path: Path) -> None:
-    kept.put(KEY, {"ids": np.arange(50_000, dtype=np.int64)})
+    kept.put(KEY, {"ids": np.arange(50_000, dtype=np.int64)[::-1]})
     assert 100_000 < file_of(tmp_path).stat().st_size < 101_000  # two bytes each
+
+
+@pytest.mark.parametrize("step", [0, 1])
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
+def test_numbers_that_count_or_repeat_take_as_few_bytes_as_their_runs(
+    dtype: type[np.signedinteger[Any]], step: int, kept: KeptArrays, tmp_path: Path
+) -> None:
+    highest = np.iinfo(dtype).max
+    starts = np.asarray([-5, 0, highest, 7, -highest - 1, 3, highest - 10, 3], dtype)
+    lengths = np.asarray([1, 1, 400, 1, 9000, 2, 30, 1])
+    within = np.concatenate([*map(np.arange, lengths)])
+    array = np.repeat(starts, lengths) + (step * within).astype(dtype)  # wraps around
+    kept.put(KEY, {"array": array})
+    received = kept.get(KEY)
+    assert received is not None
+    assert received["array"].dtype == dtype
+    np.testing.assert_array_equal(received["array"], array)
+    assert file_of(tmp_path).stat().st_size < 1000
 
 
 def test_a_file_that_is_cut_anywhere_is_made_again(kept: KeptArrays, tmp_path: Path, said: list[str]) -> None:
