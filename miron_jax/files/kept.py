@@ -157,8 +157,9 @@ def packed(key: str, arrays: Mapping[str, np.ndarray]) -> bytes:
         if (runs := _runs_of(array)) is None:
             columns[column] = _smallest(array)
         else:
-            columns[f"{column} {runs.step}"] = _smallest(runs.values)
-            columns[f"{column} {runs.step} lengths"] = _smallest(runs.lengths)
+            step, values, lengths = runs
+            columns[f"{column} {step}"] = _smallest(values)
+            columns[f"{column} {step} lengths"] = _smallest(lengths)
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **columns)
     content.write(_checksum(key, content.getbuffer()))
@@ -173,12 +174,12 @@ def unpacked(key: str, data: bytes) -> dict[str, np.ndarray] | None:
     arrays = dict[str, np.ndarray]()
     with np.load(io.BytesIO(content), allow_pickle=False) as columns:
         for column in columns:
-            match column.split(" "):
-                case [name, dtype]:
-                    arrays[name] = columns[column].astype(dtype, copy=False)
-                case [name, dtype, step]:
-                    values = columns[column].astype(dtype, copy=False)
-                    arrays[name] = _Runs(values, columns[f"{column} lengths"], int(step)).array()
+            name, dtype, *rest = column.split(" ")
+            if len(rest) < 2:
+                arrays[name] = columns[column].astype(dtype, copy=False)
+            if len(rest) == 1:
+                lengths = columns[f"{column} lengths"]
+                arrays[name] = _of_runs(int(rest[0]), arrays[name], lengths)
     return arrays
 
 
@@ -226,29 +227,21 @@ def _smallest(array: np.ndarray) -> np.ndarray:
     return array.astype(np.min_scalar_type(array.max()))
 
 
-class _Runs(NamedTuple):
-    """Whole numbers, most of which follow the one before by the same step."""
-
-    values: np.ndarray  # the first of each run
-    lengths: np.ndarray  # of each run
-    step: int
-
-    def array(self) -> np.ndarray:
-        """All numbers, in the type of `values`."""
-        array = np.repeat(self.values, self.lengths)
-        if self.step:
-            stops = np.cumsum(self.lengths, dtype=array.dtype)
-            array += np.arange(len(array), dtype=array.dtype)
-            array -= np.repeat(stops - self.lengths.astype(array.dtype), self.lengths)
-        return array
-
-
-def _runs_of(array: np.ndarray) -> _Runs | None:
-    """None: whole, they take about as many bytes."""
+def _runs_of(array: np.ndarray) -> tuple[int, np.ndarray, np.ndarray] | None:
+    """(step, first number of each run, length of each run) of whole numbers, most of which follow
+    the one before by the same step; None: whole, they take about as few bytes."""
     if array.dtype.kind == "i" and array.ndim == 1 and len(array):
         steps = np.diff(array)
         for step in (0, 1):
             starts = np.append(0, np.flatnonzero(steps != step) + 1)
             if _SHORTEST_RUN * len(starts) <= len(array):
-                return _Runs(array[starts], np.diff(starts, append=len(array)), step)
+                return step, array[starts], np.diff(starts, append=len(array))
     return None
+
+
+def _of_runs(step: int, values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    array = np.repeat(values, lengths)
+    if step:
+        starts = np.cumsum(lengths, dtype=array.dtype) - lengths.astype(array.dtype)
+        array += np.arange(len(array), dtype=array.dtype) - np.repeat(starts, lengths)
+    return array

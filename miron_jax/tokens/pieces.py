@@ -252,26 +252,17 @@ def _cuts_of(tokenizer: Tokenizer) -> Callable[[str, str], bool]:
             meets(left[-2:], right[:n]) for n in range(least, len(right))
         )
 
-    @lru_cache(maxsize=1 << 16)
-    def may_end_behind(text: str) -> bool:
-        """Whether an added token that begins before the text may end in it; it may be longer than
-        what is seen."""
-        return any(text[:n] in suffixes for n in range(1, len(text) + 1))
-
-    @lru_cache(maxsize=1 << 16)
-    def may_begin_in(text: str) -> bool:
-        return any(text[-n:] in prefixes for n in range(1, len(text) + 1))
-
     def is_cut(left: str, right: str) -> bool:
-        if left.isspace():
+        lengths = [*map(len, map(normalized, (left, right)))]
+        if left.isspace() or lengths != [len(left), len(right)]:
             return False
         # an added token may stand across, or end and begin out of sight
-        as_normalized = normalized(left), normalized(right)
-        if [*map(len, as_normalized)] != [len(left), len(right)]:
-            return False
-        for before, behind in {(left, right), as_normalized}:
-            is_inner = (before[-1], behind[0]) in inner
-            if is_inner or may_end_behind(before) or may_begin_in(behind):
+        for before, behind in {(left, right), (normalized(left), normalized(right))}:
+            if (before[-1], behind[0]) in inner:
+                return False
+            if any(before[:n] in suffixes for n in range(1, len(before) + 1)):
+                return False
+            if any(behind[-n:] in prefixes for n in range(1, len(behind) + 1)):
                 return False
         return meets_nearer(left[1:], right) and meets(left, right) and not may_grow(left, right)
 
