@@ -31,6 +31,16 @@ def test_a_whole_folder_loads_leaf_by_leaf(tmp_path: Path) -> None:
     np.testing.assert_array_equal(nnx.to_pure_dict(state)["layers"]["mlp"]["down"]["kernel_IO"], np.stack(down))
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_a_cpu_takes_the_leaves_over_without_a_copy(tmp_path: Path, dtype: Any) -> None:
+    def put(path: str, host: np.ndarray) -> jax.Array:
+        array = jax.device_put(host)
+        assert array.unsafe_buffer_pointer() == host.ctypes.data, path
+        return array
+
+    load_hf(write_folder(tmp_path, LLAMA), dtype, put)
+
+
 @pytest.mark.parametrize("stored", [np.float64, np.float16, ml_dtypes.bfloat16])
 def test_weights_are_rounded_once_to_the_run_dtype_and_norms_stay_float32(tmp_path: Path, stored: Any) -> None:
     tensors = {name: tensor.astype(stored) for name, tensor in llama_tensors().items()}
