@@ -21,8 +21,9 @@ from miron_jax.evaluation.task_kinds.interface import LoadedTask, Setup
 from miron_jax.evaluation.task_kinds.kept_tasks import KeptTask
 from miron_jax.files.kept import KeptArrays
 from miron_jax.planning import request_batches
+from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import CostModel, Plan
-from miron_jax.planning.request_batches import RequestPlanner, Totals
+from miron_jax.planning.request_batches import RequestPlanner, Totals, with_digests
 from miron_jax.prompting.draws import STREAM_1234, shuffle
 from miron_jax.runtime.journal import FOLDER
 from miron_jax.tasks import registry
@@ -33,7 +34,7 @@ from miron_jax.tokens.truncation import LengthLimit
 from tests.support import processes
 from tests.support.command import Place, common
 from tests.support.plan_check import COST
-from tests.support.requests import requests_of
+from tests.support.requests import requests_of, some_requests
 
 NO_HASH = DataState("no published hash", None)
 
@@ -47,6 +48,21 @@ def plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("miron_jax.cli.eval.kept_plans", kept)
     monkeypatch.setattr("miron_jax.cli.plan.kept_plans", kept)
     return tmp_path / "plans"
+
+
+@pytest.mark.parametrize("smallest", [np.uint16, np.uint32])
+def test_requests_of_a_smaller_type_are_the_same_requests(smallest: Any) -> None:
+    whole = some_requests()
+    small = replace(whole, token_ids=whole.token_ids.astype(smallest))
+    np.testing.assert_array_equal(with_digests(small).digests, with_digests(whole).digests)
+    assert small.scored_ids.dtype == np.int32
+    np.testing.assert_array_equal(small.scored_ids, whole.scored_ids)
+    expected = make_plan(whole, COST)
+    received = make_plan(small, COST)
+    for each in fields(Plan):
+        array = getattr(expected, each.name)
+        assert getattr(received, each.name).dtype == array.dtype, each.name
+        np.testing.assert_array_equal(getattr(received, each.name), array)
 
 
 def nothing_is_made(patch: pytest.MonkeyPatch) -> None:
@@ -117,6 +133,7 @@ def test_a_folder_that_is_refused_costs_a_line_and_no_result(
 KEEPS_ALL = """
 from miron_jax.evaluation.task_kinds import kept_tasks
 from miron_jax.planning import request_batches
+from miron_jax.planning.plan import make_plan
 request_batches.LEAST_KEPT = kept_tasks.LEAST_KEPT = 0
 from miron_jax.cli import main
 main()

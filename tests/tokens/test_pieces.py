@@ -215,6 +215,15 @@ def test_what_stands_out_of_sight_may_decide(
     assert PieceEncoder(tokenizer)(["abcd", text])[1].tolist() == expected
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(sorted(KINDS)), PARTS, st.lists(st.tuples(st.integers(0, 6), PARTS), max_size=6))
+def test_texts_that_share_leading_parts(kind: str, parts: tuple[str, ...], ends: list[tuple[int, tuple[str, ...]]]):
+    tokenizer = TOKENIZERS[kind]
+    texts = [(*parts[:n], *end) for n, end in ends]
+    expected = [tokenizer("".join(text), add_special_tokens=False)["input_ids"] for text in texts]
+    assert [ids.tolist() for ids in PieceEncoder(tokenizer)(texts)] == expected
+
+
 def test_a_name_that_is_read_as_text_is_no_cut():
     corpus = [*CORPUS, *["abcd§abcd xabcd§abcd"] * 20]
     tokenizer = reading_names_as_text(tokenizer_of("llama3", [AddedToken("§", special=True)], corpus))
