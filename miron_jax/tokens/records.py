@@ -16,8 +16,7 @@ from miron_jax.tokens.ragged import gather, offsets_of
 class Requests:
     """R requests, end to end."""
 
-    # int32 [N], all requests' tokens; of kept requests the smallest type that has them
-    token_ids: np.ndarray
+    token_ids: np.ndarray  # int32 [N], all requests' tokens; uint16 of kept ones with such ids
     offsets: np.ndarray  # int64 [R+1]; request r is token_ids[offsets[r]:offsets[r+1]]
     span_start: np.ndarray  # int32 [R], first scored token, counted from the request's first token
     truncated: np.ndarray  # bool [R], lost tokens to the length limit

@@ -18,7 +18,7 @@ from miron_jax.definitions.records import Profile
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.task_kinds import choice, kept_tasks
 from miron_jax.evaluation.task_kinds.interface import LoadedTask, Setup
-from miron_jax.evaluation.task_kinds.kept_tasks import KeptTask
+from miron_jax.evaluation.task_kinds.kept_tasks import KeptChunk, KeptTask
 from miron_jax.files.kept import KeptArrays
 from miron_jax.planning import request_batches
 from miron_jax.planning.plan import make_plan
@@ -27,7 +27,7 @@ from miron_jax.planning.request_batches import RequestPlanner, Totals, with_dige
 from miron_jax.prompting.draws import STREAM_1234, shuffle
 from miron_jax.runtime.journal import FOLDER
 from miron_jax.tasks import registry
-from miron_jax.tokens.records import Requests
+from miron_jax.tokens.records import Requests, concatenate
 from miron_jax.tokens.spans import AFTER_CONTEXT
 from miron_jax.tokens.tokenizers import load_tokenizer, reading_names_as_text
 from miron_jax.tokens.truncation import LengthLimit
@@ -50,10 +50,9 @@ def plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "plans"
 
 
-@pytest.mark.parametrize("smallest", [np.uint16, np.uint32])
-def test_requests_of_a_smaller_type_are_the_same_requests(smallest: Any) -> None:
+def test_requests_of_a_smaller_type_are_the_same_requests() -> None:
     whole = some_requests()
-    small = replace(whole, token_ids=whole.token_ids.astype(smallest))
+    small = replace(whole, token_ids=whole.token_ids.astype(np.uint16))
     np.testing.assert_array_equal(with_digests(small).digests, with_digests(whole).digests)
     assert small.scored_ids.dtype == np.int32
     np.testing.assert_array_equal(small.scored_ids, whole.scored_ids)
@@ -184,6 +183,21 @@ def keys(place: Place, tmp_path: Path) -> Keys:
     [source] = find_inputs(config).sources
     kept = KeptArrays(tmp_path / "plans", pytest.fail)
     return Keys(source, Setup(config, load_tokenizer(str(place.model)), None, LengthLimit(None, None), kept=kept))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("highest", "dtype"), [(65_535, np.uint16), (65_536, np.int32)])
+def test_ids_of_kept_requests_take_two_bytes_where_they_fit(
+    highest: int, dtype: Any, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_tasks, "LEAST_KEPT", 0)
+    made = requests_of([([1, highest], 1)])
+    KeptTask(*keys).keep_requests(0, KeptChunk(made, 1, True))
+    chunk = KeptTask(*keys).requests_from(0)
+    assert chunk is not None
+    assert chunk.requests.token_ids.dtype == dtype
+    both = concatenate([chunk.requests, made])
+    assert both.token_ids.dtype == np.int32
+    assert both.token_ids.tolist() == 2 * [1, highest]
 
 
 def without_a_merge(tokenizer: Any) -> None:

@@ -90,8 +90,9 @@ class KeptTask:
 def _arrays_of(chunk: KeptChunk) -> dict[str, np.ndarray]:
     arrays = {each.name: getattr(chunk.requests, each.name) for each in fields(Requests)}
     del arrays["id_set"]  # choices have none
-    ids = arrays["token_ids"]  # as few bytes in a file and in memory as they need
-    arrays["token_ids"] = ids.astype(np.min_scalar_type(ids.max(initial=0)))
+    ids = arrays["token_ids"]
+    if ids.max(initial=0) <= np.iinfo(np.uint16).max:  # half the memory, once they are read
+        arrays["token_ids"] = ids.astype(np.uint16)
     return arrays | {"stop": np.int64(chunk.stop), "is_last": np.bool(chunk.is_last)}
 
 
