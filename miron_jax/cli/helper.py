@@ -6,12 +6,14 @@ folder.  It deliberately has no flags: a user does not start it.
 
 import gc
 import os
-import pickle
 import signal
 from contextlib import suppress
+from pathlib import Path
 
 from miron_jax.cli.processes import leave_out_torch
 from miron_jax.errors import RunEnded
+from miron_jax.evaluation.helpers import Helping, receive
+from miron_jax.results.document import config_of
 from miron_jax.runtime.processors import NEW_OBJECTS
 
 
@@ -23,18 +25,18 @@ def main() -> None:
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no reply
     with suppress(EOFError, BrokenPipeError, RunEnded):
-        config, folder = pickle.load(requests)
+        entry, folder = receive(requests)
+        config = config_of(entry)
         leave_out_torch(config)
-        from miron_jax.evaluation.helpers import Helping
         from miron_jax.evaluation.inputs import find_inputs
         from miron_jax.evaluation.run_tasks import RunTasks
         from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model
         from miron_jax.planning.request_batches import Totals
 
-        pickle.load(requests)  # the data files are there
+        receive(requests)  # the data files are there
         inputs = find_inputs(config, fetch=False, runs=False)
         architecture = architecture_of(config, find_model(config, weights=False))
-        helping = Helping(folder, requests, replies)
+        helping = Helping(Path(folder), requests, replies)
         tasks = RunTasks.of(config, inputs._replace(kept=helping), architecture)
         helping.ready()
         for _ in tasks.request_batches(Totals()):

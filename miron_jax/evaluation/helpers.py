@@ -10,8 +10,8 @@ time.
 """
 
 import atexit
+import json
 import os
-import pickle
 import subprocess
 import sys
 import tempfile
@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
@@ -27,6 +28,7 @@ import numpy as np
 from miron_jax.config import RunConfig
 from miron_jax.errors import RunEnded
 from miron_jax.files.kept import Job, KeptArrays
+from miron_jax.files.readers import Json
 from miron_jax.files.temporary import remove_abandoned, temporary_folder
 from miron_jax.runtime.processors import usable_processors
 from miron_jax.runtime.timeline import spent_on
@@ -81,7 +83,7 @@ class Helped:
             while len(self._helpers) < count:
                 self._helpers.append(helper := _start(self._num_threads))
                 opened.callback(_kill, helper)  # before its folder is removed
-                _send(helper.stdin, (config, kept.folder))
+                _send(helper.stdin, [asdict(config), str(kept.folder)])
 
     def begin(self) -> None:
         """Let them read the data files, which are there now."""
@@ -155,7 +157,7 @@ class Helped:
         with suppress(BrokenPipeError), helper:  # closes the pipes, and waits for its end
             try:
                 _send(requests, None)
-                while pickle.load(replies):
+                while receive(replies):
                     with self._changed:
                         self._end(underway)
                         while (job := self._next(number)) is None:
@@ -166,10 +168,10 @@ class Helped:
                         self._underway.add(underway)
                         tells_first = self._num_promises > 1 and not knows_first
                     if tells_first:
-                        _send(requests, self._first)
+                        _send(requests, {key: _lists(each) for key, each in self._first.items()})
                         knows_first = True
                     _send(requests, underway)
-            except (OSError, EOFError, pickle.UnpicklingError):
+            except (OSError, EOFError, ValueError):
                 if helper in self._helpers:
                     self._say(
                         "a process that helped to tokenize has ended: the run goes on without it"
@@ -209,11 +211,11 @@ class Helping:
     def get(self, key: str) -> Arrays | None:
         """Raises EOFError when nobody asks any more."""
         while key not in self._known:
-            message = pickle.load(self._requests)
+            message = receive(self._requests)
             if isinstance(message, str):
                 _send(self._replies, self._make(message))
             else:
-                self._known |= message
+                self._known |= {key: _arrays(each) for key, each in message.items()}
         return self._known[key]
 
     def put(self, key: str, arrays: Arrays) -> None:
@@ -246,7 +248,29 @@ def _kill(helper: subprocess.Popen[bytes]) -> None:
     helper.wait()
 
 
-def _send(to: IO[bytes] | None, value: object) -> None:
+def _send(to: IO[bytes] | None, message: Json) -> None:
+    """A line of JSON."""
     assert to is not None
-    pickle.dump(value, to)
+    to.write(json.dumps(message).encode() + b"\n")
     to.flush()
+
+
+def receive(source: IO[bytes]) -> Json:
+    """The next message.  Raises EOFError where none comes any more, ValueError for what is none."""
+    line = source.readline()
+    if not line.endswith(b"\n"):
+        raise EOFError
+    return json.loads(line)
+
+
+def _lists(arrays: Arrays | None) -> Json:
+    if arrays is None:
+        return None
+    return {name: [each.dtype.str, each.tolist()] for name, each in arrays.items()}
+
+
+def _arrays(lists: Json) -> Arrays | None:
+    """What `_lists` was given."""
+    if lists is None:
+        return None
+    return {name: np.asarray(values, dtype) for name, (dtype, values) in lists.items()}

@@ -1,25 +1,29 @@
 """Processes that tokenize beside the one that plans give the same batches, whatever becomes of them."""
 
+import json
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from miron_jax.config import RunConfig
 from miron_jax.evaluation import helpers
-from miron_jax.evaluation.helpers import Helped
+from miron_jax.evaluation.helpers import Helped, Helping, receive
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run_tasks import RunTasks
 from miron_jax.evaluation.task_kinds import choice
 from miron_jax.files.kept import Job, KeptArrays
 from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model
 from miron_jax.planning.request_batches import RequestBatch, Totals
+from miron_jax.results.document import config_of
 from tests.evaluation.test_shared_planning import TASKS, assert_same
 from tests.support.command import Place, common
 from tests.support.processes import run
@@ -97,6 +101,48 @@ def test_both_work_at_the_same_time(config: RunConfig, tokenized: list[int]) -> 
     tokenized.clear()
     assert_same(batches_of(config, Helped(config, None, 1, pytest.fail)), alone)
     assert tokenized
+
+
+def test_a_configuration_arrives_as_it_was_sent(config: RunConfig) -> None:
+    sent = replace(
+        config,
+        data_dir=(("", "/a b/\u0456\n"), ("core", "/c")),
+        sharding="mesh",
+        mesh=(("data", 4), ("model", 2)),
+        rows=(3, 1),
+        limit=7,
+        token_stats=True,
+        seed=2**40,
+    )
+    assert config_of(receive(BytesIO(json.dumps(asdict(sent)).encode() + b"\n"))) == sent
+
+
+def test_arrays_arrive_as_they_were_sent(config: RunConfig, tmp_path: Path) -> None:
+    """Those of the first promise, to the last bit: the rows of all later batches hang on them."""
+    numbers = np.random.default_rng(0).normal(size=1000) * 10.0 ** np.arange(-300, 300, 0.6)
+    first = {
+        "estimates": {"numbers": numbers, "none": np.zeros(0, np.int64), "longest": np.asarray(7)},
+        "more": {"special": np.asarray([np.nan, np.inf, -0.0]), "places": np.asarray([0, 2**62])},
+        "absent": None,
+    }
+    sent = BytesIO()
+    helpers._send(sent, {key: helpers._lists(each) for key, each in first.items()})
+    helping = Helping(tmp_path, BytesIO(sent.getvalue()), BytesIO())
+    for key, arrays in first.items():
+        received = helping.get(key)
+        assert (received is None) == (arrays is None)
+        for name, array in (arrays or {}).items():
+            assert received is not None
+            assert (received[name].dtype, received[name].shape) == (array.dtype, array.shape)
+            assert received[name].tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("line", "error"), [(b"", EOFError), (b"tru", EOFError), (b"tru\n", ValueError), (b"\xff\n", ValueError)]
+)
+def test_what_is_no_message_is_refused(line: bytes, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        receive(BytesIO(line))
 
 
 def test_a_group_stays_with_its_process_until_another_has_nothing(config: RunConfig) -> None:
